@@ -74,30 +74,32 @@ class Keys:
     @property
     def spec(self) -> dg.AssetCheckSpec:
         """Return the spec of the group's check."""
-        first, *more = dict.fromkeys(table for table, _ in self.of)
-        listed = "; ".join(f"`{table}` ({', '.join(columns)})" for table, columns in self.of)
-        about = f"In group {self.group}, no two rows of a batch have the same key: {listed}."
-        return dg.AssetCheckSpec(UNIQUE, asset=first, description=about, additional_deps=more)
+        first_table, *other_tables = dict.fromkeys(table for table, _ in self.of)
+        keys_text = "; ".join(f"`{table}` ({', '.join(columns)})" for table, columns in self.of)
+        description = f"In group {self.group}, no two rows of a batch have the same key: {keys_text}."
+        return dg.AssetCheckSpec(UNIQUE, asset=first_table, description=description, additional_deps=other_tables)
 
     def evaluate(self, lake: Lake, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
         """Check the files committed since the check last passed for the same days. Check all files of commit markers.
 
         A trace that was ingested twice is in two batches. The tables of commit markers reveal it, and they are small.
         """
-        now, days = time.time() - _TICK_S, ", ".join(sorted(span.days))
-        before = _said(last) if last and last.passed else {}
-        since = float(before[_UNTIL]) if before.get(_DAYS) == days else 0.0
-        n_files, twice = 0, list[tuple[str, str, str, int]]()
+        until, days = time.time() - _TICK_S, ", ".join(sorted(span.days))
+        last_metadata = _said(last) if last and last.passed else {}
+        since = float(last_metadata[_UNTIL]) if last_metadata.get(_DAYS) == days else 0.0
+        n_files, duplicates = 0, list[tuple[str, str, str, int]]()
         old = _not_written_after(lake, since)
         for table, columns in self.of:
             files = span.files(lake, table)
             if table not in KEYS:
-                maybe = (file for file in files if Path(file).stem not in old)
-                files = [file for file in maybe if _committed_at(lake, table, Path(file)) > since]
+                candidates = (file for file in files if Path(file).stem not in old)
+                files = [file for file in candidates if _committed_at(lake, table, Path(file)) > since]
             n_files += len(files)
-            twice += [(table, ", ".join(columns), ", ".join(map(str, row)), n) for *row, n in _twice(columns, files)]
-        about = {"tables": len({table for table, _ in self.of}), "files": n_files, _DAYS: days, _UNTIL: now}
-        return twice_result(twice, about)
+            duplicates += [
+                (table, ", ".join(columns), ", ".join(map(str, row)), n) for *row, n in _twice(columns, files)
+            ]
+        metadata = {"tables": len({table for table, _ in self.of}), "files": n_files, _DAYS: days, _UNTIL: until}
+        return twice_result(duplicates, metadata)
 
 
 def twice_result(twice: list[tuple[str, str, str, int]], about: dict[str, Any]) -> dg.AssetCheckResult:
@@ -108,8 +110,8 @@ def twice_result(twice: list[tuple[str, str, str, int]], about: dict[str, Any]) 
 
 def passed_until(last: dg.AssetCheckEvaluation | None, days: str) -> str:
     """Return the newest batch that a key check covered when it last passed for the same `days`, or '' if there is none."""
-    before = _said(last) if last and last.passed else {}
-    return str(before[_UNTIL]) if before.get(_DAYS) == days else ""
+    last_metadata = _said(last) if last and last.passed else {}
+    return str(last_metadata[_UNTIL]) if last_metadata.get(_DAYS) == days else ""
 
 
 def _not_written_after(lake: Lake, since: float) -> set[str]:
@@ -123,13 +125,13 @@ def _not_written_after(lake: Lake, since: float) -> set[str]:
 
 def _committed_at(lake: Lake, table: str, file: Path) -> float:
     """Return when a file and its batch's commit marker were both in place (ctime, seconds since 1970). Writing ended earlier."""
-    mark = table_file(lake.root, mark_of(table), batch_of(file))
-    return max(path.stat().st_ctime for path in (file, mark) if path.exists())
+    marker = table_file(lake.root, mark_of(table), batch_of(file))
+    return max(path.stat().st_ctime for path in (file, marker) if path.exists())
 
 
 def _twice(columns: list[str], files: list[str]) -> list[tuple]:
-    named = ", ".join(f'"{column}"' for column in columns)
-    return _fetch(f"SELECT {named}, count(*) AS n FROM {_FILES} GROUP BY ALL HAVING n > 1 LIMIT 20", files)
+    columns_sql = ", ".join(f'"{column}"' for column in columns)
+    return _fetch(f"SELECT {columns_sql}, count(*) AS n FROM {_FILES} GROUP BY ALL HAVING n > 1 LIMIT 20", files)
 
 
 def _said(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
@@ -164,12 +166,12 @@ def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, unit: str = "tr
 def _nothing_rejected(files: list[str] | Stored) -> dg.AssetCheckResult:
     rows = _fetch(_REJECTED, files)
     table = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=4000))
-    named = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rows[:_NAMED], 1)}
+    path_entries = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rows[:_NAMED], 1)}
     return dg.AssetCheckResult(
         passed=not rows,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"{len(rows)} files were rejected, the newest: {visible(rows[0][0])}" if rows else None,
-        metadata={"rejected": len(rows), **({"files": table} if rows else {}), **named},
+        metadata={"rejected": len(rows), **({"files": table} if rows else {}), **path_entries},
     )
 
 
@@ -211,19 +213,21 @@ def _fetch(query: str, files: list[str] | Stored, severity: str = "") -> list[tu
     if isinstance(files, Stored):
         return files.con.execute(query.replace(_FILES, files.rows).replace("{severity}", severity)).fetchall()
     with database.scratch() as con:
-        listed = f"read_parquet({file_list(map(Path, files))})"
-        return con.execute(query.replace(_FILES, listed).replace("{severity}", severity)).fetchall()
+        rows_sql = f"read_parquet({file_list(map(Path, files))})"
+        return con.execute(query.replace(_FILES, rows_sql).replace("{severity}", severity)).fetchall()
 
 
 def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
     """Return the checks of findings in traces and captures and of rejected files, each with its evaluation."""
     spec_and_evaluation = []
     for severity, shown_as in (("error", dg.AssetCheckSeverity.ERROR), ("warning", dg.AssetCheckSeverity.WARN)):
-        about = f"`quality` has no row of severity {severity}."
-        spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=about)
+        description = f"`quality` has no row of severity {severity}."
+        spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=description)
         spec_and_evaluation.append((spec, _no_findings(severity, shown_as)))
-    about = "`capture_quality` has no row of severity warning: every file was used, every lane and clock is valid."
-    spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=about)
+    description = (
+        "`capture_quality` has no row of severity warning: every file was used, every lane and clock is valid."
+    )
+    spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=description)
     spec_and_evaluation.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
     spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day was ingested.")
     spec_and_evaluation.append((spec, _nothing_rejected))

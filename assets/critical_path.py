@@ -63,15 +63,15 @@ def overlay(
     """
     started = time.perf_counter()
     chosen = _newest(lake) if config.of == "newest" else None
-    made = [_overlays(context, lake, batch, chosen) for batch in Span.of(context).batches(lake)]
-    rows = [row for overlays in made if overlays for row in overlays.rows]
-    failed = [row for overlays in made if overlays for row in overlays.failed]
+    overlays_by_batch = [_overlays(context, lake, batch, chosen) for batch in Span.of(context).batches(lake)]
+    rows = [row for overlays in overlays_by_batch if overlays for row in overlays.rows]
+    failed = [row for overlays in overlays_by_batch if overlays for row in overlays.failed]
     return dg.MaterializeResult(
         metadata={
             "files": len(rows),
-            "written": sum(overlays.written for overlays in made if overlays),
+            "written": sum(overlays.written for overlays in overlays_by_batch if overlays),
             "removed": 0 if chosen is None else _remove_others(lake, chosen),
-            "batches_without_path": made.count(None),
+            "batches_without_path": overlays_by_batch.count(None),
             "failed": dg.MetadataValue.md(markdown_table(["trace", "of", "why"], failed[:50], width=400)),
             "seconds": time.perf_counter() - started,
             "path": dg.MetadataValue.path(lake.root / OVERLAYS),
@@ -96,7 +96,7 @@ def _overlays(
     changed = _changed(table_file(lake.root, "critical_path", batch))
     if changed is None:
         return None
-    made, file_by_trace = _Made(), {}
+    result, file_by_trace = _Made(), {}
     tables = {table: table_file(lake.root, table, batch) for table in ("traces", "events", "critical_path")}
     for trace in traces_with_path(tables):
         if chosen is not None and trace[0] not in chosen:
@@ -113,13 +113,13 @@ def _overlays(
                 if getattr(error, "errno", None) in LAKE_ERRNOS:
                     raise
                 # The error concerns this trace only (for example a name too long for the prefix), so the other traces continue.
-                made.failed.append((trace_id, source, str(error)))
+                result.failed.append((trace_id, source, str(error)))
                 continue
-            made.written += 1
-    made.rows = [
+            result.written += 1
+    result.rows = [
         (trace_id, Path(source).name, str(file)) for (trace_id, source, _), file in file_by_trace.items() if file
     ]
-    return made
+    return result
 
 
 def _newest(lake: Lake) -> frozenset[str]:

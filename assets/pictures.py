@@ -39,16 +39,16 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
         return {}
     if table == "span_utilization":  # the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
-            drawn = _layers(con)
+            svg_by_name = _layers(con)
     elif table == "critical_path" and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
         with lake.connect(("traces", "events", *TABLES)) as con:
             return _why(con)
     elif table == "rank_steps":
         with analyst(lake) as con:
-            drawn = _rank_map(con)
+            svg_by_name = _rank_map(con)
     else:
         return {}
-    return {name: image(name, svg) for name, svg in drawn.items() if svg}
+    return {name: image(name, svg) for name, svg in svg_by_name.items() if svg}
 
 
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:

@@ -44,10 +44,14 @@ def judged(con: Any) -> dg.AssetCheckResult:
 
 def _why(unnamed: int, verdicts: list[JobVerdict]) -> str:
     """Return the reasons why no job can be judged."""
-    few = f"{len({(verdict.job, verdict.hardware, verdict.n_ranks) for verdict in verdicts})} jobs have too few captures: a verdict needs "
-    few += f"{LEAST_BASE + LEAST_NEW}. "
-    names = f"{unnamed} captures have no job: put traces into a folder per job below {INBOX}, or set {JOB_PATTERN}."
-    return (few if verdicts else "") + (names if unnamed else "") or "No capture of the lake can be compared."
+    message = f"{len({(verdict.job, verdict.hardware, verdict.n_ranks) for verdict in verdicts})} jobs have too few captures: a verdict needs "
+    message += f"{LEAST_BASE + LEAST_NEW}. "
+    unnamed_message = (
+        f"{unnamed} captures have no job: put traces into a folder per job below {INBOX}, or set {JOB_PATTERN}."
+    )
+    return (message if verdicts else "") + (
+        unnamed_message if unnamed else ""
+    ) or "No capture of the lake can be compared."
 
 
 def _row(job_verdict: JobVerdict) -> list[object]:

@@ -137,6 +137,6 @@ def _run(plan: str, engine: str, config: ScheduleConfig, folder: Path) -> None:
     options = {"iterations": config.iterations, "size": config.size, "seed": config.seed, "jitter-us": config.jitter_us}
     command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command += ["--device", config.device] if config.device != "auto" else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise dg.Failure(f"plan {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-2000:]}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise dg.Failure(f"plan {plan}, engine {engine}: {(process.stderr or process.stdout).strip()[-2000:]}")

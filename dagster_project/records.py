@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
 _MOST_OPEN = 4
-"""Number of files: one of all runs, and one for each run in progress or open in the UI."""
+"""Maximum number of open files: one of all runs, and one for each run in progress or open in the UI."""
 
 
 class EventLog(SqliteEventLogStorage):

@@ -23,8 +23,8 @@ def under_way(instance: dg.DagsterInstance, job: str, now: datetime) -> list[dg.
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=IN_PROGRESS_RUN_STATUSES))
     alive = []
     for record in records:
-        if why := _why_dead(record, now):
-            instance.report_run_failed(record.dagster_run, why)
+        if reason := _why_dead(record, now):
+            instance.report_run_failed(record.dagster_run, reason)
         else:
             alive.append(record.dagster_run)
     return alive

@@ -180,7 +180,7 @@ def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
         if not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
-            continue  # the lake has no batch since that day, so the day is not a partition
+            continue  # the day is before the lake's first batch, so it is not a partition
         times = int(run.tags.get(REPEAT_TAG, "0"))
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
             return dg.RunRequest(
@@ -204,8 +204,8 @@ def _instance(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext
         return None
 
 
-def _skipped(tick: _Tick, why: str, forget: bool = False) -> dg.SensorResult | dg.SkipReason:
-    reason = "; ".join([why, *tick.remarks])
+def _skipped(tick: _Tick, message: str, forget: bool = False) -> dg.SensorResult | dg.SkipReason:
+    reason = "; ".join([message, *tick.remarks])
     if forget and tick.asked:
         return dg.SensorResult(skip_reason=reason, cursor=_NOTHING)
     return dg.SkipReason(reason)
@@ -217,7 +217,7 @@ def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
 
 
 def _read_cursor(lake: Lake, cursor: str | None) -> tuple[dict[str, Asked], bool]:
-    """Return the requests by path, and whether they were lost. Remove lists that are not referenced any more."""
+    """Return the requests by path, and whether they were lost. Remove unreferenced lists."""
     try:
         name = json.loads(cursor or _NOTHING).get(_ASKED)
         clean(lake, name)

@@ -120,8 +120,8 @@ def serve(port: int, host: str = LOCAL) -> int:
         return not signals and all(child.poll() is None for child in children)
 
     # Not in the lake, because the path of a socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="tracelake-") as named:
-        folder = Path(named)
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder_name:
+        folder = Path(folder_name)
         write_workspace(folder)
         try:
             for command in commands(port, folder, host):
@@ -184,8 +184,8 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
 def main() -> int:
     """Run `python -m dagster_project.serve PORT [HOST]`. Return the exit status. DAGSTER_HOME must be set."""
     port, host = int(sys.argv[1]), (*sys.argv[2:], LOCAL)[0]
-    if why := why_not(port, host):
-        print(f"error: {why}", file=sys.stderr)
+    if reason := why_not(port, host):
+        print(f"error: {reason}", file=sys.stderr)
         return 1
     try:
         prepare(Path(os.environ["DAGSTER_HOME"]))

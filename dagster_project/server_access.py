@@ -27,21 +27,21 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on to the app, or refuse it with a status and a sentence."""
-        why = refusal(scope, self.hosts) if scope["type"] in ("http", "websocket") else None
-        if why is None:
+        refused = refusal(scope, self.hosts) if scope["type"] in ("http", "websocket") else None
+        if refused is None:
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": why[1][:100]})
+            await send({"type": "websocket.close", "code": 1008, "reason": refused[1][:100]})
         else:
-            await PlainTextResponse(f"{why[1]}\n", why[0])(scope, receive, send)
+            await PlainTextResponse(f"{refused[1]}\n", refused[0])(scope, receive, send)
 
 
 def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
     """Return the status and the sentence that refuse a request, or None if it may pass."""
     headers = headers_of(scope)
-    if (why := foreign(headers, hosts)) is not None:
-        return why
+    if (refused := foreign(headers, hosts)) is not None:
+        return refused
     if scope["type"] == "websocket":
         return None
     return _wrong_method(scope, headers)
@@ -83,11 +83,11 @@ def main() -> None:
     from dagster_project.runs_in_progress import fail_lost
 
     started = time.time()
-    more = [name for name in os.environ.get("TRACELAKE_UI_HOSTS", "").split(",") if name]
+    extra_hosts = [name for name in os.environ.get("TRACELAKE_UI_HOSTS", "").split(",") if name]
     name = "create_app_from_workspace_process_context"
     if not hasattr(cli, name):  # never serve without the guard
         raise SystemExit(f"error: this version of dagster-webserver has no {name}: it cannot be guarded")
-    setattr(cli, name, guarded_app([*LOCAL, *more]))
+    setattr(cli, name, guarded_app([*LOCAL, *extra_hosts]))
     with dg.DagsterInstance.get() as instance:
         fail_lost(instance, started)
     cli.main()

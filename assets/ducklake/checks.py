@@ -46,7 +46,7 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
                 if keys.spec.key in chosen:
                     since = passed_until(last_evaluation(context.instance, keys.spec.key), address)
                     present = [(table, columns) for table, columns in keys.of if table in tables]
-                    twice = [
+                    duplicates = [
                         duplicate for table, columns in present for duplicate in _twice(con, table, columns, since)
                     ]
                     metadata = {
@@ -54,7 +54,7 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
                         "days": address,
                         "read until": _newest(con, present),
                     }
-                    result = twice_result(twice, metadata)
+                    result = twice_result(duplicates, metadata)
                     yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
             for spec, evaluate in findings_checks():
                 if spec.key in chosen:
@@ -79,9 +79,11 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
 
 
 def _twice(con: duckdb.DuckDBPyConnection, table: str, columns: list[str], since: str) -> Iterator[tuple]:
-    named = ", ".join(f'"{column}"' for column in columns)
-    where = "" if table in KEYS else f" WHERE batch_id > {quoted(since)}"
-    query = f"SELECT {named}, count(*) AS n FROM {LAKE}.main.{table}{where} GROUP BY ALL HAVING n > 1 LIMIT 20"
+    columns_sql = ", ".join(f'"{column}"' for column in columns)
+    filter_sql = "" if table in KEYS else f" WHERE batch_id > {quoted(since)}"
+    query = (
+        f"SELECT {columns_sql}, count(*) AS n FROM {LAKE}.main.{table}{filter_sql} GROUP BY ALL HAVING n > 1 LIMIT 20"
+    )
     for *key, n in con.execute(query).fetchall():
         yield table, ", ".join(columns), ", ".join(map(str, key)), n
 
@@ -96,5 +98,7 @@ def _newest(con: duckdb.DuckDBPyConnection, tables: list[tuple[str, list[str]]])
 
 def _of_days(table: str, days: frozenset[str]) -> str:
     """Return a subquery of the rows ingested on these days, or of all rows if `days` is empty."""
-    named = f" WHERE substr(batch_id, 1, 8) IN {row([day.replace('-', '') for day in sorted(days)])}" if days else ""
-    return f"(FROM {LAKE}.main.{table}{named})"
+    filter_sql = (
+        f" WHERE substr(batch_id, 1, 8) IN {row([day.replace('-', '') for day in sorted(days)])}" if days else ""
+    )
+    return f"(FROM {LAKE}.main.{table}{filter_sql})"

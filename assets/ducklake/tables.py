@@ -157,12 +157,12 @@ def _chosen(context: dg.AssetExecutionContext, names: Iterable[str]) -> list[str
 def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[TraceRow]:
     """Ingest files that belong together in a separate process. If the process dies, reject the files."""
     command = [sys.executable, "-m", "tracelake", "ingest", *map(str, paths), "--lake", address, "--json"]
-    finished = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
+    process = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
     try:
-        return [TraceRow(**row) for row in json.loads(finished.stdout)]
+        return [TraceRow(**row) for row in json.loads(process.stdout)]
     except (ValueError, TypeError):
-        lines = finished.stderr.strip().splitlines()
-        reason = f"its process ended with {finished.returncode}{f': {lines[-1]}' if lines else ''}"
+        lines = process.stderr.strip().splitlines()
+        reason = f"its process ended with {process.returncode}{f': {lines[-1]}' if lines else ''}"
         reject_unread(Setting.here(address, None), {path_text(path): reason for path in paths})
         return [TraceRow(path_text(path), "rejected", reason=reason) for path in paths]
 

@@ -79,11 +79,11 @@ def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[l
         for is_recorded in dice.sample((False, True), 2):
             began = time.perf_counter()
             for _ in range(steps):
-                before, step_began = (spans.n_sampled, spans.n_censuses), time.perf_counter()
+                counts_before, step_began = (spans.n_sampled, spans.n_censuses), time.perf_counter()
                 with spans.step() if is_recorded else nullcontext():
                     train()
                 if is_recorded:
-                    kind = _KINDS[spans.n_sampled - before[0] + spans.n_censuses - before[1]]
+                    kind = _KINDS[spans.n_sampled - counts_before[0] + spans.n_censuses - counts_before[1]]
                     by_kind[kind].append(time.perf_counter() - step_began)
             _finish()
             times[is_recorded].append(time.perf_counter() - began)
@@ -100,12 +100,12 @@ def measure_stacks(
     for _ in range(pairs):
         for is_recorded in dice.sample((False, True), 2):
             with StackSampler(folder, hz) if is_recorded else nullcontext():
-                began, used = time.perf_counter(), time.process_time()
+                began, cpu_began = time.perf_counter(), time.process_time()
                 for _ in range(steps):
                     train()
                 _finish()
                 times[is_recorded].append(time.perf_counter() - began)
-                cpu[is_recorded].append(time.process_time() - used)
+                cpu[is_recorded].append(time.process_time() - cpu_began)
     return times[False], times[True], cpu
 
 

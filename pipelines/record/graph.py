@@ -14,13 +14,13 @@ import torch
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors in nested tuples, lists, mappings and the fields of model outputs, in order."""
     tensors: list[torch.Tensor] = []
-    todo, inside = [value], set()
+    todo, visited = [value], set()
     while todo:
         item = todo.pop()
         if isinstance(item, torch.Tensor):
             tensors.append(item)
-        elif isinstance(item, Mapping | list | tuple) and id(item) not in inside:  # a container may contain itself
-            inside.add(id(item))
+        elif isinstance(item, Mapping | list | tuple) and id(item) not in visited:  # a container may contain itself
+            visited.add(id(item))
             todo += [*(item.values() if isinstance(item, Mapping) else item)][::-1]
     return tensors
 

@@ -16,7 +16,7 @@ class Hook:
     """A hook of a module.
 
     A copy of the module (deepcopy, pickle) gets a hook that does nothing and needs nothing from this package. Code that is
-    compiled while the hook is installed does not contain it.
+    compiled or traced while the hook is installed does not contain it.
     """
 
     def __init__(self, call: Callable[..., None]) -> None:

@@ -19,7 +19,7 @@ Counters = dict[str, Any]
 
 
 class ProcessGone(Exception):
-    """The process does not exist (any more)."""
+    """Error: the process does not exist (any more)."""
 
 
 def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:

@@ -39,9 +39,9 @@ class Cost:
         if not self.n_samples:
             return "no samples: the process ended before the first one"
         share = 100 * self.cpu_ns / max(self.elapsed_ns, 1)
-        late = f", {self.n_late} instants skipped because a sample took longer" if self.n_late else ""
+        late_text = f", {self.n_late} instants skipped because a sample took longer" if self.n_late else ""
         return (
-            f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; a sample took {self.mean_ns / 1e3:.1f} µs on "
+            f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late_text}; a sample took {self.mean_ns / 1e3:.1f} µs on "
             f"average, {self.worst_ns / 1e3:.1f} µs at worst (wall time); the sampling thread used "
             f"{self.cpu_ns / 1e6:.1f} ms of CPU time (by the thread's clock), {share:.3f} % of a core, and "
             f"{self.write_ns / 1e6:.1f} ms to write the rest at the end; GPU counters: {self.gpu_source}; networks: {self.net_source}"

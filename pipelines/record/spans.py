@@ -116,7 +116,7 @@ class SpanRecorder:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Wrap one step of the loop. Exceptions pass through, and the step's span is marked as failed."""
+        """Wrap one step of the loop. Exceptions pass through. Then the step's span and its unfinished spans are marked as failed."""
         number = self.n_steps
         self.n_steps += 1
         if self._open:

@@ -56,9 +56,9 @@ class StackCost:
     folder: Path
 
     def __str__(self) -> str:
-        late = f", {self.n_late} skipped because the GIL came late" if self.n_late else ""
+        late_text = f", {self.n_late} skipped because the GIL came late" if self.n_late else ""
         return (
-            f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; sampling used {self.cost_ns / 1e6:.1f} ms of "
+            f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late_text}; sampling used {self.cost_ns / 1e6:.1f} ms of "
             f"CPU time, {100 * self.cost_ns / max(self.elapsed_ns, 1):.2f} % of a core"
         )
 
@@ -176,13 +176,13 @@ class StackSampler:
         """Return the samples since the last call by table, with one row per thread and stack."""
         rows: dict[Any, Row] = {}
         while self._taken:
-            time_ns, tid, thread, stack, used = self._taken.popleft()
+            time_ns, tid, thread, stack, cpu_ns = self._taken.popleft()
             new_row = {"tid": tid, "thread": thread, "n_samples": 0, "start_ns": time_ns, "cpu_ns": None}
             row = rows.setdefault((tid, thread, stack), new_row)
             row["n_samples"] += 1
             row["end_ns"] = time_ns
-            if used is not None:
-                row["cpu_ns"] = (row["cpu_ns"] or 0) + used
+            if cpu_ns is not None:
+                row["cpu_ns"] = (row["cpu_ns"] or 0) + cpu_ns
         return {"stack_samples": [{**row, "frames": _frames(stack)} for (_, _, stack), row in rows.items()]}
 
     def _told(self) -> Row:

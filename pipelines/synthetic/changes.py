@@ -40,23 +40,23 @@ class Changes:
         """Return the changed host time, ns, on the clock's grid. `names`: the open events, innermost last."""
         if not self.factors:
             return ns
-        by = self._named(names[-1:] if in_operator else names) * self.factors.get("host", 1)
-        return _changed(ns, by * self.factors.get("cpu" if in_operator else "host_gap", 1), grid)
+        factor = self._named(names[-1:] if in_operator else names) * self.factors.get("host", 1)
+        return _changed(ns, factor * self.factors.get("cpu" if in_operator else "host_gap", 1), grid)
 
     def of_call(self, ns: int, name: str, grid: int) -> int:
         """Return the changed duration of a call, ns."""
-        by = self.factors.get("host", 1) * self.factors.get("cpu", 1)
-        return _changed(ns, by * self._named([name]), grid) if self.factors else ns
+        factor = self.factors.get("host", 1) * self.factors.get("cpu", 1)
+        return _changed(ns, factor * self._named([name]), grid) if self.factors else ns
 
     def of_work(self, ns: int, name: str, kind: str, grid: int) -> int:
         """Return the changed duration of a GPU activity of class `kind`, ns."""
-        by = self.factors.get(f"class:{kind}", 1) * self._named([name]) if self.factors else 1
-        return _changed(ns, by, grid)
+        factor = self.factors.get(f"class:{kind}", 1) * self._named([name]) if self.factors else 1
+        return _changed(ns, factor, grid)
 
 
 def _pattern(glob: str) -> re.Pattern[str]:
     return re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
-def _changed(ns: int, by: float, grid: int) -> int:
-    return ns if by == 1 else round(ns * by) // grid * grid
+def _changed(ns: int, factor: float, grid: int) -> int:
+    return ns if factor == 1 else round(ns * factor) // grid * grid

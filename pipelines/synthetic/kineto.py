@@ -85,10 +85,10 @@ class Rows:
     def gpu(self, cat: str, name: str, stream: int, ts: int, dur: int, external: int, corr: int, args: str) -> None:
         """Write a kernel, memcpy or memset with the finish of its ac2g flow. ts and dur are true ns."""
         device, stream = self.place(stream)
-        about = (
+        location_args = (
             f'"External id": {external}, "device": {device}, "context": 1, "stream": {stream}, "correlation": {corr}'
         )
-        self.add(self._span(cat, name, device, stream, ts, dur, f"{about}, {args}"))
+        self.add(self._span(cat, name, device, stream, ts, dur, f"{location_args}, {args}"))
         self.add(
             f'{{"ph": "f", "id": {corr}, "pid": {device}, "tid": {stream}, "ts": {self.clock.stamp(ts)}, '
             f'"cat": "ac2g", "name": "ac2g", "bp": "e"}}'
@@ -111,8 +111,8 @@ class Rows:
         stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a trailing comma.
         """
         device, stream = self.place(stream)
-        about = f'"stream": {stream}, "correlation": {corr}, "device": {device}, "context": 1'
-        args = f'"External id": {external}, "cuda_sync_kind": "{kind}", {wait}{about}'
+        location_args = f'"stream": {stream}, "correlation": {corr}, "device": {device}, "context": 1'
+        args = f'"External id": {external}, "cuda_sync_kind": "{kind}", {wait}{location_args}'
         self.add(self._span("cuda_sync", kind, device, stream, ts, dur, args))
 
     def annotation_on_gpu(self, name: str, stream: int, ts: int, dur: int, external: int) -> None:

@@ -193,21 +193,21 @@ class Machine:
         self._node_opens()
         path = self.cpu_path
         ends = [done.end_ns for done in sources or []]
-        waited = any(end > start for end in ends)
-        woken = (end + self.wake_ns for end in ends if end > start)
-        self.now = until_ns or max([start + duration_ns, *woken])
+        has_waited = any(end > start for end in ends)
+        return_times = (end + self.wake_ns for end in ends if end > start)
+        self.now = until_ns or max([start + duration_ns, *return_times])
         external = self._stack[-1].external if self._stack and self._stack[-1].cat == "cpu_op" else corr
         args = f'"External id": {external}, "cbid": {_CBID.get(name, 0)}, "correlation": {corr}'
         self.rows.cpu(slot, "cuda_runtime", name, self.tid, start, self.now - start, args)
         last = max(sources or [], key=lambda done: done.end_ns, default=None)
-        if last and waited and (until_ns or last.end_ns + self.wake_ns == self.now):
+        if last and has_waited and (until_ns or last.end_ns + self.wake_ns == self.now):
             self.cpu_path, self._cpu_at = last.path, last.end_ns
         self._node(CPU)
         self._depth -= 1
         if sources is not None and is_sync:
-            self.truth.blocked_syncs += waited
-            self.truth.idle_syncs += not waited
-        elif waited:
+            self.truth.blocked_syncs += has_waited
+            self.truth.idle_syncs += not has_waited
+        elif has_waited:
             self.truth.blocked_launches += 1
         self.now += self.grid
         return start, corr, external, path
@@ -216,8 +216,8 @@ class Machine:
         """Write cudaFree, which waits for all streams and then takes `duration_ns`."""
         sources = [s.last for s in self.streams.values() if s.last]
         ready = max([self.now, *(done.end_ns for done in sources)])
-        took = self.changes.of_call(duration_ns, "cudaFree", self.grid)
-        self._call("cudaFree", duration_ns, sources, is_sync=False, until_ns=ready + took)
+        changed_ns = self.changes.of_call(duration_ns, "cudaFree", self.grid)
+        self._call("cudaFree", duration_ns, sources, is_sync=False, until_ns=ready + changed_ns)
 
     def call(self, name: str, duration_ns: int) -> None:
         """Write a runtime call that neither launches nor waits."""

@@ -73,8 +73,8 @@ class MachineTruth:
     started_by: number of GPU activities by the real cause of their start: `launch`, `kernel` (the previous one on the
     stream) or `wait` (an event). rule: the same by the edge that the path's rule assigns to their waiting time.
     blocked_syncs: blocking calls that waited. idle_syncs: blocking calls that found the GPU's work already done (their time
-    stays CPU time). blocked_launches: calls that found their stream's queue full, or other calls that waited. blocked_polls:
-    loops that polled more than once.
+    stays CPU time). blocked_launches: launches that found their stream's queue full, and calls of cudaFree that waited.
+    blocked_polls: polling loops that waited.
     """
 
     path: Path = ZERO

@@ -83,7 +83,7 @@ class ThreadCounters:
     def _tried(self) -> str:
         groups = self._own.groups = self._open_groups()
         counted = [name for _, names in groups for name in names]
-        refused = "; ".join(f"no {name}: {why}" for name, why in self._refused.items() if counted)
+        refused = "; ".join(f"no {name}: {reason}" for name, reason in self._refused.items() if counted)
         if counted:
             return f"perf_event: {', '.join(counted)}{'; ' if refused else ''}{refused}"
         return f"none: {next(iter(self._refused.values()), 'no events')}"
@@ -117,7 +117,9 @@ def between(first: Counts | None, last: Counts | None) -> dict[str, int | float 
     counts: dict[str, int | float | None] = {}
     shares = []
     for (names, before), (_, after) in zip(first or (), last or (), strict=True) if first and last else ():
-        enabled, counted, *values = (late - early for early, late in zip(before, after, strict=True))
+        enabled, counted, *values = (
+            last_value - first_value for first_value, last_value in zip(before, after, strict=True)
+        )
         shares.append(counted / enabled if enabled else 1.0)
         for name, value in zip(names, values, strict=True):
             # Both times are 0 if the span is shorter than a tick of the counters' clock.

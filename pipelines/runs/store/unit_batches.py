@@ -31,7 +31,7 @@ NEWEST = (CAPTURE_MARK, *GROWING)
 
 @dataclass(frozen=True)
 class UnitBatch:
-    """A committed batch of a private lake: its files by table, and the keys of its marker tables with their source paths."""
+    """A committed batch of a private lake: its files by table, and the keys of its marker tables with source paths."""
 
     batch: Batch
     files: Mapping[str, Staged]

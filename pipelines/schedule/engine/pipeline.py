@@ -137,18 +137,18 @@ class _PipelineBase(_Submitting):
         try:
             start = self.device.clock()
             data = self.fill_pipeline(data_iter, on_retire)
-            done = 0
+            n_done = 0
             while True:
                 try:
                     self.progress(data)
-                    done += 1
+                    n_done += 1
                 except StopIteration:
                     break
             elapsed = self.device.clock() - start
         finally:
             self._emit_nvtx = False
         if verbose:
-            _print_speed(type(self).__name__, done, elapsed)
+            _print_speed(type(self).__name__, n_done, elapsed)
         return elapsed
 
     def run_serial(
@@ -164,23 +164,23 @@ class _PipelineBase(_Submitting):
         """
         self._check_not_running("run_serial")
         self._check_in_step()
-        data, done = iter(data_iter), 0
+        data, n_done = iter(data_iter), 0
         self._reset_state()
         self._begin_agreement()
         with self.device.open_thread(emit_nvtx):
             self._synchronize()
             start = self.device.clock()
             while (batch := self._fetch_serially(data)) is not _END:
-                ctx = IterContext(batch, done)
+                ctx = IterContext(batch, n_done)
                 self._run_serially(ctx)
                 if on_retire is not None:
                     self._give(ctx, on_retire)
-                done += 1
+                n_done += 1
             self._synchronize()
             self._raise_data_error()
             elapsed = self.device.clock() - start
         if verbose:
-            _print_speed(f"{type(self).__name__} (serial)", done, elapsed)
+            _print_speed(f"{type(self).__name__} (serial)", n_done, elapsed)
         return elapsed
 
     def _fetch_serially(self, data_iter: Iterator[Any]) -> Any:
@@ -302,5 +302,5 @@ class _PipelineBase(_Submitting):
 
 
 def _print_speed(label: str, iterations: int, seconds: float) -> None:
-    each = f", {seconds / iterations * 1e3:.3f} ms each" if iterations else ""
-    print(f"{label}: {iterations} iterations in {seconds:.3f} s{each}")
+    per_iteration = f", {seconds / iterations * 1e3:.3f} ms each" if iterations else ""
+    print(f"{label}: {iterations} iterations in {seconds:.3f} s{per_iteration}")

@@ -74,15 +74,15 @@ class Agreement:
         same = {"run": self._runs, "iteration": iteration, "plan, order of submission or shortcuts": self._plan}
         answer = torch.tensor([status, *same.values(), *(-value for value in same.values())])
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
-        least, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]
+        lowest_status, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]
         for key, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
             if low != high:
                 between = "" if key.startswith("plan") else f": from {low} to {high}, here {same[key]}"
                 raise OutOfStepError(f"the ranks do not have the same {key}{between}")
-        return int(least)
+        return int(lowest_status)
 
     def _renew(self) -> None:
-        """Create the group again if torch.distributed was re-initialized."""
+        """Recreate the group if torch.distributed was re-initialized, unless the caller passed one."""
         if self.ranks == 1 or self._given is not None:
             return
         import torch.distributed as dist

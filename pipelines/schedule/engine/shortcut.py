@@ -84,19 +84,19 @@ class Shortcuts:
 
     def record(self, task: PipelineTask, ctx: IterContext) -> None:
         """Run the task and record its effects."""
-        before = dict(vars(ctx))
-        graded = {path: t for path, t in walk_tensors(before) if t.requires_grad}
+        values_before = dict(vars(ctx))
+        graded = {path: t for path, t in walk_tensors(values_before) if t.requires_grad}
         origins = {path: _origin(t) for path, t in graded.items()}
         task.fn(ctx)
-        after = vars(ctx)
-        changed = {k: v for k, v in after.items() if k not in before or id(v) != id(before[k])}
+        values_after = vars(ctx)
+        changed = {k: v for k, v in values_after.items() if k not in values_before or id(v) != id(values_before[k])}
         reached = _origins_of([t for _, t in walk_tensors(changed)], {o for o in origins.values() if o is not None})
-        used = [path for path, origin in origins.items() if origin in reached]
+        used_paths = [path for path, origin in origins.items() if origin in reached]
         self._recorded[task.name] = _Recorded(
             values={key: _cache_val(value) for key, value in changed.items()},
-            deleted=[key for key in before if key not in after],
-            used=used,
-            zeros={path: torch.zeros_like(graded[path]) for path in used},
+            deleted=[key for key in values_before if key not in values_after],
+            used=used_paths,
+            zeros={path: torch.zeros_like(graded[path]) for path in used_paths},
             io=[_cache_val(io.capture()) for io in task.io],
         )
 
@@ -104,12 +104,12 @@ class Shortcuts:
         """Replay the recorded run's effects on the context and outside it."""
         recording = self._recorded[task.name]
         present = dict(walk_tensors(vars(ctx))) if recording.used else {}
-        used = [(p, present[p]) for p in recording.used if p in present and present[p].requires_grad]
-        zeros = [_zeros(recording, path, tensor) for path, tensor in used]
+        used_tensors = [(p, present[p]) for p in recording.used if p in present and present[p].requires_grad]
+        zeros = [_zeros(recording, path, tensor) for path, tensor in used_tensors]
         for key in recording.deleted:
             vars(ctx).pop(key, None)
         for key, cached in recording.values.items():
-            setattr(ctx, key, _grafted(_restore_val(cached), zeros, [t for _, t in used]))
+            setattr(ctx, key, _grafted(_restore_val(cached), zeros, [t for _, t in used_tensors]))
         for io, cached in zip(task.io, recording.io, strict=True):
             io.restore(_restore_val(cached))
 

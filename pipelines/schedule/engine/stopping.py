@@ -32,12 +32,14 @@ class _Stopping(_EngineState):
     def _late(self, iter_idx: int, tasks: list[str]) -> PipelineTimeout:
         running = [n for n, i in list(self._run.inside.items()) if i <= iter_idx]
         states = "; ".join(f"{n!r} {self._whereabouts(n, iter_idx)}" for n in tasks)
-        inside = "".join(
+        running_text = "".join(
             f"; {n!r} of iteration {self._run.inside.get(n)} is running" for n in running if n not in tasks
         )
         blamed = (running or tasks)[0]
         return PipelineTimeout(
-            f"iteration {iter_idx} is not done after {self.progress_timeout_s:g} s: {states}{inside}", blamed, iter_idx
+            f"iteration {iter_idx} is not done after {self.progress_timeout_s:g} s: {states}{running_text}",
+            blamed,
+            iter_idx,
         )
 
     def _whereabouts(self, name: str, iter_idx: int) -> str:
@@ -100,8 +102,8 @@ class _StopOnError:
 
 
 def _task_failed(error: BaseException, name: str | None, iter_idx: int | None) -> PipelineError:
-    where = f"task {name!r} failed in iteration {iter_idx}" if name else "the pipeline was interrupted"
-    return PipelineError(f"{where}: {_short(error)}", name, iter_idx)
+    event = f"task {name!r} failed in iteration {iter_idx}" if name else "the pipeline was interrupted"
+    return PipelineError(f"{event}: {_short(error)}", name, iter_idx)
 
 
 def _left_behind(threads: list[str]) -> str:

@@ -30,11 +30,16 @@ class _Submitting(_Batches, ABC):
         self._queues.clear()
         self._queues.update({group: SimpleQueue() for group in groups})
         self._work_queues = {n: self._queues[s.thread_group] for n, s in self.checked.schedule.items()}
-        opened = partial(self.device.open_thread, self._emit_nvtx)
-        closed = partial(self.device.close, self._used_streams(), self.join_timeout_s)
-        mine = weakref.ref(self), weakref.ref(self._run)
+        open_thread = partial(self.device.open_thread, self._emit_nvtx)
+        close_streams = partial(self.device.close, self._used_streams(), self.join_timeout_s)
+        refs = weakref.ref(self), weakref.ref(self._run)
         self._threads = [
-            Thread(target=_serve, args=(*mine, self._queues[g], opened, closed), name=f"pipeline {g}", daemon=True)
+            Thread(
+                target=_serve,
+                args=(*refs, self._queues[g], open_thread, close_streams),
+                name=f"pipeline {g}",
+                daemon=True,
+            )
             for g in groups
         ]
         for thread in self._threads:
@@ -134,8 +139,8 @@ def _serve(
     engine: ReferenceType[_Submitting],
     run_ref: ReferenceType[_Run],
     queue: SimpleQueue,
-    opened: Callable[[], Any],
-    closed: Callable[[], Any],
+    open_thread: Callable[[], Any],
+    close_streams: Callable[[], Any],
 ) -> None:
     """Submit the tasks in a thread's queue until it contains None.
 
@@ -144,11 +149,11 @@ def _serve(
     """
     name, iter_idx = None, None
     try:
-        with opened():
+        with open_thread():
             while (item := queue.get()) is not None:
                 pipe, run = engine(), run_ref()
                 if item is ABANDONED or pipe is None:
-                    closed()
+                    close_streams()
                     return
                 if run is None:  # this thread was still inside a task when the engine started another run
                     return

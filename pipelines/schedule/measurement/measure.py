@@ -120,7 +120,7 @@ def _on_paper(run: Settings) -> Measured:
 
 
 def _nothing(ctx: Any) -> None:
-    """Function of a simulated task."""
+    """Do nothing. This is the function of each simulated task."""
 
 
 # --- on a device

@@ -167,7 +167,7 @@ def recorded_timeline(
         waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in dependencies)
         waits.append((launch.began_ns, SUBMIT, launch.task, launch.iteration))
         # The clocks of host and GPU agree only to some microseconds, so clip waits that end after the span begins.
-        clipped = [(min(until, launch.began_ns), kind, task, it) for until, kind, task, it in waits]
+        clipped = [(min(until, launch.began_ns), kind, task, iteration) for until, kind, task, iteration in waits]
         stalls, _ = stalls_between(free_ns_by_stream.get(launch.stream, 0), clipped)
         spans[id(launch)] = Span(
             launch.task, launch.iteration, launch.stream, launch.submit_ns, launch.began_ns, launch.ended_ns, stalls
@@ -185,5 +185,9 @@ def _retirement(
     iteration i together, as if s were 0.
     """
     stage = plan.stage(launch.task) if engine == "SWPipeline" else 0
-    before = launch.iteration + stage - in_flight
-    return [(retired_ns[before], RETIRE, "", before)] if 0 <= before < len(retired_ns) else []
+    retired_iteration = launch.iteration + stage - in_flight
+    return (
+        [(retired_ns[retired_iteration], RETIRE, "", retired_iteration)]
+        if 0 <= retired_iteration < len(retired_ns)
+        else []
+    )

@@ -34,12 +34,12 @@ def _corollary_1(checked: CheckedPlan) -> list[Problem]:
     problems = []
     for task, deps in checked.intra.items():
         for dep in deps:
-            mine, theirs = checked.stage(task), checked.stage(dep)
-            if theirs > mine:
+            task_stage, dep_stage = checked.stage(task), checked.stage(dep)
+            if dep_stage > task_stage:
                 message = (
-                    f"corollary 1: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the same iteration, "
-                    f"which is submitted {theirs - mine} period(s) later: a deadlock. Move {dep!r} to stage {mine} or "
-                    f"lower, or {task!r} to stage {theirs} or higher, or use inter_iter_deps if {task!r} needs the "
+                    f"corollary 1: task {task!r} (stage {task_stage}) depends on {dep!r} (stage {dep_stage}) of the same iteration, "
+                    f"which is submitted {dep_stage - task_stage} period(s) later: a deadlock. Move {dep!r} to stage {task_stage} or "
+                    f"lower, or {task!r} to stage {dep_stage} or higher, or use inter_iter_deps if {task!r} needs the "
                     f"{dep!r} of the iteration before"
                 )
                 problems.append(Problem(message, "intra_iter_deps", deps=[(task, dep)]))
@@ -51,13 +51,13 @@ def _corollary_3(checked: CheckedPlan) -> list[Problem]:
     problems = []
     for task, deps in checked.inter.items():
         for dep in deps:
-            mine, theirs = checked.stage(task), checked.stage(dep)
-            stages_later = theirs - mine
+            task_stage, dep_stage = checked.stage(task), checked.stage(dep)
+            stages_later = dep_stage - task_stage
             if stages_later > 1:
                 message = (
-                    f"corollary 3: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the iteration "
-                    f"before, k = {theirs} - {mine} = {stages_later} > 1: that is submitted {stages_later - 1} period(s) later, a deadlock in "
-                    f"any order. Move {dep!r} to stage {mine + 1} or lower, or {task!r} to stage {theirs - 1} or higher"
+                    f"corollary 3: task {task!r} (stage {task_stage}) depends on {dep!r} (stage {dep_stage}) of the iteration "
+                    f"before, k = {dep_stage} - {task_stage} = {stages_later} > 1: that is submitted {stages_later - 1} period(s) later, a deadlock in "
+                    f"any order. Move {dep!r} to stage {task_stage + 1} or lower, or {task!r} to stage {dep_stage - 1} or higher"
                 )
                 problems.append(Problem(message, "inter_iter_deps", deps=[(task, dep)]))
     return problems

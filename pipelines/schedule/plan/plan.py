@@ -103,7 +103,7 @@ class PipelinePlan:
     """A complete schedule: the keys of `schedule` are the tasks (SWP-5, SWP-6).
 
     Dependencies are (task, depends_on): on the same iteration in `intra_iter_deps`, on the previous iteration in
-    `inter_iter_deps`. Tasks are given as objects or by name. A key of `schedule` that is only a name must appear as an
+    `inter_iter_deps`. Tasks are referenced by object or by name. A key of `schedule` that is only a name must appear as an
     object elsewhere in the plan before an engine can run it (a simulator needs no functions).
 
     `pipeline_depth` is always max(stage) + 1, and is inferred if it is None. A number that disagrees with the stages is an

@@ -161,7 +161,7 @@ class _Reader:
         return [e for i, entry in enumerate(entries) if (e := self._entry(i, entry)) is not None]
 
     def _entry(self, i: int, entry: dict[str, Any]) -> TaskEntry | None:
-        before = len(self.problems)
+        n_problems_before = len(self.problems)
         self._unknown_keys(entry, tuple(_KINDS), i)
         for key, (kind, expected) in _KINDS.items():
             if key in entry and not _is(kind, entry[key]):
@@ -177,7 +177,7 @@ class _Reader:
                 f"task {name!r} is defined twice, first in line {first}: give one of them another name, or remove it",
                 self.lines.key(i, "name"),
             )
-        if len(self.problems) > before:
+        if len(self.problems) > n_problems_before:
             return None
         self.place[str(name)] = i
         settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
@@ -200,11 +200,11 @@ class _Reader:
             if name not in names:
                 self._fault(f"no [[task]] is named {name!r}, which workload {workload!r} has: add one", line)
 
-    def _unknown_keys(self, table: dict[str, Any], known: tuple[str, ...], i: int | None) -> None:
+    def _unknown_keys(self, table: dict[str, Any], allowed_keys: tuple[str, ...], i: int | None) -> None:
         for key in table:
-            if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(known)}"
+            if key not in allowed_keys:
+                close = difflib.get_close_matches(key, allowed_keys, n=1)
+                hint = f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(allowed_keys)}"
                 self._fault(
                     f"`{key}` is not known here: {hint}", self.lines.top(key) if i is None else self.lines.key(i, key)
                 )
@@ -217,9 +217,9 @@ class _Reader:
         return [line for line in lines if line]
 
     def _fault(self, problem: str, line: int | None = None, *more: int) -> None:
-        where = f"{self.path}:{line}" if line else str(self.path)
-        also = f" (and line {', '.join(map(str, more))})" if more else ""
-        self.problems.append(f"{where}: {problem}{also}")
+        location = f"{self.path}:{line}" if line else str(self.path)
+        more_lines = f" (and line {', '.join(map(str, more))})" if more else ""
+        self.problems.append(f"{location}: {problem}{more_lines}")
 
     def _stop_at_problems(self) -> None:
         if self.problems:

@@ -63,15 +63,15 @@ def _conflict(
 
 def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
     """Return a warning if the two tasks use the same state. The caller has found no order between them within an iteration."""
-    used = _overlap(checked, a, b)
-    if not used:
+    shared_names = _overlap(checked, a, b)
+    if not shared_names:
         return []
-    where = "are on different streams"
+    relation = "are on different streams"
     if checked.stream(a) == checked.stream(b):
         same_thread = checked.schedule[a].thread_group == checked.schedule[b].thread_group
-        where = "have no clock that orders them" if same_thread else "are submitted by different threads"
+        relation = "have no clock that orders them" if same_thread else "are submitted by different threads"
     return [
-        f"tasks {a!r} and {b!r} {where}, both use {', '.join(used)}, and neither depends on the other: a race. "
+        f"tasks {a!r} and {b!r} {relation}, both use {', '.join(shared_names)}, and neither depends on the other: a race. "
         "Add the dependency to intra_iter_deps"
     ]
 
@@ -113,8 +113,8 @@ def unordered_state(checked: CheckedPlan, before: Before) -> list[str]:
     inter_order = [(task, dep) for task, deps in checked.inter.items() for dep in deps]
     inter_order += [(b, a) for a in names for b in names if a != b and before(a, b, 1)]
 
-    def implied(later: str, earlier: str, by: Iterable[tuple[str, str]]) -> bool:
-        return any(task in upto[later] and earlier in upto[dep] for task, dep in by)
+    def implied(later: str, earlier: str, pairs: Iterable[tuple[str, str]]) -> bool:
+        return any(task in upto[later] and earlier in upto[dep] for task, dep in pairs)
 
     missing = {
         (later, earlier)

@@ -64,7 +64,7 @@ def validate_plan(
 
 
 def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
-    """Return a function that tells whether the engine orders two tasks of one stream without a dependency (suspicious.Before)."""
+    """Return a `suspicious.Before`: whether the engine orders two tasks of one stream without a dependency."""
     if not clocked and order == "dependencies":
         return lambda earlier, later, iterations: False
     stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)
@@ -175,7 +175,7 @@ def _check_functions(checked: CheckedPlan) -> list[str]:
 
 
 def _check_cycles(checked: CheckedPlan) -> list[Problem]:
-    """Return the fault of a cycle within an iteration. Inter-iteration dependencies form no cycle: each goes one iteration back."""
+    """Return the fault of a cycle within an iteration. Inter-iteration dependencies form no cycle, because each points one iteration back."""
     try:
         TopologicalSorter(checked.intra).prepare()
         return []

@@ -94,13 +94,13 @@ def numbered(streams: Sequence[int]) -> tuple[int, ...]:
 def neighbours(space: Space, at: Assignment) -> Iterator[Assignment]:
     """Yield the legal assignments that differ by one task moved by one stage, or by one unit moved to another stream."""
     for index, stage in enumerate(at.stages):
-        for other in (stage - 1, stage + 1):
-            moved = Assignment((*at.stages[:index], other, *at.stages[index + 1 :]), at.streams)
-            if other >= 0 and space.is_legal(moved):
-                yield moved
+        for new_stage in (stage - 1, stage + 1):
+            candidate = Assignment((*at.stages[:index], new_stage, *at.stages[index + 1 :]), at.streams)
+            if new_stage >= 0 and space.is_legal(candidate):
+                yield candidate
     for unit in range(max(space.units) + 1):
         for stream in range(max(at.streams) + 2):
             streams = (stream if u == unit else s for u, s in zip(space.units, at.streams, strict=True))
-            moved = Assignment(at.stages, numbered(tuple(streams)))
-            if moved != at and space.is_legal(moved):
-                yield moved
+            candidate = Assignment(at.stages, numbered(tuple(streams)))
+            if candidate != at and space.is_legal(candidate):
+                yield candidate

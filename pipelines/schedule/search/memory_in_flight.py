@@ -17,17 +17,17 @@ def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None
     """
     changes: list[tuple[int, int, float]] = []
     sizes = {"": 1.0} if memory is None else by_name(memory)
-    done = timeline.completions()
+    finished_ns = timeline.completions()
     # If progress() only waits for the submission, it returns an iteration before the device has finished it.
-    ends = [max(pair) for pair in zip(done, timeline.retired_ns or done, strict=True)]
+    ends = [max(pair) for pair in zip(finished_ns, timeline.retired_ns or finished_ns, strict=True)]
     for task, iteration, start in _taken(timeline, memory is None):
         size = sizes.get(task, 0.0)
         # At equal times frees count first, because an iteration is retired before the work that replaces it starts.
         changes += [(start, 1, size), (ends[iteration], 0, -size)]
-    held = peak = 0.0
+    in_flight = peak = 0.0
     for _, _, change in sorted(changes):
-        held += change
-        peak = max(peak, held)
+        in_flight += change
+        peak = max(peak, in_flight)
     return peak
 
 

@@ -195,19 +195,19 @@ class _Judge:
 
     def _kick(self, rng: random.Random) -> None:
         """Take a few random steps away from the best and climb again, until _PATIENCE attempts in a row brought no better plan."""
-        idle = 0
-        while idle < _PATIENCE and len(self.seen) < self.most:
+        n_failed = 0
+        while n_failed < _PATIENCE and len(self.seen) < self.most:
             best = choice = min(self.seen, key=self._key)
             for _ in range(rng.randint(2, 4)):
                 choice = rng.choice(list(neighbours(self.space, choice)) or [choice])
             self._climb(choice)
-            idle = 0 if min(self.seen, key=self._key) != best else idle + 1
+            n_failed = 0 if min(self.seen, key=self._key) != best else n_failed + 1
 
     def _key(self, choice: Assignment) -> tuple:
         """Return the sort key of an assignment, smaller is better. Ties may be broken arbitrarily."""
         candidate = self.candidate(choice)
-        worth = candidate.rank[:4]
-        return (False, *worth) if self.fits(candidate) else (True, candidate.peak_memory, *worth)
+        rank = candidate.rank[:4]
+        return (False, *rank) if self.fits(candidate) else (True, candidate.peak_memory, *rank)
 
     def _step(self, choice: Assignment) -> Assignment | None:
         """Return the first better neighbor in order of lower bounds, or None if there is none or the limit is reached."""

@@ -27,11 +27,11 @@ def _cuts(
     latest stage that leaves enough periods for the chain to the iteration's end.
     """
     total, longest = sum(durations.values()), max(chain_ns.values(), default=0)
-    before = 0
+    load_before = 0
     shares = []
     for name in names:
-        shares.append(min(depth - 1, before * depth // max(1, total)))
-        before += durations[name]
+        shares.append(min(depth - 1, load_before * depth // max(1, total)))
+        load_before += durations[name]
     yield shares
     yield _best_cut([durations[name] for name in names], depth)
     yield [max(0, depth - len(names) + index) for index in range(len(names))]
@@ -50,11 +50,11 @@ def _best_cut(loads: Sequence[int], parts: int) -> list[int]:
 
 def _filled(loads: Sequence[int], size: int) -> list[int]:
     """Return the part of each load if each part takes as many loads as fit into `size`."""
-    part, held, parts = 0, 0, []
+    part, part_load, parts = 0, 0, []
     for load in loads:
-        if held and held + load > size:
-            part, held = part + 1, 0
-        held += load
+        if part_load and part_load + load > size:
+            part, part_load = part + 1, 0
+        part_load += load
         parts.append(part)
     return parts
 

@@ -133,6 +133,6 @@ class SimulatedDevice(Device):
             return UNDECLARED_NS
         if task not in self._declared:
             raise ValueError(f"no duration declared for {task}; add the name and its nanoseconds")
-        drawn, row = self._drawn.setdefault(task, (draws(task, self._declared[task], self._seed), []))
-        row += islice(drawn, max(0, iteration + 1 - len(row)))
-        return row[iteration]
+        source, durations_ns = self._drawn.setdefault(task, (draws(task, self._declared[task], self._seed), []))
+        durations_ns += islice(source, max(0, iteration + 1 - len(durations_ns)))
+        return durations_ns[iteration]

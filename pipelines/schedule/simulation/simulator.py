@@ -86,7 +86,7 @@ class Simulation:
         raise NotImplementedError
 
     def _after(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
-        """Hook at the end of a submission. `delays`: its delays."""
+        """Do nothing at the end of a submission; engines override this hook. `delays`: the submission's delays."""
 
     # The caller ---------------------------------------------------------------------------------------------------
 

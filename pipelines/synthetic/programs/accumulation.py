@@ -19,7 +19,7 @@ class AccumulationProgram(StepProgram):
     """Program of one step on one rank, whose reductions have a drawn duration."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no other ranks, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no other ranks, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             for micro in range(_MICRO_BATCHES):

@@ -12,7 +12,7 @@ class FullQueueProgram(StepProgram):
     """Program of one step: many small operators, one after another."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no collectives, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             for op in range(self.spec.tokens * self.spec.ops_per_layer):

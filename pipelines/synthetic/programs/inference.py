@@ -25,7 +25,7 @@ class DecodeProgram(StepProgram):
     _is_capturing = False
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no collectives, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()

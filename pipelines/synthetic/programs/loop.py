@@ -18,12 +18,12 @@ _FRAME = "python_function"
 class LoopProgram(StepProgram):
     """Program of one step.
 
-    Odd steps load a large batch. The layers after every second layer have small kernels, so that the queue runs empty there
+    Odd steps load a large batch. Every second layer from the third on has small kernels, so that the queue runs empty there
     and fills again.
     """
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no collectives, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"), m.enter("train.py(40): step", _FRAME):
             m.wait(COMPUTE_STREAM, self._preload(number))

@@ -39,11 +39,11 @@ class PlantedProgram(StepProgram):
         """Run ProfilerStep#number. Yield the collective, if any; the driver sends its end in true ns."""
         m, plant = self.m, self.spec.plant
         with m.enter(f"ProfilerStep#{number}", _NOTE):
-            before = _BEFORE.get(plant)
+            plant_cause = _BEFORE.get(plant)
             if plant == "late_host" and self._is_late(number):
                 self._augment()
-            if before:
-                before(self)
+            if plant_cause:
+                plant_cause(self)
             for _ in range(self.spec.layers * self.spec.ops_per_layer):
                 self._operator()
             if self.spec.ranks > 1:
@@ -57,10 +57,10 @@ class PlantedProgram(StepProgram):
     def _operator(self) -> None:
         m, plant = self.m, self.spec.plant
         kernel = {"launch_bound": 2000, "compute_bound": 2_000_000}.get(plant, self.spec.kernel_ns)
-        late = self.spec.straggler_slowdown if plant == "late_rank" and self.rank == self.spec.straggler else 1
+        slowdown = self.spec.straggler_slowdown if plant == "late_rank" and self.rank == self.spec.straggler else 1
         with m.enter("aten::mm"):
             m.advance(_OPERATOR_NS * (4 if plant == "launch_bound" else 1))
-            self._kernel(GEMM, COMPUTE_STREAM, kernel * late)
+            self._kernel(GEMM, COMPUTE_STREAM, kernel * slowdown)
             m.advance(_OPERATOR_NS // 2)
         m.advance(self.draw(2000))
         if plant == "synchronize":
@@ -68,8 +68,8 @@ class PlantedProgram(StepProgram):
 
     def _is_late(self, number: int) -> bool:
         """Return whether the rank is late in a step: the straggler in each step, or the ranks in turn without a straggler."""
-        late = self.spec.straggler
-        return self.rank == (number % self.spec.ranks if late is None else late)
+        straggler = self.spec.straggler
+        return self.rank == (number % self.spec.ranks if straggler is None else straggler)
 
     def _augment(self) -> None:
         with self.m.enter("augment", _NOTE):

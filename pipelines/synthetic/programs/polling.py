@@ -17,7 +17,7 @@ class PollingProgram(StepProgram):
     """Program of one step: tokens, each of which ends with a copy to the host or with an earlier event."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no collectives, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m, start = self.m, self.m.now
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             for token in range(self.spec.tokens):

@@ -16,14 +16,14 @@ class PoolProgram(StepProgram):
     """Program of one step. In turn, one of the threads has twice as much work."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no collectives, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             tids = [self._submit(number, worker) for worker in range(2)]
-            back = self._hand_over(number)
+            return_ns = self._hand_over(number)
             with m.enter(_JOIN, _FRAME):
                 m.advance(100)
-                m.wait_for(tids, back)
+                m.wait_for(tids, return_ns)
             for op in range(2 * self.spec.ops_per_layer):
                 self._op("aten::linear", "aten::addmm", GEMM if op % 2 == 0 else POINTWISE)
             if self.spec.sync_each_step:
@@ -41,11 +41,11 @@ class PoolProgram(StepProgram):
         m, tid, stream = self.m, self.m.rows.pid + _FIRST_THREAD + worker, SIDE_STREAMS + worker
         m.advance(self.draw(3000))
         begin = m.now + self._hand_over(number)
-        twice = 2 if worker == number % 2 else 1
+        share = 2 if worker == number % 2 else 1
         with m.beside(tid):
             with m.enter(_IDLE, _FRAME):
                 m.now = max(m.now, begin)
-            for op in range(self.spec.layers * self.spec.ops_per_layer * twice):
+            for op in range(self.spec.layers * self.spec.ops_per_layer * share):
                 self._op("aten::linear", "aten::addmm", GEMM if op % 2 == 0 else POINTWISE, stream)
             m.stream_sync(stream)
         m.advance(self.draw(2000))

@@ -103,10 +103,10 @@ class StepProgram:
         with m.enter("aten::_fused_side_branch"):
             m.wait(stream, m.record(COMPUTE_STREAM))
             self._compute(POINTWISE, stream)
-            back = m.record(stream)
+            side_done = m.record(stream)
         self._op("aten::linear", "aten::addmm", GEMM)
         with m.enter("aten::add"):
-            m.wait(COMPUTE_STREAM, back)
+            m.wait(COMPUTE_STREAM, side_done)
             self._compute(POINTWISE, COMPUTE_STREAM)
         m.advance(self.draw(3000))
 

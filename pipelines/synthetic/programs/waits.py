@@ -16,7 +16,7 @@ class WaitsProgram(StepProgram):
     """Program of one step: one layer after another, with four kinds of waits in turn."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. There are no collectives, so nothing is yielded."""
+        """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             for layer in range(2 * self.spec.layers):
