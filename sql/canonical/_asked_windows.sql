@@ -1,11 +1,12 @@
--- One row: a window of a trace as it was asked for, before it is known what ran in it (critical_path_windows).
--- How: without an annotation, the whole trace; else from the first to the last of its instances that are asked for.
+-- One row: a window of a trace as requested, before it is known which events ran in it (critical_path_windows).
+-- How: without an annotation, the whole trace. With an annotation, from the first to the last requested instance.
 WITH asked AS (
     SELECT w.*, p.trace_profile_id, p.instances_on_cpu, p.covers_window
     FROM window_requests AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
 ),
--- An annotation that equals some event's whole name means that name: ProfilerStep#5 is not ProfilerStep#50.
+-- If an annotation equals the whole name of an event, only that name matches: ProfilerStep#5 does not match
+-- ProfilerStep#50.
 named AS (
     SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
     FROM asked AS w
@@ -56,12 +57,12 @@ annotated_windows AS (
         o.trace_id,  -- The trace.
         o.window_id,  -- Name of the window.
         min(o.start_ns) AS start_ns,  -- Start of the first instance, ns.
-        max(o.end_ns) AS end_ns  -- End of the last, ns.
+        max(o.end_ns) AS end_ns  -- End of the last instance, ns.
     FROM occurrences AS o
     JOIN asked AS w ON w.trace_id = o.trace_id AND w.window_id = o.window_id
     WHERE o.instance BETWEEN w.first_instance AND w.last_instance
     GROUP BY o.trace_id, o.window_id
-    -- In default, a range beyond the last instance is an error; HTA takes what there is.
+    -- In default, a range beyond the last instance is an error. HTA uses the existing instances.
     HAVING max(o.instance) = max(w.last_instance) OR NOT bool_or(w.instances_on_cpu)
 ),
 whole AS (

@@ -1,10 +1,10 @@
 -- One row: an event that takes part in the critical path of a window.
--- How: CPU events that start in the window; GPU work and waits whose launch starts in it. Where the path covers the
--- window, also the annotations and Python functions that own host time outside operators: of threads that work, those
--- of at least 10 us that run in the window at some time.
--- So that many windows cost no more each, time is cut into parts longer than a window: a window lies in two of them at
--- most, and an event meets only the windows in its own part. Windows that begin in an annotation are found likewise, by
--- parts longer than the annotation.
+-- How: CPU events that start in the window, and GPU work and waits whose launch starts in it. If the path covers the
+-- window, also annotations and Python functions that own host time outside operators: those of working threads that run
+-- in the window at some time (functions of at least 10 us only).
+-- Time is cut into parts longer than a window, so that the cost per window does not grow with the number of windows. A
+-- window overlaps at most two parts, and an event is compared only with the windows in its own part. Windows that begin
+-- inside an annotation are found likewise, with parts longer than the annotation.
 WITH windows AS (
     SELECT
         w.window_no, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.keep_zero_duration,
@@ -54,7 +54,7 @@ lasting_parts AS (
 lasting_lengths AS (
     SELECT DISTINCT trace_profile_id, part_ns FROM lasting
 ),
--- The part is a column before any window is met: else DuckDB compares an event with all windows of its trace first.
+-- The part is a separate column, because DuckDB would otherwise compare an event with all windows of its trace first.
 host_parts AS (
     SELECT e.trace_profile_id, e.event_id, e.start_ns, l.part_ns, e.start_ns // l.part_ns AS part
     FROM _loaded_events AS e
@@ -71,7 +71,7 @@ window_parts AS (
     FROM windows AS w
     JOIN lasting_lengths AS l ON l.trace_profile_id = w.trace_profile_id
 ),
--- Events of the host by window: those that start in it, and annotations and functions that last until it has begun.
+-- Host events by window: events that start in it, and annotations and functions that began earlier and last into it.
 placed AS (
     SELECT w.window_no, e.trace_profile_id, e.event_id
     FROM host_parts AS e
@@ -90,29 +90,29 @@ SELECT
     e.start_ns,  -- Start, ns.
     e.duration_ns,  -- Duration, ns.
     'cpu' AS side,  -- cpu, gpu or sync.
-    e.is_operator,  -- A CPU event that is a node.
+    e.is_operator,  -- A CPU event that is a node of the graph.
     e.is_lock,  -- Takes the runtime lock.
     e.is_blocking,  -- Waits for the GPU.
-    e.is_forward,  -- Names its thread the forward thread.
-    e.is_backward,  -- Names its thread the backward thread.
+    e.is_forward,  -- The event marks its thread as the forward thread.
+    e.is_backward,  -- The event marks its thread as the backward thread.
     CAST(NULL AS VARCHAR) AS sync_kind,  -- Kind of wait of a cuda_sync row.
     e.device,  -- Device.
     e.stream_key,  -- Stream as the profile sees it.
     CAST(NULL AS BIGINT) AS launch_event_id,  -- The call that launched it.
     CAST(NULL AS BIGINT) AS launch_ts_ns,  -- Start of that call, ns.
-    FALSE AS launch_in_window  -- That call is a node of this window.
+    FALSE AS launch_in_window  -- The launch call is a node of this window.
 FROM placed AS l
 JOIN windows AS w ON w.window_no = l.window_no
 JOIN _loaded_events AS e ON e.trace_profile_id = l.trace_profile_id AND e.event_id = l.event_id
 LEFT JOIN _thread_roles AS r ON r.trace_profile_id = e.trace_profile_id AND r.thread_id = e.thread_id
 WHERE
     e.start_ns BETWEEN w.start_ns AND w.end_ns AND (e.duration_ns > 0 OR w.keep_zero_duration AND e.duration_ns = 0)
-    -- Other events matter only where the end of an operator may close them.
+    -- Other events matter only if the end of an operator may close them.
     AND (e.is_operator OR NOT w.covers_window AND (e.is_forward OR e.is_backward) OR w.exit_pops_top)
     OR w.covers_window AND NOT e.is_operator
     AND (
         r.is_working
-        -- The annotation that opens the window, on whatever thread.
+        -- The annotation that opens the window, on any thread.
         OR w.annotation <> '' AND NOT e.is_frame
         AND (e.start_ns = w.start_ns OR e.start_ns + e.duration_ns = w.end_ns)
     )
@@ -131,5 +131,5 @@ WHERE
         WHEN e.launch_event_id IS NOT NULL THEN e.launch_ns > 0 OR w.keep_zero_duration AND e.launch_ns = 0
         ELSE NOT w.one_kernel_per_launch AND e.side = 'gpu'
     END
-    -- Where time never goes back, work of negative duration is none.
+    -- A path that covers the window never goes back in time, so work of negative duration is excluded.
     AND (e.duration_ns >= 0 OR NOT w.covers_window)

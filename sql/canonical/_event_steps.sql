@@ -1,9 +1,9 @@
--- One row: an event of the host that begins in a profiler step.
+-- One row: a host event and the profiler step in which it begins.
 -- check: unique(trace_id, event_id, step)
 WITH lengths AS (
     SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
 ),
--- The part is a column before any step is met, as in _clip.
+-- The part is a separate column, as in _clip.
 host AS (
     SELECT e.trace_id, e.event_id, e.start_ns, l.part_ns, e.start_ns // l.part_ns AS part
     FROM events AS e

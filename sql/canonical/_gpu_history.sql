@@ -1,7 +1,6 @@
--- One row: a GPU activity in a scope, with the time until which its stream was busy with work that began before
--- it.
--- How: the scope is where we look for earlier work on the stream: the whole trace (minus its trace_profile_id) or, in
--- HTA, only the window (its window_no).
+-- One row: a GPU activity in a scope, with the time until which earlier work kept its stream busy.
+-- How: the scope is the range in which earlier work on the stream counts: the whole trace (minus its trace_profile_id)
+-- or, in HTA, only the window (its window_no).
 WITH scopes AS (
     SELECT DISTINCT
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
@@ -35,9 +34,9 @@ SELECT
     stream_key,  -- Its stream as the profile sees it.
     start_ns,  -- Its start, ns.
     end_ns,  -- Its end, ns.
-    launch_event_id,  -- The call that launched it; NULL when that is not in the trace.
+    launch_event_id,  -- The CPU call that launched it; NULL if the call is not in the trace.
     launch_ts_ns,  -- Start of that call, ns.
     max(end_ns) OVER (
         PARTITION BY scope_no, stream_key ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS busy_until_ns  -- Latest end of all work on the stream that began before it, ns; NULL for the first.
+    ) AS busy_until_ns  -- Latest end of earlier work on the stream, ns; NULL for the first activity.
 FROM all_work

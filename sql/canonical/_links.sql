@@ -1,5 +1,5 @@
--- One row: a GPU activity (or a GPU-side wait) and the CPU call with the same correlation id, in a profile.
--- How: group both sides by correlation id; HTA keeps the last event on each side, default keeps every kernel and its
+-- One row: a GPU activity or GPU-side wait, and the CPU call with the same correlation id, in a profile.
+-- How: group both sides by correlation id. HTA keeps the last event on each side, default keeps every kernel and its
 -- launch.
 -- Source: HTA's index_correlation (2.3); in default, correlation 0 means no correlation.
 WITH correlated AS (
@@ -31,7 +31,7 @@ SELECT
     g.event_id AS gpu_event_id,  -- The GPU side.
     b.launch_event_id,  -- The CPU call.
     g.correlation,  -- Their correlation id.
-    g.event_id = b.gpu_event_id AS is_last,  -- Last work of its launch, in file order.
+    g.event_id = b.gpu_event_id AS is_last,  -- The event is the last work of its launch, in file order.
     -- The profile links this launch to this work.
     g.event_id = b.gpu_event_id OR NOT g.one_kernel_per_launch AS is_known
 FROM correlated AS g

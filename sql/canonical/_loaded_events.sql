@@ -1,9 +1,9 @@
 -- One row: an event with a duration that takes part in a profile, with its side, thread, stream and call roles.
--- How: the side follows from the category (default) or from the stream argument (HTA 2.3); HTA then drops the last
--- profiler step and what it launched (2.5).
+-- How: the side follows from the category (default) or from the stream argument (HTA 2.3). HTA then drops the last
+-- profiler step and the work that the step launched (2.5).
 WITH
 -- One row: a trace whose last profiler step a profile drops, with the start of that step.
--- How: HTA drops the last of several profiler steps and what it launched (2.5).
+-- How: HTA drops the last of several profiler steps and the work that the step launched (2.5).
 last_steps AS (
     SELECT
         p.trace_profile_id,  -- The trace as a profile sees it.
@@ -40,7 +40,7 @@ roles AS (
     FROM call_roles
     GROUP BY profile, name
 ),
--- Calls that return when the copy that they start has ended.
+-- Calls that return when the copy that they launched has ended.
 copying AS (
     SELECT DISTINCT l.trace_profile_id, l.launch_event_id
     FROM _links AS l
@@ -63,7 +63,7 @@ sided AS (
             (s.is_operator OR p.covers_window AND e.cat = 'user_annotation' AND starts_with(e.name, 'gloo:'))
             AND s.side = 'cpu', FALSE
         )
-        -- Until 2021 PyTorch wrote its own annotations as operators; threads hand over inside them.
+        -- PyTorch wrote its own annotations as operators until 2021. Hand-offs between threads occur inside them.
         AND NOT (
             p.covers_window AND e.cat = 'cpu_op' AND regexp_matches(
                 coalesce(e.name, ''), '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#'
@@ -99,19 +99,19 @@ SELECT
     -- Kind of wait of a cuda_sync row; NULL for other events.
     CASE WHEN e.cat = 'cuda_sync' THEN e.name END AS sync_kind,
     e.device,  -- Device of GPU work.
-    -- What orders GPU work: the stream as the profile sees it.
+    -- The stream as the profile sees it, which orders GPU work.
     CASE WHEN e.stream_by_device THEN e.stream_id ELSE e.stream END AS stream_key,
     e.correlation,  -- Correlation id.
-    e.wait_on_stream,  -- Stream whose event is waited for.
-    e.wait_on_cuda_event_record_corr_id,  -- Correlation id of the record call waited for.
+    e.wait_on_stream,  -- Stream on which the awaited event was recorded.
+    e.wait_on_cuda_event_record_corr_id,  -- Correlation id of the call that recorded the awaited event.
     -- HTA's data frame has GPU rows first once the last step is dropped.
     st.last_step_ns IS NOT NULL AND e.is_correlated_gpu AS sorts_first,
-    -- Names its thread the forward thread.
+    -- The event marks its thread as the forward thread.
     e.cat IN ('cpu_op', 'user_annotation')
     AND (
         contains(e.name, 'forward') OR e.steps_name_forward_thread AND starts_with(e.name, 'ProfilerStep#')
     ) AS is_forward,
-    -- Names its thread the backward thread.
+    -- The event marks its thread as the backward thread.
     e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'autograd') AS is_backward,
     e.cat = 'python_function' AS is_frame,  -- A Python function.
     coalesce(r.is_lock AND e.is_operator, FALSE) AS is_lock,  -- Takes the runtime lock.
@@ -122,7 +122,7 @@ SELECT
     coalesce(r.waits_for_event AND e.is_operator, FALSE) AS waits_for_event,  -- Waits for a recorded event.
     coalesce(r.is_record AND e.is_operator, FALSE) AS is_record,  -- Records an event.
     coalesce(r.is_wait AND e.is_operator, FALSE) AS is_wait,  -- Makes a stream wait for an event.
-    coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Starts GPU work, by name.
+    coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Launches GPU work, according to its name.
 FROM placed AS e
 LEFT JOIN roles AS r ON r.profile = e.profile AND r.name = e.name
 LEFT JOIN copying AS c ON c.trace_profile_id = e.trace_profile_id AND c.launch_event_id = e.event_id

@@ -1,6 +1,7 @@
--- One row: an allocation or release that the trace recorded, in the order of its device's memory.
--- How: the instant events named [memory], by time and then by file order; two successive totals of the allocator must
--- differ by the bytes of the later event.
+-- One row: an allocation or release of memory that the trace recorded, with its position among the events of its
+-- device.
+-- How: order the instant events named [memory] by time and then by file order. Two successive totals of the allocator
+-- must differ by the bytes of the later event.
 WITH told AS (
     SELECT
         trace_id, event_id, pid, tid, start_ns AS at_ns,
@@ -18,19 +19,19 @@ SELECT
     event_id,  -- Position in traceEvents.
     pid,  -- Process.
     tid,  -- Thread.
-    at_ns,  -- When, ns.
+    at_ns,  -- Time, ns.
     device_type,  -- Kind of device, as PyTorch numbers them.
     device,  -- Device number.
-    row_number() OVER device_order AS seq,  -- Place in the order of its device, from 1.
+    row_number() OVER device_order AS seq,  -- Position among the events of the device, from 1.
     address,  -- Address of the block.
-    delta_bytes,  -- Bytes; negative for a release.
-    allocated_bytes,  -- The allocator's total after it.
-    reserved_bytes,  -- What the allocator has reserved on the device after it, bytes.
-    -- Sum of the bytes up to here.
+    delta_bytes,  -- Allocated bytes; negative for a release.
+    allocated_bytes,  -- The allocator's total after the event, bytes.
+    reserved_bytes,  -- Memory that the allocator reserves on the device after the event, bytes.
+    -- Sum of delta_bytes up to this event, bytes.
     TRY_CAST(sum(delta_bytes) OVER (
         device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS BIGINT) AS net_bytes,
-    -- The totals before and after differ by exactly these bytes; NULL where one of them is missing.
+    -- The totals before and after differ by exactly delta_bytes; NULL if either total is missing.
     allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok
 FROM told
 WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY at_ns, event_id)

@@ -1,6 +1,6 @@
--- One row: a part of time in which a profiler step lies.
--- How: parts are at least twice as long as the step, so it lies in two of them at most, and what happens at some time
--- meets only the steps in the same part: however many steps there are, it costs no more.
+-- One row: a profiler step and a part of time that it overlaps.
+-- How: parts are at least twice as long as the step, so the step overlaps at most two of them. An event is compared
+-- only with the steps in its own part, so the cost per event does not grow with the number of steps.
 -- check: unique(trace_id, step, part)
 WITH steps AS (
     SELECT
@@ -19,5 +19,5 @@ SELECT
     start_ns,  -- Start of the step on the CPU, ns.
     end_ns,  -- End of the step on the CPU, ns.
     part_ns,  -- Length of the part, ns.
-    part  -- Its number: it begins at part * part_ns.
+    part  -- Number of the part, which begins at part * part_ns.
 FROM parts

@@ -1,11 +1,11 @@
--- One row: a CPU thread of a trace with operators, calls or annotations, and its part in a path that covers the
--- window.
--- How: threads that launch GPU work, and that of the profiler steps, work; where there is no GPU work, all with
--- operators do. A thread whose only calls to the GPU ask whether work has ended (NCCL's watchdog) hands nothing over
--- and waits for nothing; calls that neither launch, record nor wait (cudaThreadExchangeStreamCaptureMode) do not count.
+-- One row: a CPU thread of a trace with operators, calls or annotations, and its role in a path that covers the window.
+-- How: threads that launch GPU work and forward threads (such as the thread of the profiler steps) work. Without GPU
+-- work, all threads with operators work.
+-- A thread whose only GPU calls ask whether work has ended (NCCL's watchdog) neither hands over nor waits. Calls that
+-- do not launch, record or wait (cudaThreadExchangeStreamCaptureMode) do not count.
 -- The autograd engine's threads are identified by their names, their operators' names, and the arrows from forward to
--- backward. They work while the thread that called backward waits: where a process has one other thread that works,
--- calls of both are in one order.
+-- backward. They work while the thread that called backward waits. If a process has exactly one other working thread,
+-- the calls of both are in one order.
 WITH asked AS (
     SELECT trace_profile_id, trace_id FROM _profiles WHERE covers_window
 ),
@@ -15,7 +15,7 @@ launching AS (
     JOIN asked AS a ON a.trace_profile_id = l.trace_profile_id
     WHERE l.is_known
 ),
--- Few, or none: their names are looked up apart from all others.
+-- A separate query, because it reads names and finds few events or none.
 collectives AS (
     SELECT trace_id, event_id
     FROM events
@@ -58,17 +58,17 @@ roles AS (
         s.thread_id,  -- The thread.
         -- Its process within the trace.
         dense_rank() OVER (PARTITION BY s.trace_profile_id ORDER BY t.pid) AS process_no,
-        -- The window ends with what it does, and its gaps have owners.
+        -- The thread works: its events may end the window, and its gaps have owners.
         s.n_launches > 0 OR s.is_forward OR w.n_launches = 0 AND s.n_operators > 0 AS is_working,
         -- Its calls only ask whether GPU work has ended.
         s.n_polls > 0 AND s.n_polls + s.n_other_calls = s.n_operators AND s.n_launches = 0 AS only_polls,
-        -- A thread of the autograd engine: it begins when the thread that called backward stops.
+        -- A thread of the autograd engine, which begins when the thread that called backward stops.
         coalesce(
             starts_with(t.thread_name, 'pt_autograd') OR s.is_backward AND NOT s.is_forward
             OR r.n_into > 0 AND r.n_from = 0, FALSE
         ) AS is_autograd,
-        coalesce(r.n_from > 0, FALSE) AS calls_backward,  -- Arrows lead from its operators to backward ones.
-        -- It runs collectives of the host (Gloo) that another thread has begun.
+        coalesce(r.n_from > 0, FALSE) AS calls_backward,  -- Arrows lead from its operators to backward operators.
+        -- The thread runs host collectives (Gloo) that another thread has begun.
         s.n_operators > 0 AND s.n_collectives = s.n_operators AS runs_collectives
     FROM sums AS s
     JOIN asked AS a ON a.trace_profile_id = s.trace_profile_id
@@ -87,12 +87,12 @@ SELECT
     r.trace_profile_id,  -- The trace as a profile sees it.
     r.thread_id,  -- The thread.
     r.process_no,  -- Its process within the trace.
-    r.is_working,  -- The window ends with what it does, and its gaps have owners.
+    r.is_working,  -- The thread works: its events may end the window, and its gaps have owners.
     r.only_polls,  -- Its calls only ask whether GPU work has ended.
-    r.is_autograd,  -- A thread of the autograd engine: it begins when the thread that called backward stops.
-    r.calls_backward,  -- Arrows lead from its operators to backward ones.
-    r.runs_collectives,  -- It runs collectives of the host (Gloo) that another thread has begun.
-    -- The thread in whose order of calls its own count.
+    r.is_autograd,  -- A thread of the autograd engine, which begins when the thread that called backward stops.
+    r.calls_backward,  -- Arrows lead from its operators to backward operators.
+    r.runs_collectives,  -- The thread runs host collectives (Gloo) that another thread has begun.
+    -- Thread whose order of calls includes the calls of this thread.
     CASE WHEN r.is_autograd THEN coalesce(m.thread_id, r.thread_id) ELSE r.thread_id END AS order_thread_id
 FROM roles AS r
 LEFT JOIN mains AS m ON m.trace_profile_id = r.trace_profile_id AND m.process_no = r.process_no

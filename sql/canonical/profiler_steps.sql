@@ -1,5 +1,6 @@
 -- One row: a profiler step of a trace.
--- How: CPU annotations ProfilerStep#N; a step annotated on several threads runs from the first start to the last end.
+-- How: the CPU annotations ProfilerStep#N. A step annotated on several threads runs from the first start to the last
+-- end.
 -- check: unique(trace_id, step)
 WITH named AS (
     SELECT trace_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, start_ns, end_ns

@@ -1,6 +1,6 @@
 -- One row: a GPU stream of a trace: a device and a stream number on it.
--- How: the distinct (device, stream) of GPU work and waits, numbered; where a row has no device, its pid is used, which
--- is where Kineto writes the device.
+-- How: number the distinct (device, stream) of GPU work and waits. If a row has no device, its pid counts, because
+-- Kineto writes the device there.
 -- check: unique(trace_id, stream_id)
 WITH seen AS (
     SELECT
@@ -19,5 +19,5 @@ SELECT
     row_number() OVER (PARTITION BY trace_id ORDER BY device, stream) AS stream_id,
     device,  -- Device number.
     stream,  -- Stream number on the device.
-    n_kernels  -- GPU activities that ran on it.
+    n_kernels  -- Number of GPU activities on the stream.
 FROM seen

@@ -20,8 +20,8 @@ SELECT
     row_number() OVER (PARTITION BY s.trace_id ORDER BY s.pid, s.tid) AS thread_id,
     s.pid,  -- Process id as text; for GPU work the device number.
     s.tid,  -- Thread id as text; for GPU work the stream.
-    n.thread_name,  -- Name that the profiler gave the thread; NULL when it gave none.
-    s.n_events  -- Events with a duration on this thread.
+    n.thread_name,  -- Name of the thread from the profiler; NULL if the trace has none.
+    s.n_events  -- Number of events with a duration on this thread.
 FROM seen AS s
 LEFT JOIN named AS n
     ON n.trace_id = s.trace_id AND n.pid = s.pid AND n.tid = s.tid AND n.recency = 1

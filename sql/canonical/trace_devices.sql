@@ -1,6 +1,6 @@
--- One row: a device that a trace lists in its metadata, and which device it was recognized as.
--- How: the first rule of device_rules that matches name, memory and multiprocessors; a device that no rule recognizes
--- stays NULL, and so does every utilization.
+-- One row: a device that a trace lists in its metadata, and the known device that it was identified as.
+-- How: the first rule of device_rules that matches name, memory and multiprocessors. If no rule matches, device_key is
+-- NULL, and so is every utilization.
 -- check: unique(trace_id, device)
 WITH ordinals AS (
     SELECT v.ordinal
@@ -34,11 +34,11 @@ fitting AS (
 )
 SELECT
     l.trace_id,  -- The trace.
-    l.device,  -- Device number, as kernels have it.
-    l.name,  -- Name that the runtime gave it.
+    l.device,  -- Device number, as in kernels.
+    l.name,  -- Name of the device from the runtime.
     l.memory_bytes,  -- Its memory, bytes.
     l.sms,  -- Streaming multiprocessors, or compute units.
-    f.device_key  -- The device in devices and device_peaks; NULL where no rule recognizes it.
+    f.device_key  -- Key of the device in devices and device_peaks; NULL if no rule matches.
 FROM listed AS l
 LEFT JOIN fitting AS f ON f.trace_id = l.trace_id AND f.device = l.device AND f.choice = 1
 WHERE l.choice = 1

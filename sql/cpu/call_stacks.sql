@@ -1,9 +1,9 @@
--- One row: a CPU event with a duration, and the event on its thread that it ran inside of.
--- How: depth is a running sum of +1 at starts and -1 at ends; the parent is the event whose start opened that group of
+-- One row: a CPU event with a duration, and the event on its thread that encloses it.
+-- How: depth is a running sum of +1 at starts and -1 at ends. The parent is the event whose start opened the group of
 -- siblings.
 -- Order at equal times: ends first (shorter, then later in the file), then starts (longer, then earlier in the file),
--- events with zero duration last.
--- Where events cross instead of nesting, an end closes whatever is on top of the stack, as in HTA (2.8.5).
+-- then events of zero duration.
+-- If events cross instead of nesting, an end closes the event on top of the stack, as in HTA (2.8.5).
 -- check: unique(trace_id, event_id)
 WITH cpu AS (
     SELECT e.trace_id, t.thread_id, e.event_id, e.start_ns, greatest(e.duration_ns, 0) AS duration_ns
@@ -34,7 +34,7 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
--- The place of the first sibling: last_value with IGNORE NULLS would step back over all siblings, for each anew.
+-- The position of the first sibling. last_value with IGNORE NULLS would step back over all siblings for each of them.
 starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,
@@ -48,7 +48,7 @@ starts AS (
 SELECT
     s.trace_id,  -- The trace.
     s.event_id,  -- The event.
-    o.event_before AS parent_event_id,  -- The event it ran inside of; NULL at the top of the thread.
+    o.event_before AS parent_event_id,  -- The enclosing event; NULL at the top of the thread.
     CAST(s.depth AS BIGINT) AS depth,  -- Depth on the stack, 1 at the top.
     s.thread_id  -- Its thread in threads.
 FROM starts AS s

@@ -19,12 +19,12 @@ SELECT
     start_ns,  -- Start, ns.
     end_ns,  -- End of the call on the CPU, ns.
     collective_name,  -- Name of the operation, as the framework spells it.
-    -- The same in lower case without underscores: allreduce, allgatherbase.
+    -- collective_name in lower case without underscores: allreduce, allgatherbase.
     replace(lower(collective_name), '_', '') AS op,
-    group_name,  -- Process group; NULL where the trace does not say.
+    group_name,  -- Process group; NULL if the trace does not record it.
     group_ranks,  -- Ranks of the group, as written in the trace.
-    seq,  -- Sequence number within the group; NULL where the trace has none.
-    in_elements,  -- Elements of the input.
-    out_elements,  -- Elements of the output.
+    seq,  -- Sequence number within the group; NULL if the trace does not record it.
+    in_elements,  -- Number of input elements.
+    out_elements,  -- Number of output elements.
     dtype  -- Element type, in lower case.
 FROM told

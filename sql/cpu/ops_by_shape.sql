@@ -1,7 +1,6 @@
--- One row: the operators, calls, annotations or GPU activities of a profiler step of a trace that share a name and
--- a shape.
--- How: GPU work takes the shape of the operator with the same External id (its launch's id where it has none of its
--- own) and the step of its launch.
+-- One row: a name and shape of operators, calls, annotations or GPU activities in a profiler step of a trace.
+-- How: GPU work has the shape of the operator with the same External id (or with its launch's id, if it has none) and
+-- the step of its launch.
 -- check: unique(trace_id, step, device, cat, name, input_dims, input_types)
 WITH work AS (
     SELECT
@@ -29,19 +28,19 @@ stepped AS (
 )
 SELECT
     trace_id,  -- The trace.
-    step,  -- Number of the profiler step; NULL outside of steps, and for GPU work whose launch is not in the trace.
+    step,  -- Number of the profiler step; NULL outside steps, and for GPU work whose launch is not in the trace.
     device,  -- cpu or gpu.
     cat,  -- Category: cpu_op, cuda_runtime, kernel, …
     name,  -- Name.
-    -- Sizes of the inputs, as JSON; NULL where the trace does not record shapes.
+    -- Sizes of the inputs, as JSON; NULL if the trace does not record shapes.
     coalesce(args ->> '$."Input Dims"', args ->> '$."Input dims"') AS input_dims,
-    -- Types of the inputs, as JSON; NULL where the trace does not record them.
+    -- Types of the inputs, as JSON; NULL if the trace does not record them.
     coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,
-    count(*) AS n,  -- How many.
+    count(*) AS n,  -- Number of events.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Their summed duration, ns.
     avg(duration_ns) AS mean_ns,  -- Their mean duration, ns.
-    min(duration_ns) AS min_ns,  -- The shortest, ns.
-    max(duration_ns) AS max_ns  -- The longest, ns.
+    min(duration_ns) AS min_ns,  -- Shortest duration, ns.
+    max(duration_ns) AS max_ns  -- Longest duration, ns.
 FROM stepped
 GROUP BY
     trace_id, step, device, cat, name,

@@ -1,5 +1,6 @@
--- One row: a stretch between two changes of what a device runs, with the number of open merged intervals of each class.
--- How: +1 at the start and -1 at the end of every merged interval of a class, as running sums in time order.
+-- One row: an interval between two changes of the classes that a device runs, with the number of open merged intervals
+-- of each class.
+-- How: running sums over time of +1 at the start and -1 at the end of every merged interval of a class.
 WITH changes AS (
     SELECT trace_id, device, scope, start_ns, 1 AS change FROM merged_intervals WHERE scope <> 'all'
     UNION ALL
@@ -17,8 +18,8 @@ summed AS (
 SELECT
     trace_id,  -- The trace.
     device,  -- Device.
-    start_ns,  -- Start of the stretch, ns.
-    -- End of the stretch, ns; NULL for the last.
+    start_ns,  -- Start of the interval, ns.
+    -- End of the interval, ns; NULL for the last interval.
     lead(start_ns) OVER (PARTITION BY trace_id, device ORDER BY start_ns) AS end_ns,
     -- 1 while computing.
     sum(compute) OVER (

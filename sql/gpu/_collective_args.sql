@@ -1,6 +1,6 @@
--- One row: a communication kernel with what its arguments say about the collective, or those of the record_param_comms
--- event with its External id.
--- How: the kernel's own arguments where they name a collective, else those of the CPU event.
+-- One row: a communication kernel with the arguments that describe its collective.
+-- How: the kernel's own arguments if they name a collective, else those of the record_param_comms event with its
+-- External id.
 WITH own AS (
     SELECT k.trace_id, k.event_id, e.args, e.external_id
     FROM kernels AS k
@@ -16,7 +16,7 @@ recorded AS (
 SELECT
     o.trace_id,  -- The trace.
     o.event_id,  -- The kernel's position in traceEvents.
-    -- The arguments, as JSON; NULL where none name a collective.
+    -- The arguments, as JSON; NULL if neither event names a collective.
     CASE WHEN o.args LIKE '%"Collective name"%' THEN o.args ELSE r.args END AS args
 FROM own AS o
 LEFT JOIN recorded AS r ON r.trace_id = o.trace_id AND r.external_id = o.external_id

@@ -1,6 +1,7 @@
 -- One row: a GPU activity that was launched before the trace began.
--- How: no launch of it is in the trace, and nothing with a launch ran before it on its stream; on a stream where none
--- has a launch, on its device. Where no launches are recorded at all, it is unknown.
+-- How: GPU work without a launch in the trace that starts before all work with a launch on its stream. If no work of
+-- the stream has a launch, it must start before all work with a launch on its device. If the device has no work with a
+-- launch, earlier work is unknown and there are no rows.
 -- check: unique(trace_id, event_id)
 WITH streams AS (
     SELECT
@@ -13,7 +14,7 @@ devices AS (
 )
 SELECT
     k.trace_id,  -- The trace.
-    k.event_id,  -- The work, in kernels.
+    k.event_id,  -- The GPU activity, in kernels.
     k.device,  -- Its device.
     k.start_ns,  -- Start, ns.
     k.end_ns,  -- End, ns.

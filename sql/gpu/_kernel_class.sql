@@ -1,6 +1,5 @@
--- One row: a distinct (category, name) of GPU work with its class in a profile.
--- How: of the rules in rules/kernel_classes.csv that match, the one with the lowest rule_order wins
--- (first_kernel_classes).
+-- One row: a distinct category and name of GPU work, with its class in a profile.
+-- How: the matching rule in rules/kernel_classes.csv with the lowest rule_order decides (first_kernel_classes).
 WITH names AS (
     SELECT DISTINCT e.cat, e.name
     FROM events AS e
@@ -20,6 +19,6 @@ SELECT
     f.cat,  -- Canonical category.
     f.name,  -- Name of the GPU work.
     r.class,  -- Its class, in class_kinds; RUNTIME for a call with a stream argument.
-    r.rule_id  -- Rule that decided.
+    r.rule_id  -- Rule in kernel_classes that decided the class.
 FROM fitting AS f
 JOIN kernel_classes AS r ON r.profile = f.profile AND r.rule_order = f.rule_order

@@ -1,6 +1,6 @@
--- One row: a change of the number of launches on a stream whose work has not started yet, in a profile.
--- How: +1 at each launch call, -1 at each start of GPU work, as a running sum per stream; at equal times launches
--- first, then file order (HTA 2.7).
+-- One row: a change in the number of launches on a stream whose work has not started yet, in a profile.
+-- How: a running sum per stream of +1 at each launch call and -1 at each start of GPU work. At equal times, launches
+-- come first, then file order (HTA 2.7).
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
@@ -34,10 +34,10 @@ SELECT
     trace_profile_id,  -- The trace as a profile sees it.
     stream_key,  -- Stream as the profile sees it.
     event_id,  -- The launch call or the GPU work.
-    at_ns,  -- When, ns.
+    at_ns,  -- Time of the change, ns.
     change,  -- +1 for a launch, -1 for a start.
     TRY_CAST(sum(change) OVER (
         PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS BIGINT) AS queue_length  -- Launches whose work has not started yet, after this change.
+    ) AS BIGINT) AS queue_length  -- Number of launches whose work has not started yet, after this change.
 FROM changes

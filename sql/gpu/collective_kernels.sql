@@ -1,6 +1,6 @@
--- One row: a communication kernel of a rank, with what the trace says about its collective.
--- How: the kind by rules/collective_kinds.csv, from the collective's name, else from the kernel's; the step is that of
--- its launch.
+-- One row: a communication kernel of a rank, with the collective that the trace records for it.
+-- How: rules/collective_kinds.csv derives the kind from the collective's name, else from the kernel's name. The step is
+-- the step of the launch.
 -- check: unique(trace_id, event_id)
 WITH told AS (
     SELECT
@@ -47,7 +47,7 @@ described AS (
         CASE
             WHEN t.has_empty_split THEN FALSE
             WHEN c.kind <> 'other' THEN c.waits_for_all
-            -- NCCL runs all-to-alls as SendRecv; other libraries' kernels are called what they do.
+            -- NCCL runs all-to-alls as SendRecv. Kernel names of other libraries state the operation.
             ELSE
                 n.waits_for_all
                 OR n.kind = 'sendrecv' AND t.collective_name IS NULL AND k.rule_id = 'tb-communication'
@@ -66,25 +66,25 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     name,  -- Name of the kernel.
-    fused,  -- Whether it also computes, as an all-reduce fused with the norm after it does.
+    fused,  -- The kernel also computes, e.g. an all-reduce fused with the following norm.
     kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
-    -- No rank can leave before all have arrived; not for broadcast, reduce, one-way transfers and all-to-all with empty
-    -- splits.
+    -- No rank can leave before all have arrived; FALSE for broadcast, reduce, one-way transfers and all-to-all with
+    -- empty splits.
     coalesce(waits_for_all, FALSE) AS waits_for_all,
     device,  -- Device it ran on.
     stream,  -- Stream on the device.
     start_ns,  -- Start, ns.
     end_ns,  -- End, ns.
-    duration_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
-    launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
-    step,  -- Profiler step of its launch; NULL outside of steps.
-    collective_name,  -- Name of the collective in the framework; NULL where the trace does not say.
-    group_name,  -- Process group; NULL where the trace does not say.
+    duration_ns,  -- Duration, ns; includes the transfer and the wait for other ranks.
+    launch_event_id,  -- The CPU call that launched it; NULL if the call is not in the trace.
+    step,  -- Profiler step of its launch; NULL outside steps.
+    collective_name,  -- Name of the collective in the framework; NULL if the trace does not record it.
+    group_name,  -- Process group; NULL if the trace does not record it.
     group_ranks,  -- Ranks of the group, as written in the trace.
-    group_description,  -- Description of the group, as its creator gave it.
-    group_size,  -- Ranks in the group.
-    seq,  -- Sequence number within the group; NULL where the trace has none.
-    destination,  -- Rank that is sent to; NULL where this is not a point-to-point transfer.
-    -- Bytes that nccl-tests counts: the output of an allgather, the input of the others; NULL where unknown.
+    group_description,  -- Description of the group, from its creator.
+    group_size,  -- Number of ranks in the group.
+    seq,  -- Sequence number within the group; NULL if the trace does not record it.
+    destination,  -- Destination rank; NULL if the collective is not a point-to-point transfer.
+    -- Bytes as nccl-tests counts them: the output of an allgather, the input of other collectives; NULL if unknown.
     CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END * size_bytes AS bytes
 FROM described

@@ -1,8 +1,7 @@
 -- One row: a category and name of events in a trace, with their class: RUNTIME for runtime and driver calls,
 -- SYNCHRONIZATION for waits, the class in kernels for GPU work, OTHER for the rest (TB-12).
--- How: events with a duration, grouped by category and name; of the rules in rules/kernel_classes.csv that match, the
--- one with the lowest rule_order wins. Join it to events on trace_id, cat and name; kernels itself has no calls and no
--- waits.
+-- How: group events with a duration by category and name. The matching rule in rules/kernel_classes.csv with the lowest
+-- rule_order decides. Join the table to events on trace_id, cat and name; kernels contains no calls and no waits.
 -- check: unique(trace_id, cat, name)
 WITH kinds AS (
     SELECT e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.duration_ns) AS sum_ns
@@ -24,15 +23,15 @@ fitting AS (
 )
 SELECT
     k.trace_id,  -- The trace.
-    k.cat,  -- Canonical category; NULL where the events have none.
+    k.cat,  -- Canonical category; NULL if the events have none.
     k.name,  -- Name of the events.
-    f.class,  -- Its class, in class_kinds.
-    f.rule_id,  -- Rule in kernel_classes that decided it.
-    f.fused,  -- Whether communication also computes, as in a fused all-reduce and norm; NULL for all else.
-    h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA counts as CPU.
-    h.rule_id AS hta_rule_id,  -- Rule in kernel_classes that decided that.
-    k.n_events,  -- How many events.
-    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events are all counted.
+    f.class,  -- Class of the events, in class_kinds.
+    f.rule_id,  -- Rule in kernel_classes that decided the class.
+    f.fused,  -- The communication kernel also computes, e.g. a fused all-reduce and norm; NULL for other events.
+    h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for events that HTA counts as CPU events.
+    h.rule_id AS hta_rule_id,  -- Rule in kernel_classes that decided hta_class.
+    k.n_events,  -- Number of events.
+    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events all count.
 FROM kinds AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
 LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name = k.name

@@ -1,6 +1,6 @@
--- One row: a stretch in which a device was busy on any of its streams, with any work (scope all) or with work of one
--- class (what it counts as in class_kinds).
--- How: sort by start; a new stretch begins where a start lies after all earlier ends (TB-8: touching intervals merge).
+-- One row: an interval in which a device was busy on any of its streams, with any work (scope all) or with work of one
+-- class (counts_as in class_kinds).
+-- How: sort by start. A new interval begins at a start later than all earlier ends (TB-8: touching intervals merge).
 -- check: unique(trace_id, device, scope, start_ns)
 WITH scoped AS (
     SELECT trace_id, device, 'all' AS scope, event_id, start_ns, greatest(end_ns, start_ns) AS end_ns FROM kernels
@@ -30,9 +30,9 @@ numbered AS (
 SELECT
     trace_id,  -- The trace.
     device,  -- Device.
-    scope,  -- all, or a class of kernels: what theirs counts as in class_kinds.
-    min(start_ns) AS start_ns,  -- Start of the stretch, ns.
-    max(end_ns) AS end_ns,  -- End of the stretch, ns.
-    count(*) AS n_kernels  -- GPU activities in it.
+    scope,  -- all, or the class that the kernels count as (counts_as in class_kinds).
+    min(start_ns) AS start_ns,  -- Start of the interval, ns.
+    max(end_ns) AS end_ns,  -- End of the interval, ns.
+    count(*) AS n_kernels  -- Number of GPU activities in the interval.
 FROM numbered
 GROUP BY trace_id, device, scope, stretch

@@ -1,7 +1,7 @@
 -- model: _step_marks
--- One row: a profiler step of a trace, and from when to when what the host does is the step's.
--- How: steps in the order in which their annotations end. What lies between two annotations belongs to the later step;
--- where the numbers leave steps out, the later one begins with its annotation.
+-- One row: a profiler step of a trace, and the interval in which host activity belongs to it.
+-- How: steps are ordered by the ends of their annotations. The time between two annotations belongs to the later step.
+-- If step numbers are missing in between, the later step begins with its annotation.
 -- check: unique(trace_id, step)
 WITH ordered AS (
     SELECT
@@ -14,23 +14,24 @@ WITH ordered AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step.
-    place,  -- Its place among the steps of the trace, from 1.
-    coalesce(step = step_before + 1, FALSE) AS goes_on,  -- The step before it is in the trace.
-    -- From when what the host does is the step's, ns.
+    place,  -- Position among the steps of the trace, from 1.
+    -- The preceding step number is in the trace, right before this step.
+    coalesce(step = step_before + 1, FALSE) AS goes_on,
+    -- Start of the interval, ns.
     CASE
         WHEN step_before IS NULL THEN first_ns
         WHEN step = step_before + 1 THEN end_before_ns
         ELSE greatest(start_ns, end_before_ns)
     END AS start_ns,
-    end_ns,  -- Until when, ns: its annotation ends.
-    duration_ns AS host_ns  -- How long its annotation is, ns.
+    end_ns,  -- End of the interval and of the annotation, ns.
+    duration_ns AS host_ns  -- Duration of its annotation, ns.
 FROM ordered;
 
 -- model: _step_work
--- One row: a GPU activity, with the profiler step that launched it, or that begins after its launch.
--- How: by the start of the launch, on whatever thread. Where the trace does not have it, the work was launched no
--- earlier than what ran before it on its stream. Where that has no launch, either, the work is from before the trace if
--- the next launch of the stream is in the first step; else its own start has to do.
+-- One row: a GPU activity, with the profiler step that launched it or, if none did, the next step after its launch.
+-- How: by the start of the launch, on any thread. If the launch is not in the trace, the latest launch of earlier work
+-- on the stream counts. If that does not exist either, and the next launch on the stream is before the end of the first
+-- step, the work is from before the trace. Otherwise the work's own start counts.
 -- check: unique(trace_id, event_id)
 WITH first_steps AS (
     SELECT trace_id, start_ns, end_ns FROM _step_marks WHERE place = 1
@@ -55,20 +56,21 @@ placed AS (
 )
 SELECT
     w.trace_id,  -- The trace.
-    w.event_id,  -- The work.
+    w.event_id,  -- The GPU activity.
     s.step,  -- Number of the step.
-    w.at_ns >= s.start_ns AS is_own,  -- The step launched it; else it was launched before the step, and in none.
+    -- The step launched it; FALSE: it was launched before this step, outside any step.
+    w.at_ns >= s.start_ns AS is_own,
     w.end_ns  -- End of the work, ns.
 FROM placed AS w
 ASOF JOIN _step_marks AS s ON s.trace_id = w.trace_id AND s.end_ns > w.at_ns;
 
 -- model: step_lengths
--- One row: a profiler step of a trace, and how long it is: from the end of what bound the step before to the end of
--- what binds it. Every length of a step comes from here.
--- How: a step ends when its annotation has ended and so has the GPU work that it launched, and never before the step
--- before it. So steps follow each other without a gap, and add up to the window of the critical path of all of them,
--- however far the host runs ahead of the GPU. The first step begins with its annotation, or when GPU work that was
--- launched earlier ends; so does a step whose number says that the one before it is missing.
+-- One row: a profiler step of a trace and its length, from the end of the activity that bound the step before to the
+-- end of the activity that bounds this step. Every length of a step comes from this table.
+-- How: a step ends when its annotation and the GPU work that it launched have ended, and never before the preceding
+-- step ends. So steps follow each other without gaps, and their lengths add up to the window of the critical path of
+-- all steps, however far the host runs ahead of the GPU. The first step begins with its annotation, or when GPU work
+-- that was launched earlier ends. So does a step whose number shows that the preceding step is missing.
 -- check: unique(trace_id, step)
 WITH worked AS (
     SELECT
@@ -92,7 +94,7 @@ bounds AS (
         *,
         greatest(
             host_start_ns, coalesce(lag(end_ns) OVER (PARTITION BY trace_id ORDER BY place), host_start_ns),
-            -- What ends later than the step did not hold it up.
+            -- Work that ends later than the step did not hold it up.
             CASE WHEN NOT goes_on AND earlier_end_ns < end_ns THEN earlier_end_ns ELSE host_start_ns END
         ) AS start_ns
     FROM ends
@@ -109,14 +111,14 @@ usual AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step.
-    start_ns,  -- Its start, ns: the end of what bound the step before.
-    end_ns,  -- Its end, ns: the end of what binds it.
-    duration_ns,  -- Its length, ns.
-    host_start_ns,  -- From when what the host does is the step's, ns: the end of the annotation before it.
-    host_end_ns,  -- Until when, ns: the end of its annotation.
-    host_ns,  -- How long its annotation is on the host, ns; less than the step where the host runs ahead of the GPU.
-    -- Of the first steps, as far as each takes more than threshold('compare_warm_up') times the median of those after
-    -- it: how many times. NULL of others, and of the last threshold('compare_warm_up_steps') steps.
+    start_ns,  -- Start, ns: the end of the activity that bound the step before.
+    end_ns,  -- End, ns: the end of the activity that bounds the step.
+    duration_ns,  -- Length, ns.
+    host_start_ns,  -- Time from which host activity belongs to the step, ns: the end of the preceding annotation.
+    host_end_ns,  -- Time until which host activity belongs to the step, ns: the end of its annotation.
+    host_ns,  -- Duration of its annotation on the host, ns; shorter than the step if the host runs ahead of the GPU.
+    -- Length divided by the median of later steps, for the leading steps that each exceed threshold('compare_warm_up')
+    -- times that median. NULL for other steps, and for the last threshold('compare_warm_up_steps') steps.
     CASE
         WHEN
             bool_and(

@@ -1,6 +1,6 @@
--- One row: a computing kernel of a device of a trace, and whether its name says that it runs on tensor cores.
--- How: the first rule in rules/tensor_core_kernels.csv that matches the name decides. This is not a measurement: a
--- kernel that uses tensor cores may use them badly (op_utilization), and a name that says nothing is NULL, not no.
+-- One row: a computing kernel, by name, of a device of a trace, and whether its name shows that it uses tensor cores.
+-- How: the first rule in rules/tensor_core_kernels.csv that matches the kernel name decides. This is not a measurement:
+-- a kernel that uses tensor cores may use them badly (op_utilization). NULL means unknown, not "no".
 -- check: unique(trace_id, device, name)
 WITH work AS (
     SELECT trace_id, device, name, count(*) AS n_kernels, sum(duration_ns) AS gpu_ns
@@ -20,9 +20,9 @@ SELECT
     w.trace_id,  -- The trace.
     w.device,  -- The device.
     w.name,  -- Name of the kernel.
-    f.uses_tensor_cores,  -- Whether it computes on tensor cores (AMD: matrix cores); NULL where the name does not say.
-    f.rule_id,  -- Rule in tensor_core_kernels that decided; NULL where none fits the name.
-    w.n_kernels,  -- How often it ran.
+    f.uses_tensor_cores,  -- The kernel computes on tensor cores (AMD: matrix cores); NULL if the name does not show it.
+    f.rule_id,  -- Rule in tensor_core_kernels that decided; NULL if no rule matches the name.
+    w.n_kernels,  -- Number of runs.
     TRY_CAST(w.gpu_ns AS BIGINT) AS gpu_ns  -- Its summed duration, ns.
 FROM work AS w
 LEFT JOIN fitting AS f ON f.name = w.name

@@ -1,5 +1,6 @@
--- One row: a task of a run with the percentiles of its time, and how much of its jitter reached the iterations.
--- How: nearest-rank percentiles; the iterations' jitter is that of the distances between their ends.
+-- One row: a task of a run, with the percentiles of its duration and the share of its jitter that reached the
+-- iterations.
+-- How: nearest-rank percentiles. The jitter of iterations is the jitter of the distances between their ends.
 -- scope: lake
 WITH timed AS (
     SELECT
@@ -52,14 +53,14 @@ iterations AS (
 SELECT
     t.run_id,  -- The run.
     t.task,  -- The task.
-    t.n,  -- Iterations with a time.
-    t.p50_ns,  -- Median, ns.
+    t.n,  -- Iterations in which the task has a duration.
+    t.p50_ns,  -- Median duration, ns.
     t.p90_ns,  -- 90th percentile, ns.
     t.p99_ns,  -- 99th percentile, ns.
     i.p50_ns AS iteration_p50_ns,  -- Median distance between the ends of iterations, ns.
-    i.p90_ns AS iteration_p90_ns,  -- Its 90th percentile, ns.
-    -- Spread of the iterations divided by spread of the task; above 1, the jitter comes from elsewhere; NULL for a task
-    -- without spread.
+    i.p90_ns AS iteration_p90_ns,  -- 90th percentile of that distance, ns.
+    -- Spread of the iterations divided by the spread of the task. Above 1, the jitter comes from elsewhere. NULL for a
+    -- task without spread.
     1e0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration
 FROM tasks AS t
 LEFT JOIN iterations AS i ON i.run_id = t.run_id

@@ -1,10 +1,10 @@
--- One row: a run with its measured period, the work of its busiest stream, and what a simulation predicts.
--- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the
--- largest sum of median task times on one stream (PRB-20, PRB-21). For a globally ordered task (a collective) the
--- shortest time counts: the rest is waiting for other ranks.
+-- One row: a run with its measured period, the work of its busiest stream, and the predicted period.
+-- How: the period is the mean distance between the ends of iterations in the middle half of the run. The ideal is the
+-- largest sum of median task times on one stream (PRB-20, PRB-21). A globally ordered task (a collective) counts with
+-- its shortest time, because the rest is waiting for other ranks.
 -- scope: lake
 WITH timed AS (
-    -- By the device where it has events, else by the host.
+    -- Device time where the device has events, else host time.
     SELECT
         t.run_id, t.task, t.iteration,
         coalesce(t.device_start_ns, t.start_ns) AS begin_ns, coalesce(t.device_end_ns, t.end_ns) AS finish_ns
@@ -55,10 +55,10 @@ named AS (
 )
 SELECT
     r.run_id,  -- The run.
-    n.plan,  -- Name of its plan.
-    r.plan_hash,  -- Its plan.
+    n.plan,  -- Name of the plan.
+    r.plan_hash,  -- Hash of the plan.
     r.engine,  -- serial, sw or dataflow.
-    r.device,  -- Device it ran on.
+    r.device,  -- Device of the run.
     r.device_name,  -- Name of that device.
     r.size,  -- Size of the workload.
     r.jitter_ns,  -- Mean of the delay added to one task, ns.
@@ -68,7 +68,7 @@ SELECT
     CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration.
     -- Ideal period divided by measured period.
     i.ideal_ns / nullif(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,
-    w.period_ns AS predicted_period_ns  -- Period that the simulation predicts, ns; NULL where none was made.
+    w.period_ns AS predicted_period_ns  -- Period predicted by the simulation, ns; NULL without a simulation.
 FROM schedule_runs AS r
 LEFT JOIN named AS n ON n.plan_hash = r.plan_hash
 LEFT JOIN middle AS m ON m.run_id = r.run_id

@@ -8,12 +8,12 @@ WITH measured AS (
 SELECT
     p.run_id,  -- The run.
     p.task,  -- The task.
-    p.duration_ns,  -- Duration that the simulation was given, ns.
-    p.stall_ns AS predicted_stall_ns,  -- Predicted time that its stream stalls before it, ns per iteration.
-    -- The same as measured, ns per iteration; NULL where not measured.
+    p.duration_ns,  -- Duration of the task in the simulation, ns.
+    p.stall_ns AS predicted_stall_ns,  -- Predicted stall of its stream before the task, ns per iteration.
+    -- Measured stall, ns per iteration; NULL where not measured.
     CASE WHEN m.n > 0 THEN m.stall_ns END AS measured_stall_ns,
     m.stall_ns - p.stall_ns AS difference_ns,  -- Measured minus predicted, ns.
-    x.exposed_ns  -- What an iteration saves without the task, ns; NULL where not measured.
+    x.exposed_ns  -- Time that an iteration saves without the task, ns; NULL where not measured.
 FROM schedule_predictions AS p
 LEFT JOIN measured AS m ON m.run_id = p.run_id AND m.task = p.task
 LEFT JOIN schedule_exposed_times AS x ON x.run_id = p.run_id AND x.task = p.task

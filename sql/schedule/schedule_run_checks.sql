@@ -1,5 +1,5 @@
--- One row: a run checked against its plan, and against the previous run of the same plan, engine, size and jitter on
--- the same device.
+-- One row: a run, checked against its plan and against the previous run with the same plan, engine, size, jitter and
+-- number of iterations on the same device.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
 -- noisier of the two runs.
 -- scope: lake
@@ -37,16 +37,16 @@ measured AS (
 )
 SELECT
     run_id,  -- The run.
-    plan,  -- Its plan.
+    plan,  -- Plan of the run.
     engine,  -- serial, sw or dataflow.
-    device_name,  -- Device it ran on.
+    device_name,  -- Device of the run.
     iterations * n_tasks - n_timings AS n_lost,  -- Task iterations without timings; NULL where the plan is unknown.
     efficiency,  -- Ideal period divided by measured period.
     noise,  -- Spread of its iterations divided by their median.
-    last_run_id,  -- The run before it; NULL for the first.
-    last_efficiency,  -- Efficiency of that run.
-    last_noise,  -- Noise of that run.
-    -- Less efficient than the run before it, by more than the noise.
+    last_run_id,  -- The previous run; NULL for the first.
+    last_efficiency,  -- Efficiency of the previous run.
+    last_noise,  -- Noise of the previous run.
+    -- True if the run is less efficient than the previous run by more than the noise.
     coalesce(
         efficiency < last_efficiency * (1 - greatest(coalesce(noise, 0), coalesce(last_noise, 0))), FALSE
     ) AS is_worse

@@ -1,5 +1,5 @@
--- One row: a task of an iteration, as the trace of its run shows it.
--- How: the annotations SWP/{task}/iter{N} of a trace whose metadata names the run.
+-- One row: a task of an iteration, as recorded in the trace of its run.
+-- How: annotations named SWP/{task}/iter{N}, in a trace whose metadata names the run.
 -- scope: lake
 WITH ran AS (
     SELECT trace_id, metadata ->> '$.schedule_run_id' AS run_id
@@ -8,7 +8,7 @@ WITH ran AS (
 )
 SELECT
     r.run_id,  -- The run.
-    e.trace_id,  -- Its trace.
+    e.trace_id,  -- Trace of the run.
     e.event_id,  -- The annotation.
     split_part(e.name, '/', 2) AS task,  -- The task.
     TRY_CAST(replace(split_part(e.name, '/', 3), 'iter', '') AS BIGINT) AS iteration,  -- The iteration, from 0.

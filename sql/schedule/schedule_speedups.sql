@@ -12,16 +12,16 @@ WITH serial AS (
 )
 SELECT
     p.run_id,  -- The run.
-    p.plan,  -- Its plan.
+    p.plan,  -- Plan of the run.
     p.engine,  -- sw or dataflow.
-    p.device,  -- Device both ran on.
+    p.device,  -- Device of both runs.
     p.device_name,  -- Name of that device.
     p.size,  -- Size of the workload.
     p.jitter_ns,  -- Mean of the delay added to one task, ns.
-    p.period_ns,  -- Its period, ns.
+    p.period_ns,  -- Period of the run, ns.
     s.run_id AS serial_run_id,  -- The serial run.
     s.period_ns AS serial_period_ns,  -- Period of the serial run, ns.
-    1e0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- How many times faster than the serial run.
+    1e0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- Serial period divided by the period of the run.
     p.efficiency  -- Ideal period divided by measured period.
 FROM schedule_periods AS p
 JOIN serial AS s

@@ -1,10 +1,10 @@
--- One row: a task of a run as the trace of the run shows it, with what leaving it out saves and what the simulation
--- predicts.
--- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the critical path
--- is that of the whole trace.
+-- One row: a task of a run as recorded in the run's trace, with the time that a serial iteration saves without the
+-- task, and the predicted stall.
+-- How: an event belongs to a span if the event, or its launch call, started during the span on the same thread. The
+-- critical path is that of the whole trace.
 -- scope: lake
 WITH callers AS (
-    -- The CPU event whose place on a thread says which task it is: the launch of GPU work, else the event itself.
+    -- The CPU event that determines the task: the launch call of GPU work, else the event itself.
     SELECT
         p.trace_id, p.duration_ns, k.event_id AS kernel_id,
         coalesce(k.launch_event_id, p.attributed_event_id) AS caller_id
@@ -71,21 +71,22 @@ joined AS (
 )
 SELECT
     run_id,  -- The run.
-    trace_id,  -- Its trace.
+    trace_id,  -- Trace of the run.
     task,  -- The task.
     n_spans,  -- Iterations in the trace.
-    CAST(span_ns AS BIGINT) AS span_ns,  -- Time of its annotations on the host, ns.
-    n_kernels,  -- GPU activities launched in them; NULL without any.
-    CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Their time, ns.
-    CAST(path_ns AS BIGINT) AS path_ns,  -- Its time on the critical path of the trace, ns.
-    CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Of that, GPU work.
-    100 * path_share AS path_percent,  -- Its time on the path divided by the path's length, percent.
-    -- Smallest slack of its events, ns: how much longer one may get before the path gets longer; NULL where none has a
-    -- slack.
+    CAST(span_ns AS BIGINT) AS span_ns,  -- Summed duration of its annotations on the host, ns.
+    n_kernels,  -- GPU activities launched in these annotations; NULL without any.
+    CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Summed duration of these activities, ns.
+    CAST(path_ns AS BIGINT) AS path_ns,  -- Time of the task on the critical path of the trace, ns.
+    CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Part of path_ns in GPU work, ns.
+    100 * path_share AS path_percent,  -- path_ns divided by the path's length, percent.
+    -- Smallest slack of its events, ns: how much longer an event may take before the path gets longer; NULL where no
+    -- event has a slack.
     slack_ns,
-    exposed_ns,  -- What a serial iteration saves without it, ns; NULL where not measured.
-    100 * exposed_share AS exposed_percent,  -- That divided by the serial iteration, percent; NULL where not measured.
-    predicted_stall_ns,  -- Predicted time that its stream stalls before it, ns per iteration.
+    exposed_ns,  -- Time that a serial iteration saves without the task, ns; NULL where not measured.
+    -- exposed_ns divided by the serial iteration, percent; NULL where not measured.
+    100 * exposed_share AS exposed_percent,
+    predicted_stall_ns,  -- Predicted stall of its stream before the task, ns per iteration.
     CASE
         WHEN exposed_share >= 0.1 AND path_share < 0.01 THEN 'exposed, but not on the path'
         WHEN exposed_share < 0.01 AND path_share >= 0.1 THEN 'on the path, but not exposed'

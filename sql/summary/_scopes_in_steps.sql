@@ -1,6 +1,6 @@
--- One row: a profiler step, a device and a scope of its work that runs in the step, and for how long.
--- How: the stretches of a scope do not overlap, so what lies in a step is what had run by its end, less what had run by
--- its start: steps and stretches in one order of time, however many there are.
+-- One row: a profiler step, a device and a scope of work, with how long work of the scope runs in the step.
+-- How: the intervals of a scope do not overlap. So the time in a step is the time run by the step's end, minus the time
+-- run by its start. A single pass over steps and intervals in time order computes both.
 -- check: unique(trace_id, step, device, scope)
 WITH stretches AS (
     SELECT trace_id, device, scope, start_ns, end_ns FROM merged_intervals
@@ -14,7 +14,7 @@ WITH stretches AS (
 scopes AS (
     SELECT DISTINCT trace_id, device, scope FROM stretches
 ),
--- At one time, steps begin (-1) and end (1) before a stretch does.
+-- At equal times, steps begin (-1) and end (1) before intervals begin.
 marks AS (
     SELECT
         trace_id, device, scope, start_ns AS at_ns, end_ns, CAST(NULL AS BIGINT) AS step, CAST(NULL AS INTEGER) AS sign
@@ -28,7 +28,7 @@ marks AS (
     FROM step_lengths AS s
     JOIN scopes AS k ON k.trace_id = s.trace_id
 ),
--- What had begun before each time, and what is left of it.
+-- The work that began before each mark, and its remaining time after the mark.
 begun AS (
     SELECT
         trace_id, device, scope, step, sign, count(end_ns) OVER before AS n,
@@ -44,9 +44,10 @@ SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step.
     device,  -- Device.
-    -- As in merged_intervals; or exposed communication (nothing computes), exposed memory (nor communicates).
+    -- Scope as in merged_intervals, or exposed communication (without computation), or exposed memory (without
+    -- computation or communication).
     scope,
-    sum(sign * (begun_ns - left_ns)) AS ns  -- How long work of the scope runs in the step, ns.
+    sum(sign * (begun_ns - left_ns)) AS ns  -- Time in the step with work of the scope, ns.
 FROM begun
 WHERE step IS NOT NULL
 GROUP BY trace_id, step, device, scope

@@ -1,18 +1,18 @@
 -- model: _edge_counts
--- One row: a type of edge in the graph of a window.
+-- One row: an edge type in the graph of a window.
 -- How: a separate table, computed concurrently with the longest path, so that _edges can be dropped afterwards.
 SELECT
     window_no,  -- The window.
     edge_code,  -- Type of the edge, in edge_types.
-    count(*) AS n_edges,  -- Edges of that type.
-    sum(weight_ns) AS weight_ns  -- Their weights as measured, ns.
+    count(*) AS n_edges,  -- Number of edges of that type.
+    sum(weight_ns) AS weight_ns  -- Sum of their weights as measured, ns.
 FROM _edges
 GROUP BY window_no, edge_code;
 
 -- model: _only_communication
--- One row: a stretch of a trace in which a device ran communication and no computation.
--- How: starts and ends of both as running sums over each device; stretches of several devices that overlap count once.
--- Computation counts only where there is communication around it, so a trace without collectives costs nothing.
+-- One row: an interval of a trace in which a device ran communication and no computation.
+-- How: running sums over starts and ends of both on each device. Overlapping intervals of several devices count once.
+-- Only computation around communication is read, so a trace without collectives costs nothing.
 WITH communication AS (
     SELECT
         e.trace_id, coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device, e.start_ns, e.end_ns
@@ -48,7 +48,7 @@ marks AS (
     UNION ALL
     SELECT trace_id, device, end_ns, 0, -1 FROM computation
 ),
--- The order of marks at one time does not matter: nothing lies between them.
+-- The order of marks at equal times does not matter, because no time passes between them.
 swept AS (
     SELECT
         trace_id, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
@@ -68,17 +68,18 @@ reached AS (
 )
 SELECT
     trace_id,  -- The trace.
-    greatest(start_ns, coalesce(reached_ns, start_ns)) AS start_ns,  -- Start of the stretch, ns.
-    end_ns  -- End of the stretch, ns.
+    greatest(start_ns, coalesce(reached_ns, start_ns)) AS start_ns,  -- Start of the interval, ns.
+    end_ns  -- End of the interval, ns.
 FROM reached
 WHERE reached_ns IS NULL OR end_ns > reached_ns;
 
 -- model: _path_beside
--- One row: a window whose path has time without GPU work: for how much of it the GPU only communicated, and
--- how long it was idle in gaps.
--- How: the path's host time and delays as stretches that do not overlap. What ran in a stretch is what had run by its
--- end, less what had run by its start: the ends of all stretches and of all work in one order of time.
--- A trace without communication has no such stretches, and a path without long gaps no such gaps: both cost nothing.
+-- One row: a window whose path has host time or delays, with the part in which the GPU only communicated, and the part
+-- of long gaps in which the GPU was idle.
+-- How: the path's host time and delays are intervals that do not overlap. The work in an interval is the work run by
+-- its end, minus the work run by its start. A single pass over the ends of all intervals and all work computes both. A
+-- trace without communication has no such intervals, and a path without long gaps no such gaps, so neither costs
+-- anything.
 WITH asked AS (
     SELECT w.window_no, w.trace_id
     FROM critical_path_windows AS w
@@ -87,8 +88,8 @@ WITH asked AS (
 kinds AS (
     SELECT edge_code, is_gap, bound_by FROM edge_types
 ),
--- Twice the window, plus 1 for a gap that asks for any work at all. The trace is known before any event is met: DuckDB
--- otherwise compares each event with all windows of its trace.
+-- Twice the window, plus 1 for the idle time in gaps. trace_id is joined before events, because DuckDB otherwise
+-- compares each event with all windows of its trace.
 delays AS (
     SELECT b.window_no * 2 AS question, w.trace_id, b.path_weight_ns, b.dst_node_id
     FROM _path_bounds AS b
@@ -120,8 +121,9 @@ reached AS (
         ) AS reached_ns
     FROM placed
 ),
--- Where one stretch ends another usually begins; their ends would cancel out. So: the start of each stretch that begins
--- after all others have ended, the end of what came before it, and the last end.
+-- One interval usually begins where another ends, and those two ends cancel out. So only three ends remain: the start
+-- of each interval that begins after all earlier intervals have ended, the end of the interval before it, and the last
+-- end.
 ends AS (
     SELECT question, start_ns AS at_ns, -1 AS sign
     FROM reached
@@ -176,8 +178,8 @@ marks AS (
     FROM ends AS e
     JOIN critical_path_windows AS w ON w.window_no = e.question // 2
 ),
--- By a time t, work has run for the ends before t, less the starts before t, plus t while it still runs. The order of
--- marks at one time does not matter.
+-- By a time t, work has run for the sum of the ends before t, minus the starts before t, plus t for each activity still
+-- running. The order of marks at equal times does not matter.
 swept AS (
     SELECT
         window_no, is_any, at_ns, sign,
@@ -189,18 +191,18 @@ swept AS (
 )
 SELECT
     window_no,  -- The window.
-    -- Time in which the path counts as host time or overhead and the GPU only communicated, ns.
+    -- Time of the path that counts as host time or overhead while the GPU only communicated, ns.
     sum(CASE WHEN is_any = 0 THEN sign * run_ns ELSE 0 END) AS communicating_ns,
-    -- Time of the path's gaps over 1 ms in which nothing ran on the GPU, ns.
+    -- Time of the path's gaps over 1 ms without GPU work, ns.
     sum(CASE WHEN is_any = 1 THEN sign * (at_ns - run_ns) ELSE 0 END) AS idle_ns
 FROM swept
 WHERE window_no IS NOT NULL
 GROUP BY window_no;
 
 -- model: critical_path_caveats
--- One row: something to know before reading the critical path of a window: what was inferred, what it leaves out, what
--- the trace lacks.
--- How: counts over the window's graph and path; _path_beside has the time in which only collectives, or nothing at all,
+-- One row: a caveat about the critical path of a window: what was inferred, what the path excludes, or what is missing
+-- from the trace.
+-- How: counts over the window's graph and path. _path_beside has the time in which only collectives, or no work at all,
 -- ran concurrently with the path.
 -- check: unique(trace_id, window_id, caveat, detail)
 WITH windows AS (
@@ -228,7 +230,7 @@ work AS (
     SELECT
         k.window_no, count(*) AS n, max(k.start_ns + k.duration_ns) AS end_ns,
         count(*) FILTER (WHERE k.launch_event_id IS NULL) AS n_unlaunched,
-        -- Work before all that the window launched on the stream was launched before it; this was not.
+        -- Work before the first launched work of the stream was launched before the window. This work was not.
         count(*) FILTER (WHERE k.launch_event_id IS NULL AND k.start_ns > l.first_ns) AS n_lost,
         count(*) FILTER (WHERE k.launch_ts_ns > k.start_ns) AS n_before_launch,
         max(k.launch_ts_ns - k.start_ns) AS before_launch_ns
@@ -246,7 +248,8 @@ calls AS MATERIALIZED (
     JOIN windows AS w ON w.window_no = c.window_no AND w.infer_waits
     WHERE c.side = 'cpu'
 ),
--- Waits for events of which a cuda_sync row states no record or no stream, and those without a row that held work up.
+-- Waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that held up
+-- work.
 unstated AS (
     SELECT
         c.window_no, count(*) AS n, count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,
@@ -423,8 +426,9 @@ SELECT
     w.window_id,  -- The window.
     f.caveat,  -- Name of the caveat.
     f.severity,  -- info, warning or error.
-    CAST(f.n AS BIGINT) AS n,  -- How many times it was found.
-    TRY_CAST(f.time_ns AS BIGINT) AS time_ns,  -- Time that the caveat is about, ns; NULL where it is not about time.
-    f.detail  -- What it means, as a sentence.
+    CAST(f.n AS BIGINT) AS n,  -- Number of occurrences.
+    -- Time that the caveat affects, ns; NULL if the caveat is not about time.
+    TRY_CAST(f.time_ns AS BIGINT) AS time_ns,
+    f.detail  -- Meaning of the caveat, as text.
 FROM found AS f
 JOIN windows AS w ON w.window_no = f.window_no;

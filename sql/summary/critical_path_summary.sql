@@ -1,5 +1,5 @@
--- One row: the share of a window's critical path that is bound by one resource.
--- How: sum of the path's times by bound_by, in percent of their sum and of the window.
+-- One row: a bound and its share of a window's critical path.
+-- How: sum the path's times by bound_by, in percent of the path and of the window.
 -- check: unique(trace_id, window_id, bound_by)
 WITH summed AS (
     SELECT window_no, bound_by, count(*) AS n_edges, sum(duration_ns) AS duration_ns
@@ -9,13 +9,13 @@ WITH summed AS (
 SELECT
     w.trace_id,  -- The trace.
     w.window_id,  -- The window.
-    s.bound_by,  -- What the edges are bound by.
+    s.bound_by,  -- Bound of the edges.
     w.profile,  -- hta or default.
-    CAST(s.n_edges AS BIGINT) AS n_edges,  -- Edges on the path.
-    TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Their time, ns.
-    -- Their time in percent of the path's length; NULL for a path of length 0.
+    CAST(s.n_edges AS BIGINT) AS n_edges,  -- Number of edges on the path.
+    TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the path, ns.
+    -- Their time in percent of the path's length; NULL if that is 0.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.window_no), 0) AS percent,
-    -- Their time in percent of the window: what the path covers of the wall clock.
+    -- Their time in percent of the window; NULL if its length is 0.
     100e0 * s.duration_ns / nullif(w.path_end_ns - w.path_start_ns, 0) AS percent_of_window
 FROM summed AS s
 JOIN critical_path_windows AS w ON w.window_no = s.window_no

@@ -1,5 +1,5 @@
--- One row: a finding about a trace: what was repaired, dropped, unmatched, negative or missing.
--- How: the findings of ingestion, and counted checks over the models; a check that finds nothing has no row.
+-- One row: a finding about a trace: something repaired, dropped, unmatched, negative or missing.
+-- How: the findings of ingestion, and counting checks over the models. A check that finds nothing has no row.
 -- check: unique(trace_id, check_name, detail)
 WITH work AS (
     SELECT
@@ -227,6 +227,6 @@ SELECT
     trace_id,  -- The trace.
     check_name,  -- Name of the check.
     severity,  -- info, warning or error.
-    CAST(n AS BIGINT) AS n,  -- How many times it was found.
-    detail  -- What it means, with the worst case where there is one.
+    CAST(n AS BIGINT) AS n,  -- Number of occurrences.
+    detail  -- Meaning of the finding, with the worst case if there is one.
 FROM all_checks

@@ -1,8 +1,8 @@
--- One row: a profiler step of a trace and a device, how long it takes, and what the device did in it.
--- How: its length from step_lengths; merged intervals of each class, cut to that; own_busy_ns is only of work that the
--- step launched. Nothing is measured of the GPU in a trace without GPU work.
+-- One row: a profiler step of a trace and a device, with the length of the step and the device's work in it.
+-- How: the length comes from step_lengths. Merged intervals of each class are clipped to the step. own_busy_ns covers
+-- only work that the step launched. In a trace without GPU work, all GPU columns are NULL.
 -- check: unique(trace_id, step, device)
--- In order of start, the part of each piece that no piece before it has.
+-- reached_ns is the end of earlier activities, so that overlapping time counts once.
 WITH own AS (
     SELECT
         w.trace_id, w.step, k.device, greatest(k.start_ns, s.start_ns) AS start_ns, least(k.end_ns, s.end_ns) AS end_ns,
@@ -26,14 +26,14 @@ measured AS (SELECT DISTINCT trace_id, 0 AS none_ns FROM merged_intervals)
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- Number of the step.
-    c.device,  -- Device; NULL where no device did anything in the step.
-    s.start_ns,  -- Start of the step, ns: the end of what bound the step before.
-    s.duration_ns,  -- Length of the step, ns: until the end of what binds it, on the host or the GPU.
-    s.host_ns,  -- How long its annotation is on the host, ns.
-    -- Time with any GPU work, ns; NULL, as all below, in a trace without GPU work.
+    c.device,  -- Device; NULL if no device worked in the step.
+    s.start_ns,  -- Start of the step, ns: the end of the activity that bound the step before.
+    s.duration_ns,  -- Length of the step, ns: until the end of the host or GPU activity that bounds it.
+    s.host_ns,  -- Duration of its annotation on the host, ns.
+    -- Time with any GPU work, ns; NULL, like all columns below, in a trace without GPU work.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), m.none_ns) AS BIGINT) AS busy_ns,
-    -- The part of it in which work ran that the step launched, ns; in the rest, only work ran that was launched before
-    -- or after it, or whose launch is not in the trace.
+    -- Part of it with work that the step launched, ns. The rest has only work that was launched before or after the
+    -- step, or whose launch is not in the trace.
     TRY_CAST(coalesce(max(o.ns), m.none_ns) AS BIGINT) AS own_busy_ns,
     -- Time with computing kernels, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), m.none_ns) AS BIGINT) AS compute_ns,

@@ -1,7 +1,7 @@
--- One row: a device of a trace: how its time divides into computing, other work and idling. A trace without GPU work
--- has one row without a device and times: nothing is measured.
--- How: the span is from the first start to the last end of the merged intervals; idle is the span without them; compute
--- is the merged COMPUTATION (TB-2 to TB-6).
+-- One row: a device of a trace, with its time divided into computing, other work and idle time. A trace without GPU
+-- work has one row, whose device and times are NULL.
+-- How: the span runs from the first start to the last end of the merged intervals. Idle is the span outside these
+-- intervals, and compute is the merged COMPUTATION (TB-2 to TB-6).
 -- check: unique(trace_id, device)
 WITH per_device AS (
     SELECT
@@ -51,8 +51,8 @@ parts AS (
 )
 SELECT
     trace_id,  -- The trace.
-    device,  -- Device; NULL when the trace has no GPU work.
-    -- First start to last end of GPU work, ns; NULL, as all times here, without any.
+    device,  -- Device; NULL if the trace has no GPU work.
+    -- First start to last end of GPU work, ns; NULL, like all times, if the trace has no GPU work.
     TRY_CAST(span_ns AS BIGINT) AS span_ns,
     TRY_CAST(busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work, ns.
     TRY_CAST(idle_ns AS BIGINT) AS idle_ns,  -- Time without GPU work, ns.
@@ -69,7 +69,8 @@ SELECT
     -- Communication time without computation, ns.
     TRY_CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,
     TRY_CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
-    CAST(n_kernels AS BIGINT) AS n_kernels,  -- GPU activities.
-    CAST(n_earlier AS BIGINT) AS n_earlier,  -- Those that were launched before the trace began.
-    TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns  -- Their GPU time, ns: part of what is counted here.
+    CAST(n_kernels AS BIGINT) AS n_kernels,  -- Number of GPU activities.
+    CAST(n_earlier AS BIGINT) AS n_earlier,  -- Number of GPU activities that were launched before the trace began.
+    -- GPU time of the activities launched before the trace began, ns; included in the times above.
+    TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns
 FROM parts

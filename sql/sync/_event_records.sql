@@ -1,6 +1,7 @@
--- One row: a call that records an event, in a profile that infers waits, with its number among those of its thread.
--- How: CUPTI has a row for each record (category cuda_event; kineto #1552), which names the stream and the event. It
--- has the correlation id of the call.
+-- One row: a call that records an event, in a profile that infers waits, with its number among the records of its
+-- thread.
+-- How: CUPTI writes a row for each record (category cuda_event; kineto #1552) with the stream, the event and the
+-- correlation id of the call.
 WITH shown AS (
     SELECT
         p.trace_profile_id, e.correlation, max(e.device) AS device, max(e.stream) AS stream,
@@ -15,10 +16,10 @@ SELECT
     e.event_id AS record_event_id,  -- The call.
     e.start_ns,  -- Its start, ns.
     e.correlation,  -- Its correlation id.
-    coalesce(o.order_thread_id, e.thread_id) AS order_thread_id,  -- The thread in whose order it is.
-    s.device,  -- Device of the stream it was recorded on; NULL without a cuda_event row.
-    t.stream_id AS stream_key,  -- That stream; NULL without a cuda_event row, or if nothing ran on it.
-    s.correlation IS NOT NULL AS is_shown,  -- It has a cuda_event row.
+    coalesce(o.order_thread_id, e.thread_id) AS order_thread_id,  -- Thread whose order of calls includes the call.
+    s.device,  -- Device of the stream on which the event was recorded; NULL without a cuda_event row.
+    t.stream_id AS stream_key,  -- That stream; NULL without a cuda_event row, or if no work ran on it.
+    s.correlation IS NOT NULL AS is_shown,  -- The record has a cuda_event row.
     s.event_number,  -- CUPTI's number of the event; NULL without a cuda_event row.
     -- Its number among the records of the trace, from 1.
     row_number() OVER (PARTITION BY e.trace_profile_id ORDER BY e.start_ns, e.event_id) AS record_no,

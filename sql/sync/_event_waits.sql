@@ -1,6 +1,6 @@
 -- model: _launches
--- One row: a call that started GPU work on a stream, in a profile, with its first and last piece of work there.
--- How: links grouped by call and stream; HTA recognizes launches by name, with one kernel each (2.7, 2.8.8).
+-- One row: a call that launched GPU work on a stream, in a profile, with its first and last GPU activity there.
+-- How: group links by call and stream. HTA identifies launches by name, with one kernel each (2.7, 2.8.8).
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
@@ -30,7 +30,7 @@ SELECT
     w.launch_event_id,  -- The call.
     w.thread_id,  -- Its thread.
     w.start_ns,  -- Its start, ns.
-    w.device,  -- Device the work ran on.
+    w.device,  -- Device that the work ran on.
     w.stream_key,  -- Stream as the profile sees it.
     -- First work on the stream.
     min(CASE WHEN w.gpu_ts_ns = b.first_start_ns THEN w.gpu_event_id END) AS first_gpu_event_id,
@@ -44,8 +44,9 @@ GROUP BY w.trace_profile_id, w.launch_event_id, w.thread_id, w.start_ns, w.devic
 
 -- model: _event_wait_targets
 -- One row: a stream's wait for an event, and GPU work that it may have held up.
--- How: the next launch of its thread on its stream (HTA 2.8.8). If the stream is unknown: the next launch of the
--- thread, and the first on each other stream before the next such call of the thread. Times decide between them.
+-- How: the next launch of its thread on its stream (HTA 2.8.8). If the stream is unknown, the next launch of the
+-- thread, and the first launch on each other stream before the next such call of the thread. Times decide between
+-- these.
 WITH launches AS (
     SELECT
         l.trace_profile_id, l.launch_event_id, l.thread_id, coalesce(o.order_thread_id, l.thread_id) AS order_thread_id,
@@ -63,7 +64,7 @@ next_launches AS (
     FROM launches
     GROUP BY trace_profile_id, thread_id, stream_key, start_ns
 ),
--- The next launch of the thread on the stream that waits. One that begins at the same time came before.
+-- The next launch of the thread on the waiting stream. A launch that begins at the same time counts as earlier.
 after_wait AS (
     SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id
     FROM stream_waits AS w
@@ -72,7 +73,7 @@ after_wait AS (
             AND l.start_ns > w.call_ts_ns
     WHERE w.has_row
 ),
--- Calls whose stream is unknown, in the order of their thread.
+-- Wait calls with an unknown stream, in the order of their thread.
 calls AS (
     SELECT
         trace_profile_id, order_thread_id, call_ts_ns, wait_event_id,
@@ -101,7 +102,7 @@ last_calls AS (
     FROM calls
     GROUP BY trace_profile_id, order_thread_id, call_ts_ns
 ),
--- The first launch on each stream after each such call, and before the next one.
+-- The first launch on each stream after each such call and before the next such call.
 first_launches AS (
     SELECT l.trace_profile_id, l.order_thread_id, c.call_no, l.first_gpu_event_id
     FROM launches AS l
@@ -114,7 +115,7 @@ first_launches AS (
             ORDER BY l.start_ns, l.launch_event_id
         ) = 1
 ),
--- Work that a row's wait held up was not held up by a call without a row that came earlier.
+-- If a wait with a row held up the work, an earlier call without a row did not.
 held_by_rows AS (
     SELECT DISTINCT trace_profile_id, first_gpu_event_id FROM after_wait
 )
@@ -122,7 +123,7 @@ SELECT
     trace_profile_id,  -- The trace as a profile sees it.
     wait_event_id,  -- The wait.
     first_gpu_event_id AS waiting_kernel_id,  -- GPU work that waits.
-    TRUE AS is_next  -- It is the next that the thread launched, or on the stream that is known to wait.
+    TRUE AS is_next  -- The work is the thread's next launch, or runs on the stream that is known to wait.
 FROM after_wait
 UNION ALL
 SELECT trace_profile_id, wait_event_id, first_gpu_event_id, TRUE
@@ -137,18 +138,18 @@ LEFT JOIN held_by_rows AS h
 WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS NULL;
 
 -- model: _inferred_wait_sources
--- One row: a wait for an event whose record or stream the trace does not state, what it held up, and the GPU work that
--- it most likely waited for.
--- How: 1. The record is the one that is stated or shown; otherwise the last record call of the thread (a CUDA, HIP or
--- driver call) before the wait. Of several waits in a row, each has its own record, in order; waits for one event
--- number share theirs, and a record that belongs to another event number is left out. If times contradict it, the next
--- older record counts, up to the fourth; or the last one of another thread, if work that its stream had then ended in
--- the gap before the waiting work, as said below.
+-- One row: a wait for an event whose record or stream the trace does not state, the work that it held up, and the GPU
+-- work that it most likely waited for.
+-- How: 1. The record is the stated or shown record, otherwise the last record call of the thread (a CUDA, HIP or driver
+-- call) before the wait. Each of several waits in a row has its own record, in order. Waits for one event number share
+-- their record, and records of another event number are excluded. If times contradict the record, the next older record
+-- counts, up to the fourth, or the last record of another thread, if work that its stream had then ended in the gap
+-- before the waiting work, as defined in 2.
 -- 2. The record's stream is any other stream whose last work before the record had ended when the waiting work began
--- (within 2 us; clocks disagree). Likely is the one on which the recording thread launched last, or the only other
--- stream. The first of these counts: likely work that ended at most 10 us before the waiting work, in the gap before
--- it; any work that ended in the gap, at most 50 us before, or filling half of it; likely work; any that ended in the
--- gap.
+-- (within 2 us; clocks disagree). The likely stream is the stream on which the recording thread launched last, or the
+-- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
+-- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
+-- in the gap.
 -- A wait without any record before it waits for work launched before the wait.
 WITH writing_rows AS (
     SELECT DISTINCT trace_profile_id
@@ -158,7 +159,7 @@ WITH writing_rows AS (
 inferring AS (
     SELECT DISTINCT trace_profile_id FROM _waits_for_events WHERE evidence <> 'record_and_stream'
 ),
--- Those of which all is stated take part, because no other wait was for the same work.
+-- Fully stated waits take part, because no other wait was for the same work.
 waits AS (
     SELECT w.*, s.trace_profile_id IS NOT NULL AS writes_rows
     FROM _waits_for_events AS w
@@ -171,7 +172,7 @@ recording_threads AS (
 work AS (
     SELECT
         h.trace_profile_id, h.event_id, h.stream_key, h.start_ns, h.end_ns, h.launch_event_id,
-        -- Work without a launch was launched before all else: the earliest time there is.
+        -- Work without a launch counts as launched before all other work, at the earliest time possible.
         coalesce(h.launch_ts_ns, -9223372036854775807) AS launch_ts_ns,
         coalesce(o.order_thread_id, c.thread_id) AS order_thread_id,
         greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns, h.busy_until_ns IS NULL AS is_first
@@ -181,7 +182,7 @@ work AS (
     LEFT JOIN _thread_roles AS o ON o.trace_profile_id = c.trace_profile_id AND o.thread_id = c.thread_id
     WHERE h.scope_no < 0
 ),
--- Records that a wait states or a cuda_event row shows belong to that wait's event.
+-- A record that a wait states, or that a cuda_event row shows, belongs to the event of that wait.
 known AS (
     SELECT DISTINCT trace_profile_id, record_event_id, event_number
     FROM waits
@@ -195,8 +196,7 @@ free_records AS (
     LEFT JOIN known AS k ON k.trace_profile_id = r.trace_profile_id AND k.record_event_id = r.record_event_id
     WHERE k.record_event_id IS NULL
 ),
--- How many of the others, and how many launches, of its thread precede each wait for which nothing else identifies the
--- record.
+-- The number of other records, and of launches, of the thread before each wait whose record nothing else identifies.
 numbered AS (
     SELECT
         trace_profile_id, order_thread_id, wait_event_id,
@@ -237,7 +237,7 @@ in_a_row AS (
         ON n.trace_profile_id = w.trace_profile_id AND n.order_thread_id = w.order_thread_id
             AND n.wait_event_id = w.wait_event_id
 ),
--- Grouped, here and below: a window function over each of many waits by itself takes ten times as long.
+-- Grouped, here and below: a window function partitioned by wait takes ten times as long.
 last_of_event AS (
     SELECT trace_profile_id, order_thread_id, n_recorded, n_launched, event_number, max(call_ts_ns) AS last_ns
     FROM in_a_row
@@ -260,8 +260,8 @@ placed AS (
         ) AS n_th
     FROM with_last
 ),
--- A record has one event. Where waits for several event numbers may have it, it belongs to the number whose record
--- before it is the oldest: events that are recorded again and again take turns.
+-- A record has one event. If waits for several event numbers compete for it, it belongs to the number whose preceding
+-- record is the oldest, because events that are recorded again and again take turns.
 contested AS (
     SELECT
         *, lag(n_th) OVER (
@@ -292,7 +292,7 @@ older AS (
     UNION ALL
     SELECT 3
 ),
--- The last record before a wait of which another wait shows that it is of the same event.
+-- The last record before a wait that, according to another wait, is a record of the same event.
 same_event_records AS (
     SELECT k.trace_profile_id, k.event_number, r.start_ns, max(r.record_no) AS record_no
     FROM known AS k
@@ -306,7 +306,7 @@ of_same_event AS (
     ASOF JOIN same_event_records AS r
         ON r.trace_profile_id = p.trace_profile_id AND r.event_number = p.event_number AND r.start_ns <= p.call_ts_ns
 ),
--- Materialized, here and below: DuckDB thinks that these are many rows, and would join others on the trace alone.
+-- Materialized, here and below: DuckDB overestimates the number of rows and would join other tables on the trace alone.
 numbers_asked AS MATERIALIZED (
     SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, p.event_number, p.n_th - o.n AS n_recorded
     FROM placed AS p
@@ -342,7 +342,7 @@ of_other_threads AS (
         ON r.trace_profile_id = p.trace_profile_id AND r.order_thread_id = t.order_thread_id
             AND r.start_ns <= p.call_ts_ns
 ),
--- The record or, where there is none, the wait itself, by which the work had to be launched.
+-- The mark by which the work must have been launched: the record or, without one, the wait itself.
 candidates AS (
     SELECT
         trace_profile_id, wait_event_id, order_thread_id, record_event_id, record_event_id AS mark_event_id,
@@ -394,7 +394,7 @@ launched_until AS (
 launched_by AS (
     SELECT DISTINCT trace_profile_id, stream_key, order_thread_id, launch_ts_ns FROM work
 ),
--- Of the work launched on each stream before each mark: the latest end, and the last launch of the mark's thread.
+-- For the work launched on each stream before each mark: the latest end, and the last launch of the mark's thread.
 states AS (
     SELECT m.trace_profile_id, m.stream_key, m.mark_event_id, u.end_ns, l.launch_ts_ns AS launched_ns
     FROM marks AS m
@@ -416,8 +416,8 @@ ends AS (
     FROM work
     GROUP BY trace_profile_id, stream_key, end_ns
 ),
--- What each wait held up: work, which began no earlier than 2 us before what it waited for ended; or a call, which
--- returned up to 10 us before that (of a longer call 1 %, at most 50 us).
+-- The work or call that each wait held up. Work began no earlier than 2 us before the end of the awaited work. A call
+-- returned up to 10 us before that end (of a longer call 1 %, at most 50 us).
 held_up AS MATERIALIZED (
     SELECT
         w.trace_profile_id,
@@ -451,7 +451,7 @@ held_up AS MATERIALIZED (
 possible AS (
     SELECT
         h.*, s.record_event_id, s.age, s.is_of_other_thread, s.stream_key AS on_stream_key, s.end_ns,
-        -- The recording thread's last launch on another stream was on this one, or there is no other.
+        -- The recording thread's last launch on another stream was on this stream, or this is the only other stream.
         row_number() OVER (
             PARTITION BY h.trace_profile_id, h.wait_event_id, h.waiting_kernel_id, s.mark_event_id
             ORDER BY s.launched_ns DESC NULLS LAST, s.stream_key
@@ -493,7 +493,7 @@ ranked AS (
     JOIN ends AS e
         ON e.trace_profile_id = p.trace_profile_id AND e.stream_key = p.on_stream_key AND e.end_ns = p.end_ns
     UNION ALL
-    -- The record alone, of which no work can have been waited for.
+    -- The record alone, if no work before it can be the awaited work.
     SELECT c.trace_profile_id, c.wait_event_id, NULL, TRUE, c.record_event_id, c.age, NULL, w.evidence, NULL, FALSE, 9
     FROM candidates AS c
     JOIN waits AS w ON w.trace_profile_id = c.trace_profile_id AND w.wait_event_id = c.wait_event_id
@@ -504,7 +504,8 @@ likely_pairs AS (
     FROM ranked
     WHERE tier <= 4 AND is_likely
 ),
--- Of several waits of one piece of work, what times support belongs to the one on whose stream it is likely to be.
+-- If one GPU activity has several waits, the source that times support belongs to the wait for which its stream is
+-- likely.
 supported AS (
     SELECT r.*
     FROM ranked AS r
@@ -521,11 +522,11 @@ best_tiers AS (
 SELECT
     s.trace_profile_id,  -- The trace as a profile sees it.
     s.wait_event_id,  -- The wait.
-    s.record_event_id,  -- The record; NULL where none of the thread precedes the wait.
-    s.waiting_kernel_id,  -- GPU work that waits; NULL where the call does (Event Sync).
-    s.source_kernel_id,  -- GPU work that had to end first; NULL where none fits.
+    s.record_event_id,  -- The record; NULL if no record of the thread precedes the wait.
+    s.waiting_kernel_id,  -- GPU work that waits; NULL if the call waits (Event Sync).
+    s.source_kernel_id,  -- GPU work that had to end first; NULL if no work fits.
     s.is_next,  -- As in _event_wait_targets.
-    s.tier  -- How well times support it: 1 (closely) to 5, see How; 9 where no work fits.
+    s.tier  -- How well times support the source, from 1 (closely) to 5, see How; 9 if no work fits.
 FROM supported AS s
 JOIN best_tiers AS b ON b.trace_profile_id = s.trace_profile_id AND b.wait_event_id = s.wait_event_id
 WHERE s.evidence <> 'record_and_stream' AND (s.tier < 9 OR b.best_tier = 9)
@@ -537,8 +538,8 @@ QUALIFY
 
 -- model: _event_waits
 -- One row: a wait for an event and GPU work that it held up, joined to the record of the event, in a profile.
--- How: where a cuda_sync row states record and stream, the record is joined to the last launch on its stream at or
--- before it (HTA 2.8.8). Otherwise: _inferred_wait_sources.
+-- How: if a cuda_sync row states record and stream, the record is joined to the last launch on its stream at or before
+-- it (HTA 2.8.8). Otherwise see _inferred_wait_sources.
 WITH waits AS (
     SELECT w.*, p.stream_by_device
     FROM _waits_for_events AS w
@@ -554,9 +555,9 @@ records AS (
 launched_on AS (
     SELECT DISTINCT trace_profile_id, device, stream_key FROM _launches
 ),
--- An event may be waited for on a device other than the one it was recorded on: every device with that stream is a
--- candidate, first that of the wait. Where that is the stream that waits, which would be no wait, the one launched on
--- last.
+-- The waiting device may differ from the device on which the event was recorded, so every device with that stream is a
+-- candidate, first the device of the wait. If that stream is the waiting stream, which would not be a wait, the
+-- candidate with the latest launch counts.
 waited_on AS (
     SELECT
         w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device AS wait_device,
@@ -591,7 +592,7 @@ last_launches AS (
     FROM _launches
     GROUP BY trace_profile_id, device, stream_key, start_ns
 ),
--- The last launch on each of these streams at or before the record.
+-- The last launch on each candidate stream at or before the record.
 sources AS (
     SELECT
         r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id,
@@ -617,16 +618,16 @@ wait_sources AS (
 )
 SELECT
     w.trace_profile_id,  -- The trace as a profile sees it.
-    w.wait_event_id,  -- The cuda_sync row; the call where it has none.
+    w.wait_event_id,  -- The cuda_sync row, or the call if it has no row.
     w.sync_kind AS wait_kind,  -- Stream Wait Event or Event Sync.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
     w.end_ns AS wait_end_ns,  -- End of the cuda_sync row, ns.
-    r.record_event_id,  -- The CPU call that recorded the event; NULL when it is not in the trace or unknown.
-    s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
-    t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
+    r.record_event_id,  -- The CPU call that recorded the event; NULL if it is unknown or not in the trace.
+    s.source_kernel_id,  -- GPU work that must end first; NULL if no work was launched before the record.
+    t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and if no work followed.
     w.evidence,  -- See _waits_for_events; none: no call before the wait records an event.
     NOT q.is_recorded AS is_inferred,  -- The record or its stream is inferred (wait_rules).
-    TRUE AS is_best  -- Of several pieces of work that the wait may have held up, the likeliest.
+    TRUE AS is_best  -- The likeliest of the GPU activities that the wait may have held up.
 FROM waits AS w
 JOIN wait_rules AS q ON q.rule = w.evidence
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation

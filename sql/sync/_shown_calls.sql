@@ -1,5 +1,5 @@
--- One row: a call of which a cuda_sync row shows what it waited for or made a stream wait for, in a profile.
--- How: an Event Sync whose event is neither stated nor inferred shows nothing.
+-- One row: a call with a cuda_sync row that shows the awaited work of the call or of a stream, in a profile.
+-- How: exclude Event Sync rows whose event is neither stated nor inferred.
 SELECT DISTINCT
     l.trace_profile_id,  -- The trace as a profile sees it.
     l.launch_event_id AS call_event_id  -- The call.

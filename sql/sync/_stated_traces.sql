@@ -1,5 +1,5 @@
--- One row: a trace, as a profile sees it, that states what GPU work waited for: it has cuda_sync rows, and each of
--- those for an event names the record and its stream, unless a cuda_event row does.
+-- One row: a trace, as a profile sees it, that states all waits of GPU work. It has cuda_sync rows, and each such row
+-- for an event names the record and its stream, unless a cuda_event row does.
 SELECT
     r.trace_profile_id  -- The trace as a profile sees it.
 FROM _recording_traces AS r

@@ -1,7 +1,7 @@
--- One row: a wait for an event, of a stream or a call, with what the trace states of it: a cuda_sync row, and (in
--- profiles that infer waits) a call that makes a stream wait and has no such row.
--- How: a row states the record and its stream, or the record alone (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
--- later). Records that cuda_event rows show are looked up by their call, or by the number of the event.
+-- One row: a wait of a stream or a call for an event, with the facts that the trace states: a cuda_sync row or, in
+-- profiles that infer waits, a stream wait call without such a row.
+-- How: a row states the record and its stream, the record alone (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
+-- later). A record with a cuda_event row is found by its call or by the number of the event.
 WITH syncs AS (
     SELECT
         e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key,
@@ -75,28 +75,28 @@ by_correlation AS (
 )
 SELECT
     w.trace_profile_id,  -- The trace as a profile sees it.
-    w.wait_event_id,  -- The cuda_sync row; the call where it has none.
+    w.wait_event_id,  -- The cuda_sync row, or the call if it has no row.
     w.sync_kind,  -- Stream Wait Event or Event Sync.
-    w.device,  -- Device of the stream that waits; NULL where only the call is known.
-    w.stream_key,  -- The stream that waits; NULL where only the call is known.
+    w.device,  -- Device of the waiting stream; NULL if only the call is known.
+    w.stream_key,  -- The waiting stream; NULL if only the call is known.
     w.end_ns,  -- End of the row, ns.
-    w.wait_on_stream,  -- Number of the stream waited for, as stated.
+    w.wait_on_stream,  -- Number of the awaited stream, as stated.
     w.record_correlation,  -- Correlation id of the record, as stated.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
-    w.thread_id,  -- Its thread.
-    coalesce(o.order_thread_id, w.thread_id) AS order_thread_id,  -- The thread in whose order it is.
-    w.call_ts_ns,  -- Its start, ns.
-    w.call_end_ns,  -- Its end, ns.
-    w.is_wait,  -- It makes a stream wait.
+    w.thread_id,  -- Thread of the call.
+    coalesce(o.order_thread_id, w.thread_id) AS order_thread_id,  -- Thread whose order of calls includes the call.
+    w.call_ts_ns,  -- Start of the call, ns.
+    w.call_end_ns,  -- End of the call, ns.
+    w.is_wait,  -- The call makes a stream wait.
     w.has_row,  -- FALSE: only the call is known.
-    w.lacks_record,  -- What was recorded is not stated, in a profile that infers waits.
-    n.event_number,  -- CUPTI's number of the event; NULL where it is not stated.
-    r.record_event_id,  -- The record that is stated or shown, where its call is in the trace.
-    -- The stream it was recorded on is known, even if the trace has no work of it.
+    w.lacks_record,  -- The row does not state the record, in a profile that infers waits.
+    n.event_number,  -- CUPTI's number of the event; NULL if it is not stated.
+    r.record_event_id,  -- The stated or shown record; NULL if its call is not in the trace.
+    -- The record's stream is known, even if the trace has no work of it.
     coalesce(r.is_shown, FALSE) OR coalesce(w.wait_on_stream, -1) >= 0 AS has_source_stream,
     CASE WHEN r.is_shown THEN r.stream_key ELSE t.stream_id END AS source_stream_key,  -- That stream.
-    -- What is known of it: record_and_stream, cuda_event (what the row lacks is in a cuda_event row), record, stream,
-    -- or calls (nothing but the order of calls).
+    -- Known facts: record_and_stream, cuda_event (a cuda_event row has the facts missing from the row), record, stream,
+    -- or calls (only the order of calls).
     CASE
         WHEN NOT w.lacks_source THEN 'record_and_stream'
         WHEN r.is_shown THEN 'cuda_event'
@@ -110,7 +110,7 @@ LEFT JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_eve
 LEFT JOIN by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_event_id = w.wait_event_id
 LEFT JOIN by_correlation AS c
     ON c.trace_profile_id = w.trace_profile_id AND c.correlation = w.record_correlation
--- An event recorded on another device is taken for one of the wait's own: no row states its device.
+-- An event recorded on another device is assumed to be on the wait's device, because no row states the device.
 LEFT JOIN streams AS t ON t.trace_id = w.trace_id AND t.device = w.device AND t.stream = w.wait_on_stream
 LEFT JOIN _event_records AS r
     ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(c.record_no, b.record_no)

@@ -1,8 +1,7 @@
 -- Question: What would help a capture: which changes make all its ranks faster, and by how much?
--- Reading: Each change is retimed by itself, through all ranks that the path leads through: on all of them, or
--- (even_ranks) on one that the others wait for. Two may be ways out of the same stretch (`same_stretch_as`), so that
--- their savings do not add up. `tracelake what-if FOLDER` with `options` gives the same number. `caveat` is what limits
--- it.
+-- Reading: Each change is retimed separately, across all ranks on the path: on all ranks, or (even_ranks) on a rank for
+-- which the others wait. Two changes may shorten the same segment (`same_stretch_as`), so their savings do not add up.
+-- `tracelake what-if FOLDER` with `options` returns the same number. `caveat` states its limits.
 -- Words: optimize, faster, speed up, save, fix, late rank, straggler
 SELECT
     f.capture_id, c.job, f.fix, f.name, f.change, round(f.saves_ns / 1e6, 3) AS saves_ms,

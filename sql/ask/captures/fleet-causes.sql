@@ -1,8 +1,9 @@
 -- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
 -- which jobs?
--- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest
--- trace, `job_percent` of the job in it, `before_percent` of the job in the weeks before (empty: not traced then).
--- Traced time: a job that is traced more often weighs more. A file that ends early and has no clock is in no week.
+-- Reading: Causes of all traces, each for one GPU, by job. `percent` is the share of the week before the lake's newest
+-- trace. `job_percent` is the share of the job in that week, `before_percent` in the weeks before (empty: not traced
+-- then). Shares are of traced time, so a job that is traced more often weighs more. A truncated file without a clock is
+-- in no week.
 -- Words: launch bound, data loader
 WITH told AS (
     SELECT

@@ -1,7 +1,8 @@
 -- Question: Which changes would save most GPU time in the fleet, and in how many traces do they help?
--- Reading: By kind of change: what it saves in all traces, each for one GPU. Of several of a kind in a trace the
--- largest counts, because they do not add up; nor do kinds. `percent` is of all traced time. `worst_…` is the trace
--- that it saves most in: `tracelake ask fixes` has its changes. What is traced more often weighs more.
+-- Reading: One row per kind of change, with its savings in all traces, each for one GPU. Of several changes of a kind
+-- in a trace, only the largest counts, because savings do not add up. Neither do the savings of different kinds.
+-- `percent` is of all traced time. `worst_…` is the trace with the largest saving; `tracelake ask fixes` lists its
+-- changes. A job that is traced more often weighs more.
 -- Words: optimize, save, fix, waste, GPU-hours
 WITH whole AS (
     SELECT t.trace_id, coalesce(t.job, t.file) AS job, t.file, w.length_ns

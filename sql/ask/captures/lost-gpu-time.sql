@@ -1,6 +1,6 @@
 -- Question: What is the GPU time of a capture spent on, and what does it cost?
--- Reading: The rows of a capture add up to all GPU time that was paid for. Prices come from `prices.csv` in the lake's
--- folder; without it they are NULL.
+-- Reading: The rows of a capture add up to all paid GPU time. Prices come from `prices.csv` in the lake's folder;
+-- without this file, they are NULL.
 SELECT
     c.job, c.capture_id, o.cause, round(o.gpu_seconds, 3) AS gpu_seconds, round(o.percent, 1) AS percent, o.price,
     o.currency

@@ -1,6 +1,6 @@
 -- Question: Which bandwidth do collectives reach?
--- Reading: A lower bound from kernel times: waiting for other ranks counts as transfer. `collectives` has the transfer
--- alone, where all ranks are in the lake.
+-- Reading: A lower bound from kernel times, because waiting for other ranks counts as transfer. `collectives` shows the
+-- transfer alone if all ranks are in the lake.
 SELECT
     coalesce(t.job, t.file) AS job,
     b.kind, b.bytes, b.group_size, b.spans_nodes, sum(b.n) AS n, round(sum(b.duration_ns) / 1e6, 2) AS total_ms,

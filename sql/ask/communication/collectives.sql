@@ -1,6 +1,6 @@
 -- Question: Which collectives cost the most waiting, and who was late?
--- Reading: `transfer_ms` is the shortest kernel over the ranks: what the network needs. The rest is waiting for
--- `culprit_rank`.
+-- Reading: `transfer_ms` is the shortest kernel over the ranks, the time that the network needs. The rest is waiting
+-- for `culprit_rank`.
 SELECT
     coalesce(c.job, c.capture_id) AS job, o.kind, o.collective_name, o.group_name, o.step,
     round(o.transfer_ns / 1e6, 3) AS transfer_ms,

@@ -1,7 +1,7 @@
 -- Question: Which Flight Recorder dumps belong to which traces, and do they show where the job hung?
--- Reading: One row per set of dumps. `n_found` of the `n_calls` in them are found in the traces, with at least this
--- confidence. `verdict` and `doubts` are of the whole set; table `flight_recorder_verdicts` has the ranks that are
--- missing and those that wait.
+-- Reading: One row per set of dumps. `n_found` of its `n_calls` calls are found in the traces, with at least this
+-- confidence. `verdict` and `doubts` apply to the whole set. Table `flight_recorder_verdicts` lists the missing ranks
+-- and the waiting ranks.
 -- Words: hang, stuck, NCCL timeout
 WITH sets AS (
     SELECT set_id, min(folder) AS folder, count(*) AS n_dumps, min(verdict) AS verdict, min(doubts) AS doubts

@@ -1,7 +1,7 @@
 -- Question: Which ranks do the others wait for in collectives, day after day?
 -- Reading: From logs of the NCCL Inspector, by rank of a communicator and UTC day. The rank that ran a collective for
--- the shortest time came last. `median_bus_gb_per_s` is that of the rank's collectives, waiting included;
--- `n_incomplete` counts those that not all ranks' logs have, where another rank may have come last.
+-- the shortest time came last. `median_bus_gb_per_s` is the median over the rank's collectives, including waiting.
+-- `n_incomplete` counts collectives missing from some ranks' logs, in which another rank may have come last.
 -- Words: straggler, slow rank
 SELECT
     DATE '1970-01-01' + CAST(dumped_ns // 86400000000000 AS INTEGER) AS day,

@@ -1,6 +1,6 @@
 -- Question: What does a straggler spend more GPU time on than the other ranks?
--- Reading: The causes of a straggler's GPU time, most beyond the median of the other ranks first. `usual_ns` is NULL
--- where no other rank has the cause. No rank is a straggler: no rows.
+-- Reading: The causes of a straggler's GPU time, by excess over the median of the other ranks, largest first.
+-- `usual_ns` is NULL if no other rank has the cause. Without stragglers, there are no rows.
 -- Words: straggler, slow rank
 WITH spent AS (
     SELECT c.job, c.started_at, g.capture_id, g.rank, g.cause, sum(g.gpu_ns) AS gpu_ns

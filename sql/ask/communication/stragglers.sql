@@ -1,5 +1,5 @@
 -- Question: Which rank do the others wait for?
--- Reading: `caused_percent` is waiting that a rank caused, as a share of all. Where `culprit_uncertain` is true, the
+-- Reading: `caused_percent` is the share of all waiting that a rank caused. If `culprit_uncertain` is true, the
 -- difference is within the error of the clocks.
 -- Words: straggler, slow rank
 SELECT

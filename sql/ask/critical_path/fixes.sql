@@ -1,7 +1,7 @@
 -- Question: What would help: which changes of the program make a trace shorter, and by how much?
--- Reading: Each change is retimed by itself, on the whole trace (without the profiler, where `options` say so): two may
--- be ways out of the same stretch, so that their savings do not add up. `tracelake what-if TRACE` with `options` gives
--- the same number. `caveat` is what limits it.
+-- Reading: Each change is retimed separately, on the whole trace (without the profiler, if `options` specify it). Two
+-- changes may shorten the same segment, so their savings do not add up. `tracelake what-if TRACE` with `options`
+-- returns the same number. `caveat` states its limits.
 -- Words: optimize, faster, speed up, save, fix, improve
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, t.file, f.fix, f.name, f.change, round(f.saves_ns / 1e6, 3) AS saves_ms,

@@ -1,6 +1,6 @@
 -- Question: What is the critical path bound by?
--- Reading: Shares of the path of each trace: shorten the largest. Read `path-caveats` with it. A wait for the GPU
--- inside a call is not a saving on the CPU.
+-- Reading: Shares of the path of each trace. Shorten the largest first. Also read `path-caveats`. A call's wait for the
+-- GPU cannot be saved on the CPU.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     s.bound_by, s.n_edges, round(s.duration_ns / 1e6, 2) AS path_ms, round(s.percent, 1) AS percent

@@ -1,5 +1,5 @@
 -- Question: What must be known before the critical path is believed?
--- Reading: What was inferred, what the trace lacks, and how much of the path it concerns.
+-- Reading: Inferred and missing events of the trace, and how much of the path they affect.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, c.severity, c.caveat, c.n, round(c.time_ns / 1e6, 2) AS time_ms, c.detail
 FROM critical_path_caveats AS c

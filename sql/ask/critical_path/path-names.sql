@@ -1,5 +1,5 @@
 -- Question: Which kernels and operators are on the critical path?
--- Reading: Only what is on the path delays the end; a long kernel that runs concurrently does not. `percent` is of the
+-- Reading: Only events on the path delay the end; a long kernel that runs concurrently does not. `percent` is of the
 -- paths of the job.
 SELECT
     coalesce(t.job, t.file) AS job, n.name, n.cat, sum(n.n_events) AS n, count(DISTINCT n.trace_id) AS n_traces,

@@ -1,6 +1,6 @@
 -- Question: Which long kernels may get slower without delaying anything?
--- Reading: Kernels off the critical path: `slack` is how much longer one may get before the path does. They are
--- candidates to give up SMs or bandwidth.
+-- Reading: Kernels off the critical path. `slack` is how much longer a kernel may get before the path gets longer.
+-- These kernels are candidates to give up SMs or bandwidth.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     k.name, round(k.duration_ns / 1e3, 1) AS duration_us, round(s.slack_ns / 1e3, 1) AS slack_us,

@@ -1,7 +1,8 @@
 -- Question: Why does it take so long: what is the time of a trace spent on, and what would it save (launch bound, idle,
 -- data loading, waiting)?
--- Reading: The rows of a trace have all of its time. `saves_ms` is what it would be shorter without the row: retimed,
--- and empty for small shares. `gpu_idle_ms` is the part in which no GPU work ran. `why-steps` answers for each step.
+-- Reading: The rows of a trace add up to its length. `saves_ms` is how much shorter the trace would be without the row,
+-- by retiming; it is empty for small shares. `gpu_idle_ms` is the part in which no GPU work ran. `why-steps` answers
+-- for each step.
 -- Words: launch bound, host bound, idle, data loader, data loading, slow
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, t.file, c.cause, c.name, round(c.share_percent, 1) AS percent,

@@ -1,8 +1,8 @@
 -- Question: Where is the GPU idle the longest, and what does it wait for?
--- Reading: One row per gap between two GPU activities, longest first. `cause` and `name` own the most of it,
--- `owned_us`, as in `why`, by the critical path (table `idle_causes` has all owners). `event` is what shows it:
--- for `earlier_work`, which the trace does not hold, the call or the work that waits for it; the GPU need not have been
--- idle then. `inferred`: no event of the trace says so, calls and times do.
+-- Reading: One row per gap between two GPU activities, longest first. `cause` and `name` own its largest part,
+-- `owned_us`, by the critical path, as in `why` (table `idle_causes` lists all owners). `event` is the evidence. For
+-- `earlier_work`, which the trace does not contain, `event` is the call or the GPU work that waits for it, and the GPU
+-- may not have been idle. `inferred`: the cause follows from calls and times, not from an event.
 -- Words: idle, bubble, launch bound, data loader, data loading
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, round(g.duration_ns / 1e3, 1) AS gap_us, g.cause, g.name,

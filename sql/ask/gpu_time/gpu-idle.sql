@@ -1,8 +1,9 @@
 -- Question: How busy are the GPUs, and what do they wait for?
--- Reading: `idle` is time without any work on the device, between its first work and its last; `idle_cause` owns most
--- of it, as in `why` and `gaps`, `idle_cause_percent` of the span. Where that is `earlier_work`, the GPU may have been
--- busy with work that the trace does not hold. `earlier_percent` is work in it that was launched before the trace, also
--- of the span. `exposed_comm` is communication not overlapped with computation: what overlap could save.
+-- Reading: `idle` is time without any work on the device, between its first work and its last; `idle_cause` owns its
+-- largest part, as in `why` and `gaps`; `idle_cause_percent` is this part's share of the span. If the cause is
+-- `earlier_work`, the GPU may have been busy with work that the trace does not contain. `earlier_percent` is the share
+-- of the span with work that was launched before the trace. `exposed_comm` is communication not overlapped with
+-- compute, which overlap could save.
 -- Words: idle, utilization, bubble
 WITH causes_of_idle AS (
     SELECT trace_id, device, cause, sum(duration_ns) AS cause_ns

@@ -1,6 +1,6 @@
 -- Question: What does the time of each GPU divide into?
--- Reading: From a device's first work to its last; the parts of a device add up to it. Exposed is what runs while
--- nothing computes; `gpu-idle` says what the GPU waits for.
+-- Reading: The parts of a device add up to the time from its first work to its last. Exposed work is not overlapped
+-- with compute. `gpu-idle` shows what the GPU waits for.
 -- Words: idle, utilization, exposed communication
 WITH divided AS (
     SELECT

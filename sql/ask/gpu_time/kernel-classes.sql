@@ -1,5 +1,5 @@
 -- Question: How does GPU time divide into computation, communication and memory traffic?
--- Reading: Kernel time, with overlaps counted twice; `gpu-idle` has the time on the clock.
+-- Reading: Kernel time, in which overlapping kernels each count in full. `gpu-idle` shows elapsed time.
 SELECT
     coalesce(t.job, t.file) AS job, k.class, count(*) AS n, round(sum(k.duration_ns) / 1e6, 2) AS total_ms,
     round(

@@ -1,6 +1,6 @@
 -- Question: Which kernels take the most GPU time on each rank?
--- Reading: As `top-kernels`, but each trace apart, and in ns. `percent` is of the trace's kernel time, in which kernels
--- that run at once are added up.
+-- Reading: As `top-kernels`, but per trace and in ns. `percent` is of the trace's kernel time, in which concurrent
+-- kernels each count in full.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, k.name, k.class, count(*) AS n,
     CAST(sum(k.duration_ns) AS BIGINT) AS duration_ns, median(k.duration_ns) AS median_ns,

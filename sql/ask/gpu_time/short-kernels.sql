@@ -1,6 +1,6 @@
 -- Question: How much GPU work is too short to be worth a launch?
--- Reading: Kernels under 10 us. Where they are most of `n` and the GPU idles, fuse them or use CUDA graphs; alone they
--- say nothing.
+-- Reading: Kernels under 10 us. If they are most of `n` and the GPU idles, fuse them or use CUDA graphs. Short kernels
+-- alone are not a problem.
 -- Words: launch bound, CUDA graphs
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, count(*) AS n, count(*) FILTER (WHERE k.duration_ns < 10000) AS n_short,

@@ -1,6 +1,6 @@
 -- Question: Which kernels take the most GPU time?
--- Reading: Times of kernels that run at once are added up, so the shares are of the job's kernel time, not of the span.
--- A large `max` with a small `median` is a kernel that waits (collectives) or has several shapes.
+-- Reading: Concurrent kernels each count in full, so the shares are of the job's kernel time, not of the span. A kernel
+-- with a large `max` and a small `median` waits (collectives) or has several shapes.
 SELECT
     coalesce(t.job, t.file) AS job, k.name, any_value(k.class) AS class, count(*) AS n,
     round(sum(k.duration_ns) / 1e6, 2) AS total_ms,

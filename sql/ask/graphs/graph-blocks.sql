@@ -1,7 +1,7 @@
 -- Question: Which block of kernels repeats in a graph, and how long does each repetition take?
 -- Reading: In replays of CUDA and HIP graphs, `period` kernels follow one another `n_repetitions` times, probably once
--- per layer: a guess from names and grids. `longest` is the number of the repetition, from 0, that took longest in a
--- replay. `sequence_id` is the same for all replays of one graph.
+-- per layer. This is a guess from names and grids. `longest` is the number, from 0, of the repetition that took longest
+-- in a replay. `sequence_id` is the same for all replays of a graph.
 WITH passed AS (
     SELECT
         t.trace_id, coalesce(t.job, t.file) AS job, t.rank, g.sequence_id, g.period, g.replay_id, g.repetition,

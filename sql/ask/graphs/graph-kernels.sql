@@ -1,7 +1,7 @@
 -- Question: Which kernels take the time of graph replays, and which operator or module do they belong to?
--- Reading: One row per rank, kernel and owner. `source` says what the owner is known from; without one it is unknown,
--- and a trace of the capture would: `tracelake graphs TRACE --capture-trace FILE`. `n_repetitions` counts the
--- repetitions of a block (layers, a guess) that it runs in.
+-- Reading: One row per rank, kernel and owner. `source` is the source of the owner. Without it, the owner is unknown,
+-- and a trace of the capture would show it: `tracelake graphs TRACE --capture-trace FILE`. `n_repetitions` counts the
+-- repetitions of a block (layers, a guess) in which the kernel runs.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, g.name, g.class, g.op, g.module, g.source,
     min(g.confidence) AS confidence, count(*) AS n, count(DISTINCT g.repetition) AS n_repetitions,

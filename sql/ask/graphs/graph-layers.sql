@@ -1,7 +1,7 @@
 -- Question: Where does the time in graph replays go, by layer and kernel class?
 -- Reading: The layer is the repetition of a block of kernels, a guess (NULL: outside of it). `known_percent` is the
--- share of the time whose operator or module is known; the rest has no operator in other answers (part `graph`
--- in `coverage`). A trace of the capture, of the warm-up or of the same work without graphs would show them:
+-- share of the time with a known operator or module. The rest has no operator in other answers (part `graph` in
+-- `coverage`). A trace of the capture, of the warm-up or of the same work without graphs would show the operators:
 -- `tracelake graphs TRACE --capture-trace FILE`.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,

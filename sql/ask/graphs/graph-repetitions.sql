@@ -1,7 +1,7 @@
 -- Question: How does the time of each repetition of a graph's block divide into kernel classes?
 -- Reading: The `period` kernels of a block follow one another in a graph, probably once per layer (a guess):
--- `repetition` counts from 0. All replays of the graph together. `graph-blocks` compares the repetitions, `graph-
--- layers` has the layers of all graphs.
+-- `repetition` counts from 0. Times are over all replays of the graph. `graph-blocks` compares the repetitions;
+-- `graph-layers` shows the layers of all graphs.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, g.sequence_id, g.period, g.repetition, g.class, count(*) AS n,
     CAST(sum(g.duration_ns) AS BIGINT) AS duration_ns

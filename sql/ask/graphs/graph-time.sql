@@ -1,6 +1,6 @@
 -- Question: How much of the GPU's time do replays of CUDA and HIP graphs run, and of how much is the operator known?
--- Reading: One row per trace. `graph_ns` is the part of `gpu_ns` that replays ran, `known_ns` the part of that whose
--- operator or module is known: it counts in answers by operator or module, the rest in neither (`coverage`).
+-- Reading: One row per trace. `graph_ns` is the part of `gpu_ns` in replays. `known_ns` is the part of `graph_ns` with
+-- a known operator or module. Answers by operator or module include only this part (`coverage`).
 WITH whole AS (
     SELECT k.trace_id, sum(k.duration_ns) AS gpu_ns
     FROM kernels AS k

@@ -1,7 +1,7 @@
 -- Question: Do the host and the GPU work at the same time?
 -- Reading: `step` NULL is the whole trace. The host is busy while a thread is in an operator or runtime call that does
--- not wait for the GPU; Python between operators does not count. `only_host` is host work while no GPU ran: much
--- of it makes a step host bound.
+-- not wait for the GPU; Python between operators does not count. `only_host` is host work while no GPU ran. A step with
+-- much of it is host bound.
 -- Words: launch bound, host bound
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, o.step, round(o.duration_ns / 1e6, 2) AS ms,

@@ -1,6 +1,6 @@
 -- Question: Which launch calls take the host's time?
--- Reading: One row per rank and call; the times are in the calls. `median_delay_ns` is the time from the end of a call
--- to the start of its first work: `launch-delays` says how to read it.
+-- Reading: One row per rank and call, with the time spent in the calls. `median_delay_ns` is the time from the end of a
+-- call to the start of its first work; `launch-delays` explains how to read it.
 -- Words: launch bound, host bound
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, l.name, count(*) AS n, CAST(sum(l.duration_ns) AS BIGINT) AS duration_ns,

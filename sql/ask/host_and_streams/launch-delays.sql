@@ -1,6 +1,6 @@
 -- Question: How long does launched work wait before it starts?
--- Reading: A small delay everywhere and an idle GPU: the host is too slow. A large delay: the GPU is behind, which is
--- how it should be.
+-- Reading: If all delays are small and the GPU is idle, the host is too slow. If the delay is large, the GPU is behind,
+-- as it should be.
 -- Words: launch bound, host bound
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,

@@ -1,5 +1,5 @@
 -- Question: How full are the launch queues of the streams?
--- Reading: A queue that is near 0 most of the time starves its stream; one near 1024 blocks the host in its launches.
+-- Reading: A queue near 0 most of the time starves its stream. A queue near 1024 blocks the host in its launch calls.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     q.device, q.stream, max(q.queue_length) AS longest, median(q.queue_length) AS median,

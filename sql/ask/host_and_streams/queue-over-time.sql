@@ -1,7 +1,8 @@
 -- Question: How long is the launch queue over time?
--- Reading: Launches whose work has not started, all streams together, in 400 equal stretches of `span_ns`, from the
--- first change on. Only stretches with a change have a row: in those after it the queue is as long as `last_waiting`.
--- Empty while the GPU idles: the host is late. Full: the GPU is the bottleneck.
+-- Reading: Launches whose work has not started, over all streams, in 400 equal intervals of `span_ns`, from the first
+-- change on. Only intervals with a change have a row. In the intervals after it, the queue is as long as
+-- `last_waiting`. If the queue is empty while the GPU idles, the host is late. If the queue is full, the GPU is the
+-- bottleneck.
 -- Words: launch bound, host bound
 WITH changes AS (
     SELECT

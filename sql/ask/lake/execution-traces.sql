@@ -1,6 +1,6 @@
 -- Question: Which execution traces are there, and which profiler trace does each belong to?
--- Reading: One row per pair. Without `trace_id` there is no profiler trace of that rank in its folder, or several
--- execution traces may be its: give the file with `--execution-trace`.
+-- Reading: One row per pair. If `trace_id` is NULL, the folder has no profiler trace of that rank, or several execution
+-- traces match it. In the latter case, pass the file with `--execution-trace`.
 SELECT m.path, m.rank, e.n_operators, p.job, m.trace_id, p.file AS trace_file, m.matched_by
 FROM execution_trace_matches AS m
 JOIN execution_traces AS e ON e.execution_trace_id = m.execution_trace_id

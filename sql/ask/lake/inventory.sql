@@ -1,6 +1,6 @@
 -- Question: What is in this lake?
 -- Reading: One row per job, kind of GPU and number of ranks; a trace without a job is a separate row, by its file.
--- `n_not_whole` counts traces that were repaired or cut short; `tracelake ask quality` says how.
+-- `n_not_whole` counts traces that were repaired or are truncated; `tracelake ask quality` shows the findings.
 SELECT
     coalesce(t.job, t.file) AS job, t.device_name AS device, t.world_size, count(*) AS n_traces,
     count(DISTINCT t.capture_id) AS n_captures, nullif(count(DISTINCT t.host), 0) AS n_hosts,

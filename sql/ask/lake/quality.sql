@@ -1,6 +1,6 @@
 -- Question: What was repaired, dropped or missing in the traces?
--- Reading: One row per finding of a job, worst first. Read it before any number of the trace: `detail` of table
--- `quality` says what the finding changes.
+-- Reading: One row per finding of a job, worst first. Read the findings before any number of the trace. `detail` of
+-- table `quality` explains what a finding changes.
 SELECT
     q.severity, q.check_name, coalesce(t.job, t.file) AS job, sum(q.n) AS n, count(DISTINCT q.trace_id) AS n_traces,
     any_value(q.detail) AS example

@@ -1,5 +1,6 @@
 -- Question: Which files were not ingested, and why?
--- Reading: One row per file. Mend or delete the file, then ingest it again; the reason names the place in it.
+-- Reading: One row per file. Repair or delete the file, then ingest it again. The reason contains the position in the
+-- file.
 SELECT path, byte_offset, reason, seen_at
 FROM rejects
 ORDER BY seen_at DESC, path

@@ -1,7 +1,8 @@
 -- Question: How does the memory in use grow and shrink over a trace?
--- Reading: From the profiler's memory events (`profile_memory=True`), in 400 equal stretches of `span_ns`, from a
--- device's first event on. Only stretches with an event have a row: in those after it, memory is as in the `last_`
--- columns. By the allocator's totals; `is_relative`: the trace has none, so it is what is in use beyond the start.
+-- Reading: From the profiler's memory events (`profile_memory=True`), in 400 equal intervals of `span_ns`, from a
+-- device's first event on. Only intervals with an event have a row. In the intervals after it, memory is as in the
+-- `last_` columns. Values are the allocator's totals. If `is_relative`, the trace has no totals, and values are
+-- relative to the start.
 -- Words: OOM, out of memory, leak
 WITH events_of AS (
     SELECT

@@ -1,6 +1,5 @@
 -- Question: Which operators hold the most memory at the peak?
--- Reading: Blocks that were alive at the peak of their device, summed by the innermost span or operator that allocated
--- them.
+-- Reading: Blocks alive at the peak of their device, summed by the innermost span or operator that allocated them.
 -- Words: OOM, out of memory
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,

@@ -1,6 +1,6 @@
 -- Question: Which allocations failed because the GPU's memory was full, and what was in use then?
--- Reading: From the history of CUDA memory snapshots, last failure first. Where much is reserved and little in use, the
--- memory is fragmented: `snapshot-fragmentation`. `frame` is the innermost frame outside of PyTorch; NULL: not
+-- Reading: From the history of CUDA memory snapshots, last failure first. If much memory is reserved and little is in
+-- use, it is fragmented (`snapshot-fragmentation`). `frame` is the innermost frame outside PyTorch; NULL if not
 -- recorded.
 -- Words: OOM, out of memory
 SELECT

@@ -1,7 +1,7 @@
 -- Question: How fragmented is the reserved GPU memory?
--- Reading: From CUDA memory snapshots. Free memory serves only its stream and pool, and a tensor only fits a block
--- that is as large. `releasable` is what torch.cuda.empty_cache could give back; `stuck` lies free between blocks in
--- use.
+-- Reading: From CUDA memory snapshots. Only its stream and pool can use free memory, and a tensor needs a single block
+-- of at least its size. `releasable` is the memory that torch.cuda.empty_cache could return to the device. `stuck` is
+-- free memory between blocks in use.
 -- Words: OOM, out of memory
 SELECT
     m.job, m.rank, m.file, f.device, f.stream, f.pool_id, count(*) AS n_segments,

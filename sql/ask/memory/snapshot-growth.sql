@@ -1,6 +1,6 @@
 -- Question: Does GPU memory grow from step to step?
--- Reading: From CUDA memory snapshots: what is in use when a step ends, and how much more than at the end of the step
--- before. A leak is growth that does not stop after the first steps. `tracelake ask snapshot-leaks` has its lines of
+-- Reading: From CUDA memory snapshots: memory in use at the end of a step, and its growth since the end of the step
+-- before. Growth that continues after the first steps is a leak. `tracelake ask snapshot-leaks` shows its lines of
 -- code. NULL: the history does not reach that step.
 -- Words: leak, OOM, out of memory
 SELECT

@@ -1,6 +1,6 @@
 -- Question: Which lines of code allocate GPU memory in step after step and keep it?
 -- Reading: Allocations of a memory snapshot's history that are still in use in the snapshot, by the innermost frame
--- outside of PyTorch. Many steps: a leak, or a cache that fills. Without known steps `n_steps` is NULL.
+-- outside PyTorch. Many steps indicate a leak, or a cache that fills. `n_steps` is NULL if the steps are unknown.
 -- Words: leak, OOM, out of memory
 SELECT
     m.job, m.rank, m.file, a.device, k.user_frame AS frame, nullif(count(DISTINCT s.step), 0) AS n_steps,

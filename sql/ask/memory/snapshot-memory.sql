@@ -1,8 +1,8 @@
 -- Question: How much GPU memory was in use, reserved and lost on each device of a memory snapshot, and when was it
 -- most?
--- Reading: `peak_seq` and `peak_reserved_seq` number the event of the history after which it was most; -1: when the
--- history begins, NULL: without a history. `rounding`, `pending` (another stream still uses it), `releasable` and
--- `stuck` are reserved and in use by no tensor, as in `snapshot-fragmentation`. Where `is_consistent` is false the
+-- Reading: `peak_seq` and `peak_reserved_seq` are the event numbers after which the history has its maximum (-1: when
+-- the history begins; NULL: without a history). `rounding`, `pending` (another stream still uses it), `releasable` and
+-- `stuck` are reserved, but not in use by a tensor, as in `snapshot-fragmentation`. If `is_consistent` is false, the
 -- history does not fit the snapshot.
 -- Words: OOM, out of memory
 WITH reserved AS (

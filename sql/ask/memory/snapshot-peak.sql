@@ -1,7 +1,7 @@
 -- Question: What held GPU memory at its peak, by line of code?
--- Reading: From CUDA memory snapshots (`_dump_snapshot`). `frame` is the innermost frame outside of PyTorch that
--- allocated; NULL: the stack was not recorded. Without a history the time is that of the snapshot. Where
--- `is_consistent` is false the history does not fit the snapshot, and the peak is not to be trusted.
+-- Reading: From CUDA memory snapshots (`_dump_snapshot`). `frame` is the innermost frame outside PyTorch that
+-- allocated; NULL if the stack was not recorded. Without a history, values are at the time of the snapshot. If
+-- `is_consistent` is false, the history does not fit the snapshot, so do not trust the peak.
 -- Words: OOM, out of memory
 SELECT
     m.job, m.rank, m.file, s.device, s.user_frame AS frame, sum(s.n_allocations) AS n_allocations,

@@ -1,6 +1,6 @@
 -- Question: Which memory snapshots were taken with which traces, and how much was in use at their peak?
--- Reading: One row per trace and device of its snapshot. Without a history (`has_history`) it is what was in use at the
--- snapshot. Where `is_consistent` is false the history does not fit the snapshot, and the peak is not to be trusted.
+-- Reading: One row per trace and device of its snapshot. Without a history (`has_history`), the peak is the memory in
+-- use at the snapshot. If `is_consistent` is false, the history does not fit the snapshot, so do not trust the peak.
 -- Words: OOM, out of memory
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, t.trace_id, s.file AS snapshot, s.rank AS snapshot_rank, p.device,

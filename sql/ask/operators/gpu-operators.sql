@@ -1,7 +1,7 @@
 -- Question: Which operators take the GPU's time, also in graph replays?
--- Reading: Rows add up to the time of all GPU work. Without an operator: launched outside operators, or run by a replay
--- whose capture the trace does not show (`replay_percent`: the share that replays ran). `tracelake graphs` can look in
--- another trace.
+-- Reading: Rows add up to the time of all GPU work. GPU work without an operator was launched outside operators, or by
+-- a replay whose capture the trace does not contain (`replay_percent`: the share that replays ran). `tracelake graphs`
+-- can take the capture from another trace.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, o.op, o.source, min(o.confidence) AS confidence, count(*) AS n_kernels,
     round(sum(o.duration_ns) / 1e6, 3) AS gpu_ms,

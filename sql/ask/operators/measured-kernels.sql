@@ -1,7 +1,7 @@
 -- Question: What did hardware counters measure of the kernels that take most time?
--- Reading: For traces whose kernels are in ingested files of counters (`rocprofv3 --pmc`, `ncu --csv`), which are of
--- another run. `matched_by`: order (the n-th met the n-th), shape (mean of the same name, grid and block) or name (the
--- trace records no grid). NULL: not measured.
+-- Reading: For traces whose kernels are in ingested files of counters (`rocprofv3 --pmc`, `ncu --csv`) from another
+-- run. `matched_by`: order (the n-th launch matches the n-th), shape (mean of the same name, grid and block) or name
+-- (the trace records no grid). NULL: not measured.
 -- Words: hardware counters, occupancy, cache, bandwidth
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, k.name, k.grid, k.block, k.n_kernels AS n,

@@ -1,9 +1,9 @@
 -- Question: How much of the hardware's peak do operators reach?
 -- Reading: One row per family and type, and one per reason for GPU work that no formula covers (`not_modelled`, as in
--- `coverage`); `percent` is of all GPU time. `why` says what makes a share above 100 % possible: no operator is faster
--- than the hardware. fp32 is compared with the fp32 peak, so TF32 shows as too much; else the device, the type or the
--- shapes are not what they seem, or the work of one operator counts for another. `confidence` below 1: some operators
--- ran in replays and are known from a capture.
+-- `coverage`); `percent` is of all GPU time. `why` explains a share above 100 %, because no operator is faster than the
+-- hardware. fp32 is compared with the fp32 peak, so TF32 may exceed it. Otherwise the recorded device, type or shapes
+-- are wrong, or the work of one operator counts for another. `confidence` below 1: some operators ran in replays and
+-- are identified from a capture.
 -- Words: MFU, FLOPS, utilization
 WITH whole AS (
     SELECT trace_id, sum(duration_ns) AS gpu_ns FROM op_kernels GROUP BY trace_id

@@ -1,6 +1,6 @@
 -- Question: How much GPU time does each module take on each rank?
--- Reading: Forward and backward. A module inside another counts in both, so never add them up. A rank that spends more
--- on the same module than the others has more work in it, or a slower GPU.
+-- Reading: Forward and backward. A nested module also counts in its parent, so never add modules up. A rank that spends
+-- more time on a module than the other ranks has more work in it, or a slower GPU.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, s.name, CAST(sum(s.busy_ns) AS BIGINT) AS busy_ns
 FROM span_names AS s

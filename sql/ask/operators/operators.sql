@@ -1,5 +1,5 @@
 -- Question: Which operators are called most, and with which shapes?
--- Reading: CPU time, with the operators inside included. Many calls with one small shape are candidates for batching.
+-- Reading: CPU time, including nested operators. Many calls with one small shape are candidates for batching.
 SELECT
     coalesce(t.job, t.file) AS job, o.name, o.input_dims, sum(o.n) AS n, round(sum(o.duration_ns) / 1e6, 2) AS total_ms,
     round(sum(o.duration_ns) / sum(o.n) / 1e3, 1) AS mean_us, round(max(o.max_ns) / 1e3, 1) AS max_us

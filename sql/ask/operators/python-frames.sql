@@ -1,7 +1,7 @@
 -- Question: Which lines of Python launch the GPU's work?
--- Reading: Only for traces recorded with `with_stack`. `user_frame` is the innermost frame outside PyTorch and
--- Python's library. Work of the backward pass (`backward`) counts for the frames of its forward operator. For
--- work in the phases `no_frame` and `no_launch` no frame is known.
+-- Reading: Only for traces recorded with `with_stack`. `user_frame` is the innermost frame outside PyTorch and Python's
+-- library. Work of the backward pass (`backward`) counts for the frames of its forward operator. In the phases
+-- `no_frame` and `no_launch`, the frame is unknown.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     p.user_frame, p.phase, sum(p.n_kernels) AS n_kernels, round(sum(p.gpu_ns) / 1e6, 3) AS gpu_ms

@@ -1,6 +1,6 @@
 -- Question: Which operator shapes lose the most time against the roofline?
--- Reading: `lost_ms` is GPU time beyond what the roofline allows for the shape. `bound_by` says whether arithmetic or
--- memory is the limit.
+-- Reading: `lost_ms` is GPU time in excess of the roofline's minimum for the shape. `bound_by` is the limit: arithmetic
+-- or memory.
 -- Words: MFU, roofline
 SELECT
     coalesce(t.job, t.file) AS job, o.op, o.dims, o.dtype, o.peak_kind, sum(o.n_ops) AS n,

@@ -1,6 +1,6 @@
 -- Question: How much of the computing time runs on tensor cores?
--- Reading: Judged by the kernels' names, not measured. NULL: the name does not say (Triton, for example). A kernel on
--- tensor cores may still use them badly: `tracelake ask mfu`.
+-- Reading: Inferred from kernel names, not measured. NULL: the name does not identify it (Triton, for example). A
+-- kernel on tensor cores may still use them poorly; see `tracelake ask mfu`.
 -- Words: MFU
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,

@@ -1,5 +1,5 @@
 -- Question: Why does GPU work belong to no module or annotation?
--- Reading: It is not spread over the others: the answers of `modules` lack exactly this time.
+-- Reading: This time is not distributed over modules, so it is exactly the time missing from `modules`.
 SELECT coalesce(t.job, t.file) AS job, t.rank, u.reason, u.n, round(u.sum_ns / 1e6, 2) AS gpu_ms
 FROM unattributed_gpu_work AS u
 JOIN traces AS t ON u.trace_id = t.trace_id

@@ -1,6 +1,6 @@
 -- Question: How long is the period of each plan, with each engine?
 -- Reading: The latest run of each plan, engine, device, size and jitter, slowest first. `efficiency` 1 is the ideal
--- period, that of the busiest stream. `speedup` is over the latest serial run.
+-- period, equal to the work on the busiest stream. `speedup` is over the latest serial run.
 -- Words: bubble, pipeline
 WITH ranked AS (
     SELECT

@@ -1,8 +1,8 @@
 -- Question: What is the longest step made of: which annotations, modules and tasks, with how much GPU work?
--- Reading: The spans of the step's thread that begin in it, longest first; of a trace without steps, those of the
--- thread that is in spans most. `start_ns` is since the step began, `step_ns` how long its annotation is. `busy_ns` is
--- the time in which GPU work ran that was launched during the span; of a module, inside it. `roofline_percent` is 100
--- where the data sheet allows no more, by the operators that are modeled.
+-- Reading: The spans of the step's thread that begin in it, longest first; for a trace without steps, the spans of the
+-- thread with most time in spans. `start_ns` counts from the step's start; `step_ns` is the length of its annotation.
+-- `busy_ns` is the time with GPU work launched during the span; for a module, launched inside it. `roofline_percent` is
+-- 100 at the data sheet's limit, over the modelled operators.
 -- Words: slow steps
 WITH own AS (
     SELECT

@@ -1,9 +1,9 @@
 -- Question: How many steps and tokens a second does a server do, in prefill and decode, by batch size?
--- Reading: One row per phase and batch size (NULL: the trace does not say). Rates are over the time of these steps
--- only, without pauses between steps; tokens are those that went into the model, in prefill those of the prompts. p50
--- and p99 are steps that there were (nearest rank). `n_from_kernels` counts steps whose phase only their kernels show.
--- `earlier_percent` of their time goes to GPU work from before the trace: from a tenth on `caveat` says so, and the
--- rates are those of a GPU that also did something else.
+-- Reading: One row per phase and batch size (NULL: not recorded). Rates are over the time of these steps only, without
+-- pauses between steps. Tokens are input tokens of the model; in prefill, the tokens of the prompts. p50 and p99 are
+-- lengths of actual steps (nearest rank). `n_from_kernels` counts steps whose phase only their kernels show.
+-- `earlier_percent` is the share of their time with GPU work from before the trace. From 10 % on, `caveat` reports it,
+-- because the GPU also did other work.
 -- Words: prefill, decode, TTFT, TPOT, tokens/s, throughput, latency, inference
 WITH ranked AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Question: Which steps are the slowest, and is it computing, communicating or waiting?
--- Reading: One row per step of a rank and device; `host_ms` is how long its annotation is on the host. Where `busy`
--- stays and the step grows, look at the host. NULL: the trace has no GPU work.
+-- Reading: One row per step of a rank and device; `host_ms` is the length of its annotation on the host. If the step
+-- grows but `busy` does not, check the host. NULL: the trace has no GPU work.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     s.step, s.device, round(s.duration_ns / 1e6, 2) AS step_ms,

@@ -1,6 +1,6 @@
 -- Question: What is lost in each step, and why?
 -- Reading: The shares of compute, communication, memory, other work and idle add up to 100. Exposed communication and
--- copies are those not overlapped with compute. `idle_cause` owns most of the idle time, as in `gaps`, and
+-- copies are those not overlapped with compute. `idle_cause` owns the largest part of the idle time, as in `gaps`, and
 -- `idle_cause_percent` is its share of the step.
 -- Words: bubble, idle, exposed communication
 SELECT

@@ -1,6 +1,6 @@
 -- Question: Which rank takes longest in each step?
--- Reading: One row per step that several ranks of a capture have. A rank that is slowest in most steps, by much more
--- than the others differ, is worth a look; who waits for whom is in `stragglers`.
+-- Reading: One row per step recorded by several ranks of a capture. Check a rank that is slowest in most steps, by much
+-- more than the other ranks differ. `stragglers` shows which rank the others wait for.
 -- Words: straggler, slow rank
 WITH ranked AS (
     SELECT

@@ -1,9 +1,9 @@
 -- Question: How long do the steps take, by rank?
--- Reading: One row per rank and device. `mean` is the time of all steps divided by their number; the first steps of a
--- capture are often slow (warm-up, compilation), and the median is without them. `host` is the mean length of the
--- annotations on the host: less where the host runs ahead of the GPU. `own_busy` is the share of the steps' time in
--- which the GPU ran work that they launched; `earlier` the share in which it ran only work launched before the step, or
--- whose launch is not in the trace.
+-- Reading: One row per rank and device. `mean` is the time of all steps divided by their number. The first steps of a
+-- capture are often slow (warm-up, compilation); they hardly affect the median. `host` is the mean length of the
+-- annotations on the host, which is shorter if the host runs ahead of the GPU. `own_busy` is the share of the steps'
+-- time in which the GPU ran work that they launched. `earlier` is the share in which the GPU ran only work launched
+-- before the step, or work whose launch is not in the trace.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, s.device, count(*) AS n_steps,
     round(avg(s.duration_ns) / 1e6, 2) AS mean_ms,

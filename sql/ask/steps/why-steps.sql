@@ -1,6 +1,6 @@
 -- Question: What limits each step: data loading, the host, launches, communication or the GPU?
--- Reading: The largest cause of each profiler step and its share of the step, on the path of the whole trace; `why` has
--- all causes of that.
+-- Reading: The largest cause of each profiler step and its share of the step, on the path of the whole trace. `why`
+-- lists all causes on that path.
 -- Words: launch bound, data loader, data loading, slow steps
 WITH lengths AS (
     SELECT trace_id, step, duration_ns, max(compute_ns) AS compute_ns

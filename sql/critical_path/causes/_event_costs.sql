@@ -1,6 +1,6 @@
--- One row: a category of host events that a trace of PyTorch's profiler has, and what it costs to record one of them.
--- How: what the trace's own metadata says (tracelake.record measured it), else the rules. Other writers have no rows:
--- Kineto alone writes schemaVersion.
+-- One row: a category of host events in a trace of PyTorch's profiler, and the cost of recording one such event.
+-- How: the cost in the trace's metadata (measured by tracelake.record), else the cost in profiler_costs. Traces of
+-- other writers have no rows: only Kineto writes schemaVersion.
 -- check: unique(trace_id, cat)
 WITH categories AS (
     SELECT trace_id, cat
@@ -25,15 +25,15 @@ recorded AS (
 SELECT
     trace_id,  -- The trace.
     cat,  -- The category.
-    -- Its kind, by place: operator, call, frame, annotation.
+    -- Number of its kind: 0 operator, 1 call, 2 frame, 3 annotation.
     list_position(['operator', 'call', 'frame', 'annotation'], kind) - 1 AS kind_no,
-    -- What one event of it costs, ns, on a host as fast as delay_ns says.
+    -- Cost of recording one event, ns, on a host whose speed delay_ns describes.
     coalesce(
         TRY_CAST(json_extract_string(measured, '$.' || kind || '_ns') AS DOUBLE),
         CASE WHEN has_calls THEN cost_ns ELSE cost_without_calls_ns END
     ) AS cost_ns,
-    inside,  -- The share of it that falls between the event's start and its end.
-    -- The delay between the starts of the cheapest operators on that host, ns.
+    inside,  -- Share of the cost that falls between the event's start and its end.
+    -- Delay between the starts of the cheapest operators on that host, ns.
     coalesce(
         TRY_CAST(json_extract_string(measured, '$.cheap_operator_ns') AS DOUBLE), threshold('cheap_operator_ns')
     ) AS delay_ns

@@ -1,5 +1,5 @@
--- One row: a distinct name of a trace's events that have a duration, with the start of the first of them.
--- How: events by category and name; the class of GPU work as profile default sees it.
+-- One row: a distinct category and name of a trace's events with a duration, with the start of the first such event.
+-- How: group events by category and name. The class of GPU work is that of profile default.
 -- check: unique(trace_id, cat, name)
 -- check: unique(name_no)
 WITH named AS (
@@ -13,7 +13,7 @@ WITH named AS (
 SELECT
     n.trace_id,  -- The trace.
     n.cat,  -- Category.
-    n.name,  -- The name; empty where there is none.
+    n.name,  -- The name; empty if the events have none.
     row_number() OVER (ORDER BY n.trace_id, n.cat, n.name) AS name_no,  -- Its number, from 1.
     -- frame, annotation, operator, call, kernel, communication, copy, fill or wait (GPU work that does not compute:
     -- event waits and other stages of MTIA jobs); NULL for others.
@@ -25,21 +25,21 @@ SELECT
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
         WHEN regexp_matches(n.cat, '_(runtime|driver)$') THEN 'call'
-        -- PyTorch's own annotations, which it wrote as operators until 2021 (_loaded_events).
+        -- PyTorch's own annotations, which PyTorch wrote as operators until 2021 (_loaded_events).
         WHEN regexp_matches(n.name, '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#')
             THEN 'annotation'
         WHEN s.is_operator THEN 'operator'
         ELSE 'annotation'
     END AS kind,
     k.class,  -- Class of GPU work; NULL for others.
-    regexp_matches(n.name, '^ProfilerStep#[0-9]+$') AS is_step,  -- A step of the profiler.
-    -- A copy to the host, which reads the result.
+    regexp_matches(n.name, '^ProfilerStep#[0-9]+$') AS is_step,  -- The name of a profiler step.
+    -- A copy from the device to the host.
     coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)DtoH|D2H|device.?to.?host') AS to_host,
-    -- Of pageable memory.
+    -- A copy of pageable memory.
     coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)pageable') AS is_pageable,
-    n.n_events,  -- Events of that name.
+    n.n_events,  -- Number of events of that name.
     n.first_start_ns,  -- Start of the first of them, ns.
-    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their durations together, ns.
+    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their summed duration, ns.
 FROM named AS n
 LEFT JOIN category_sides AS s ON s.cat = n.cat
 LEFT JOIN _kernel_class AS k ON k.profile = 'default' AND k.cat = n.cat AND k.name = n.name

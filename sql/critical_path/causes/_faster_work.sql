@@ -1,8 +1,9 @@
--- One row: the name of GPU work that the device can do faster, and by how much at best: a product of float32 matrices
--- without tensor cores, and a copy of pageable memory.
--- How: names that tensor_core_kernels knows as products on the ordinary units, of no other type: the ratio of the
--- device's peak rates, if it has faster units. Copies: what their bytes take at the peak rate of the device's bus, over
--- what they took. A name does not say whether memory or the multiplying bounds a product.
+-- One row: the name of GPU work that the device can do faster, and the best factor: a float32 matrix product without
+-- tensor cores, or a copy of pageable memory.
+-- How: for products, the ratio of the device's peak rates, if it has faster units; these are names that
+-- tensor_core_kernels identifies as products on the ordinary units, of no other type. For copies, the time for their
+-- bytes at the peak rate of the device's bus, divided by their duration. A name does not show whether memory or the
+-- multiplication bounds a product.
 -- check: unique(name_no)
 WITH products AS (
     SELECT n.trace_id, n.name_no, n.name, first_tensor_core_kernels(n.name) AS rule_order
@@ -32,7 +33,7 @@ pageable AS (
 )
 SELECT
     p.name_no,  -- The name, in _event_names.
-    round(d.factor, 4) AS factor  -- How long it takes at best, over what it took.
+    round(d.factor, 4) AS factor  -- Shortest possible duration, divided by the recorded duration.
 FROM products AS p
 JOIN tensor_core_kernels AS r ON r.rule_order = p.rule_order AND r.rule_id IN ('simt', 'single-precision-gemm')
 JOIN devices_of_traces AS d ON d.trace_id = p.trace_id

@@ -8,9 +8,9 @@ WITH named AS (
 SELECT
     r.trace_id,  -- The trace.
     r.window_id,  -- The window.
-    r.window_no,  -- Its number.
-    r.without_profiler,  -- Of the window without the profiler's cost.
-    r.row_no,  -- Place among the causes of the window, from 0.
+    r.window_no,  -- Number of the window.
+    r.without_profiler,  -- The row describes the window without the profiler's cost.
+    r.row_no,  -- Position among the causes of the window, from 0.
     r.cause,  -- The cause, in cause_kinds.
     -- The operator, kernel, call, annotation, Python function, thread or stream.
     CASE
@@ -21,17 +21,17 @@ SELECT
         ELSE 'earlier work, not in the window'
     END AS name,
     r.duration_ns,  -- Its time on the path, ns.
-    -- The same in percent of all rows of the window.
+    -- Share of the time of all rows of the window, percent.
     100e0 * r.duration_ns / nullif(sum(r.duration_ns) OVER (PARTITION BY r.window_no, r.without_profiler), 0)
         AS share_percent,
-    r.idle_ns,  -- The part of it in which no GPU work ran, ns.
-    r.exposed_ns,  -- The part of it in which no kernel ran that computes, ns.
-    r.saves_ns,  -- What the window is shorter without it, ns.
-    r.halved_saves_ns,  -- The same with half of it.
-    r.cause_saves_ns,  -- What it is shorter without all rows of the cause, ns.
-    r.times,  -- Events with such time.
-    r.event_id,  -- The one with the most of it.
-    r.inferred_ns  -- Time that follows a wait that no event shows, ns.
+    r.idle_ns,  -- Part of it without GPU work, ns.
+    r.exposed_ns,  -- Part of it without a computing kernel, ns: not overlapped with compute.
+    r.saves_ns,  -- By how much removing it shortens the window, ns.
+    r.halved_saves_ns,  -- By how much halving it shortens the window, ns.
+    r.cause_saves_ns,  -- By how much removing all rows of the cause shortens the window, ns.
+    r.times,  -- Number of events with such time.
+    r.event_id,  -- The event with the most of it.
+    r.inferred_ns  -- Time that follows a wait that no event records, ns.
 FROM named AS r
 LEFT JOIN _event_names AS n ON n.name_no = CASE WHEN r.named_after = 0 THEN r.number END
 LEFT JOIN events AS e ON e.trace_id = r.trace_id AND e.event_id = r.event_id

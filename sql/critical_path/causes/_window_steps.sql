@@ -1,5 +1,5 @@
--- One row: a window of the graph that has profiler steps in it.
--- How: steps whose annotations it holds, found by parts of time longer than the window, as in _clip.
+-- One row: a window that contains profiler steps.
+-- How: the steps whose annotations are inside the window, found by parts of time longer than the window, as in _clip.
 -- check: unique(window_no)
 WITH windows AS (
     SELECT
@@ -22,9 +22,9 @@ step_parts AS (
 )
 SELECT
     w.window_no,  -- The window.
-    count(*) AS n_steps,  -- Steps that lie in it.
-    min(s.start_ns) AS start_ns,  -- Start of the first one's annotation, ns.
-    -- Time of these steps, ns: their lengths in step_lengths, as far as they lie in the window.
+    count(*) AS n_steps,  -- Number of steps inside the window.
+    min(s.start_ns) AS start_ns,  -- Start of the first step's annotation, ns.
+    -- Time of these steps, ns: their lengths in step_lengths, clipped to the window.
     TRY_CAST(
         sum(greatest(least(n.end_ns, w.path_end_ns) - greatest(n.start_ns, w.path_start_ns), 0)) AS BIGINT
     ) AS steps_ns

@@ -1,7 +1,7 @@
--- One row: a cause of a window's length without what PyTorch's profiler costs it. The rows of a window have all of its
--- time.
--- How: as in causes, of the graph retimed without the cost of recording its events (profiler_cost). Windows in which
--- that is more than threshold profiler_told.
+-- One row: a cause of a window's length without the cost of PyTorch's profiler. The durations of a window's rows add up
+-- to that length.
+-- How: as in causes, for the graph retimed without the cost of recording its events (profiler_cost). Only windows in
+-- which that cost exceeds threshold profiler_told.
 -- check: unique(trace_id, window_id, cause, name)
 SELECT
     n.trace_id,  -- The trace.
@@ -9,17 +9,18 @@ SELECT
     n.cause,  -- The cause, in cause_kinds: data_loading, host_operators, gpu_computing, …
     n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
     n.duration_ns,  -- Its time on the path, ns.
-    -- The same in percent of the window; the rows of a window sum to 100.
+    -- Share of the window, percent; the rows of a window sum to 100.
     n.share_percent AS percent,
-    n.idle_ns AS gpu_idle_ns,  -- The part of it in which no GPU work ran, ns; idle_causes has when.
-    -- The part of it in which no kernel ran that computes, ns: what communication and copies have for themselves.
+    n.idle_ns AS gpu_idle_ns,  -- Part of it without GPU work, ns; idle_causes has the times.
+    -- Part of it without a computing kernel, ns: not overlapped with compute.
     n.exposed_ns,
-    -- What the window is shorter without it, ns: retimed; NULL where it was not computed (small shares).
+    -- By how much removing it shortens the window, ns, from retiming; NULL if not computed (small shares).
     n.saves_ns,
-    n.halved_saves_ns,  -- The same with half of it; NULL where it was not computed, or there is no half.
-    n.cause_saves_ns,  -- What the window is shorter without all rows of the cause, ns.
-    n.times,  -- Events with such time.
-    n.event_id,  -- The one with the most of it.
-    2 * n.inferred_ns >= n.duration_ns AS inferred  -- It follows mostly from waits that no event shows.
+    -- By how much halving it shortens the window, ns; NULL if not computed or if halving has no meaning.
+    n.halved_saves_ns,
+    n.cause_saves_ns,  -- By how much removing all rows of the cause shortens the window, ns.
+    n.times,  -- Number of events with such time.
+    n.event_id,  -- The event with the most of it.
+    2 * n.inferred_ns >= n.duration_ns AS inferred  -- At least half of the time follows waits that no event records.
 FROM _named_causes AS n
 WHERE n.without_profiler

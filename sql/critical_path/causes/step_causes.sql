@@ -1,6 +1,7 @@
--- One row: a cause of a profiler step's length. The rows of a step have all of its time.
--- How: the critical path of the whole trace, cut at the ends of steps (step_lengths). So the rows of all steps add up
--- to what that path spends between the first step's start and the last one's end.
+-- One row: a cause of a profiler step's length. The durations of a step's rows add up to the time that the path spends
+-- in the step.
+-- How: cut the critical path of the whole trace at the ends of steps (step_lengths). The rows of all steps add up to
+-- the time of that path between the start of the first step and the end of the last.
 -- check: unique(trace_id, step, cause, name)
 WITH steps AS (
     SELECT trace_id, step, start_ns, end_ns FROM step_lengths WHERE duration_ns > 0
@@ -15,7 +16,7 @@ pieces AS (
     JOIN critical_path_windows AS w ON w.window_no = p.window_no
     JOIN _asked_windows AS a ON a.window_no = w.window_no AND a.annotation = '' AND a.covers_window
 ),
--- Pieces that begin in a step, and those that last into one: steps do not overlap.
+-- Pieces that begin in a step, and pieces that begin before a step and reach into it. Steps do not overlap.
 cut AS (
     SELECT p.trace_id, s.step, p.window_no, p.row_no, least(p.end_ns, s.end_ns) - p.start_ns AS duration_ns
     FROM pieces AS p
@@ -33,10 +34,10 @@ SELECT
     n.cause,  -- The cause, in cause_kinds, as in causes.
     n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
     TRY_CAST(sum(c.duration_ns) AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
-    -- The same in percent of what the path spends in the step; the rows of a step sum to 100.
+    -- Share of the path's time in the step, percent; the rows of a step sum to 100.
     100e0 * sum(c.duration_ns) / nullif(sum(sum(c.duration_ns)) OVER (PARTITION BY c.trace_id, c.step), 0)
         AS percent,
-    count(*) AS n_stretches  -- Stretches of the path with it, without another cause between.
+    count(*) AS n_stretches  -- Number of path segments with this cause, uninterrupted by other causes.
 FROM cut AS c
 JOIN _named_causes AS n ON n.window_no = c.window_no AND n.row_no = c.row_no
 GROUP BY c.trace_id, c.step, n.cause, n.name

@@ -1,15 +1,18 @@
 -- model: _queue_waits
--- One row: a launch on a stream whose queue was full at times, and the GPU work that must end before the call returns.
--- How: a stream holds so many launches whose work has not begun (CUDA: 1,021 on an H100) and no more; the next call
--- returns when the first of them begins. Copies between host and device go another way: they hold up what is behind
--- them and take no room. That number, 99 and more, shows as the depth of the queue at which calls begin again and
--- again: none is deeper (by more than 2, because clocks disagree), no call returns before what the first of them is
--- behind has ended, and those that take long (20 us; at least 8) return within 15 us of its beginning, or within 50 us
--- (a slow profiler) that are at most a quarter of the call: nine of ten, for clocks' sake. A slow launch at any other
--- depth is slow for other reasons. On such a stream, what was launched that many launches before each call has to
--- begin before it returns: what it is behind has to end. Launches whose work would begin after the trace's end (half of
--- those in an export of one second) are in the queue, too: a slow one that returned at once when work of the stream
--- began waited for what that was behind.
+-- One row: a launch call into a stream whose queue is full at times, and the GPU work that must end before the call can
+-- return.
+-- How: a stream's queue has room for a fixed number of launches whose work has not begun (CUDA: 1,021 on an H100). When
+-- the queue is full, the next call returns when the first launch in the queue begins on the GPU. Host-device copies
+-- occupy no slot of the queue, but delay the work queued behind them.
+-- The limit, 99 or more, is inferred as the depth at which most slow launches (over 20 us; at least 8) occur. No call
+-- finds a depth greater by more than 2 (clocks disagree). At that depth, nine of ten calls return after the work before
+-- the first launch in the queue has ended. Nine of ten slow calls also return soon after that launch begins: within 15
+-- us, or within a quarter of the call's duration, up to 50 us (a slow profiler). A slow launch at any other depth is
+-- slow for other reasons.
+-- On such a stream, a call can return only after the launch that precedes it by that number of launches has begun, so
+-- the work before that launch must end first. Launches whose work would begin after the end of the trace (half of the
+-- launches in an export of one second) occupy slots, too. If such a launch call is slow and returns right after work of
+-- the stream began, it waited for the work before that.
 WITH suspects AS (
     SELECT h.trace_profile_id, h.stream_key
     FROM _gpu_history AS h
@@ -19,7 +22,7 @@ WITH suspects AS (
     GROUP BY h.trace_profile_id, h.stream_key
     HAVING count(*) >= threshold('full_queue_slow_launches')
 ),
--- What each piece of work is behind on its stream.
+-- The work before each GPU activity on its stream.
 in_order AS (
     SELECT
         h.trace_profile_id, h.stream_key, h.event_id, h.launch_event_id, h.launch_ts_ns, h.start_ns,
@@ -32,7 +35,7 @@ in_order AS (
     FROM _gpu_history AS h
     JOIN suspects AS s ON s.trace_profile_id = h.trace_profile_id AND s.stream_key = h.stream_key
 ),
--- A launch of a graph is one, which begins with its first work on the stream.
+-- A graph launch counts as one launch. It begins with its first work on the stream.
 work AS (
     SELECT
         o.*,
@@ -56,7 +59,7 @@ launches AS (
     LEFT JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE w.place = 1
 ),
--- How many launches have begun on the GPU when each call begins.
+-- The number of launches that have begun on the GPU when each call begins.
 begun AS (
     SELECT
         trace_profile_id, stream_key, ordinal, is_call,
@@ -70,7 +73,7 @@ begun AS (
         SELECT trace_profile_id, stream_key, ordinal, launch_ts_ns, 1 FROM launches WHERE launch_ts_ns IS NOT NULL
     ) AS marks
 ),
--- When the call returned, seen from what was first in the queue when it began.
+-- The return of each call, relative to the launch that was first in the queue when the call began.
 depths AS (
     SELECT
         b.trace_profile_id, b.stream_key, b.ordinal - 1 - b.n_begun AS depth,
@@ -111,7 +114,7 @@ full_queues AS (
         AND 100 * n_after >= threshold('full_queue_percent') * n_calls
         AND 100 * n_at_once >= threshold('full_queue_percent') * n_slow
 ),
--- The last launch of the stream whose work the trace has.
+-- The last launch of the stream whose work is in the trace.
 last_known AS (
     SELECT
         f.trace_profile_id, f.stream_key, f.depth, l.launch_ts_ns, c.thread_id,
@@ -124,7 +127,8 @@ last_known AS (
             PARTITION BY f.trace_profile_id, f.stream_key ORDER BY l.launch_ts_ns DESC, l.launch_event_id
         ) = 1
 ),
--- Calls after it on its thread whose work the trace lacks. Copies among them count: their direction is unknown.
+-- Later calls on the thread of that launch whose work is not in the trace. Copies count, because their direction is
+-- unknown.
 late_calls AS (
     SELECT
         k.trace_profile_id, k.stream_key, k.depth, k.n_known, c.event_id, c.start_ns, c.duration_ns,
@@ -140,7 +144,7 @@ late_calls AS (
         l.gpu_event_id IS NULL AND c.is_operator
         AND regexp_matches(e.name, '^(cuda|cu|hip)[A-Za-z]*(Launch|Memcpy|Memset)')
 ),
--- How many launches could begin until each of these calls began, and until it returned.
+-- The number of launches that could begin before each of these calls began, and before it returned.
 late_marks AS (
     SELECT
         trace_profile_id, stream_key, event_id, turn,
@@ -183,7 +187,7 @@ late_waits AS (
 SELECT
     l.trace_profile_id,  -- The trace as a profile sees it.
     l.launch_event_id AS event_id,  -- The call.
-    s.before_event_id AS source_event_id,  -- GPU work that has to end before the call returns.
+    s.before_event_id AS source_event_id,  -- GPU work that must end before the call can return.
     s.before_end_ns AS source_end_ns  -- Its end, ns.
 FROM full_queues AS f
 JOIN launches AS l ON l.trace_profile_id = f.trace_profile_id AND l.stream_key = f.stream_key
@@ -195,9 +199,10 @@ SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_wait
 
 -- model: _call_waits
 -- One row: a call in a window with a covering path, and GPU work that it waited for or that had ended before it began.
--- How: what cuda_sync rows record (_sync_edges) or what is inferred (_inferred_edges, _likely_waits; with such rows or
--- without, _queue_waits; a call for one stream or event waited for one), where the times do not contradict it by more
--- than clocks disagree (10 us, and 1 % of a longer call, at most 50). The work may lie outside the window.
+-- How: the waits that cuda_sync rows record (_sync_edges), and inferred waits from _inferred_edges, _likely_waits and,
+-- with or without cuda_sync rows, _queue_waits. A call for one stream or event waited for one activity, so a likely
+-- wait is dropped if _inferred_edges has a wait of the call. The times may contradict a wait by no more than clocks
+-- disagree: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
 WITH inferred AS (
     SELECT DISTINCT window_no, dst_event_id AS event_id FROM _inferred_edges WHERE NOT dst_is_start
 ),
@@ -236,7 +241,7 @@ told AS (
     JOIN calls AS w ON w.trace_profile_id = q.trace_profile_id AND w.event_id = q.event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = q.source_event_id
 ),
--- Short work that by the GPU's clock began after the call had returned stands for the work before it on its stream.
+-- Short work may, by the GPU's clock, begin after the call returned. The work before it on its stream then replaces it.
 placed AS (
     SELECT
         t.window_no, t.event_id, t.source_in_window, t.is_inferred, t.is_launch, c.start_ns, c.end_ns,
@@ -254,12 +259,12 @@ SELECT DISTINCT
     start_ns,  -- Its start, ns.
     end_ns,  -- Its end, ns.
     source_event_id,  -- The GPU work.
-    source_start_ns,  -- Its start, ns; NULL outside the window.
+    source_start_ns,  -- Start of that work, ns; NULL outside the window.
     source_end_ns,  -- Its end, ns.
-    source_in_window,  -- It belongs to the window.
-    source_end_ns > start_ns AS has_waited,  -- The call began while it was still running.
-    is_inferred,  -- Not shown by a cuda_sync row: inferred from calls and timing.
-    is_launch  -- The call launches work, and its stream's queue was full at times.
+    source_in_window,  -- The GPU work belongs to the window.
+    source_end_ns > start_ns AS has_waited,  -- The call began while the work was still running.
+    is_inferred,  -- No cuda_sync row records the wait: inferred from calls and timing.
+    is_launch  -- The call launches work into a stream whose queue is full at times.
 FROM placed
 WHERE
     source_event_id IS NOT NULL
@@ -272,7 +277,8 @@ WHERE
 -- model: _call_claims
 -- One row: an edge into a node of a host thread, in a window with a covering path.
 -- part of: _claim_parts
--- How: from the node before it or another thread, and from the GPU work that a call waited for.
+-- How: edges from the preceding node or from another thread (host_claims), from GPU work that a call waited for
+-- (return_claims), and from GPU work that a loop asked for (poll_claims).
 WITH ranked AS (
     SELECT
         *,
@@ -319,23 +325,26 @@ needs AS (
 least_needs AS (
     SELECT window_no, min(blocking_ns) AS need_ns FROM needs GROUP BY window_no
 ),
--- One row: a call that waited for GPU work, in a window with a covering path, and how much of its time that explains.
--- How: it waited for whatever ended last. Without any wait it would have taken as long as the shortest call of its name
--- that waited for nothing; where all of its name waited, as the shortest call of any name that did not, and where all
--- did, 3 us; and no less than what it took after the work had ended, where that is its own time (over 50 us: cudaFree
--- waits and then frees). A launch takes as long as those of its name do on average that found room in the queue (20 us
--- at most).
--- A call that is neither blocking nor a launch, nor waits for its own copy, waits for nothing, whatever row names it;
--- and one that took no longer than such a call takes when it waits for nothing was not held up by the wait.
+-- One row: a call that waited for GPU work, in a window with a covering path, and how much of its duration the wait
+-- explains.
+-- How: the call waited for the work that ended last. need_ns is the duration of the shortest call of the same name that
+-- waited for nothing. If all calls of the name waited, it is the shortest such call of any name; if all calls waited, 3
+-- us. A launch needs the average duration of the launches of its name that found room in the queue (at most 20 us
+-- each). need_ns is at least the time after the work had ended, if that exceeds 50 us and so is the call's own time
+-- (cudaFree waits and then frees).
+-- A call that is not blocking, not a launch and does not wait for its own copy waits for nothing, even if a cuda_sync
+-- row names it. A call other than a launch that took no longer than it needs was not held up by the wait. Neither has a
+-- row.
 bound_calls AS (
     SELECT
         r.window_no,  -- The window.
         r.event_id,  -- The call.
-        r.event_id * 2 + 1 AS node_id,  -- Its end.
+        r.event_id * 2 + 1 AS node_id,  -- End node of the call.
         r.source_event_id,  -- GPU work that it waited for.
-        r.source_in_window,  -- That belongs to the window.
-        greatest(r.end_ns - r.source_end_ns, 0) AS remaining_ns,  -- From the end of that work to the call's, ns.
-        -- What the call takes when it waits for nothing, ns.
+        r.source_in_window,  -- That work belongs to the window.
+        -- From the end of that work to the end of the call, ns.
+        greatest(r.end_ns - r.source_end_ns, 0) AS remaining_ns,
+        -- Duration of the call without a wait, ns.
         greatest(
             coalesce(n.need_ns, l.need_ns, threshold('call_usual_ns')),
             CASE WHEN r.end_ns - r.source_end_ns > threshold('call_own_ns') THEN r.end_ns - r.source_end_ns ELSE 0 END
@@ -360,24 +369,25 @@ asking AS MATERIALIZED (
     JOIN window_calls AS f ON f.trace_profile_id = p.trace_profile_id AND f.event_id = p.event_id
 ),
 -- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window with a covering path.
--- How: by its last call, which goes on when the work has ended. Those before it are no part of the graph (_left_out).
+-- How: the last call represents the loop, because the thread continues from it once the work has ended. The earlier
+-- calls are not part of the graph (_left_out).
 poll_waits AS (
     SELECT
         c.window_no,  -- The window.
         c.event_id,  -- The last call.
-        c.event_id * 2 AS node_id,  -- Its start.
-        c.start_ns,  -- The time of that, ns.
+        c.event_id * 2 AS node_id,  -- Start node of the last call.
+        c.start_ns,  -- Start of the last call, ns.
         c.start_ns - min(p.first_ns) AS asked_ns,  -- Time since the first call of the loop in the window, ns.
-        -- The part of that in which the loop did not ask but did something else, 0 to 1, going by the last call's
-        -- length.
+        -- Share of asked_ns that the loop spent outside its calls, 0 to 1, estimated from the duration of the last
+        -- call.
         greatest(
             1.0 - (count(*) - 1) * c.duration_ns / greatest(c.start_ns - min(p.first_ns), 1), 0.0
         ) AS pause_share,
         p.source_event_id,  -- GPU work that the loop waited for.
-        k.start_ns AS source_start_ns,  -- Its start, ns; NULL outside the window.
+        k.start_ns AS source_start_ns,  -- Start of that work, ns; NULL outside the window.
         p.source_end_ns,  -- Its end, ns.
-        k.event_id IS NOT NULL AS source_in_window,  -- It belongs to the window.
-        p.has_waited  -- FALSE: the loop's first call found it done.
+        k.event_id IS NOT NULL AS source_in_window,  -- The GPU work belongs to the window.
+        p.has_waited  -- FALSE: the loop's first call found the work done.
     FROM asking AS p
     JOIN window_calls AS c ON c.window_no = p.window_no AND c.event_id = p.last_event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = p.window_no AND k.event_id = p.source_event_id
@@ -390,31 +400,32 @@ poll_waits AS (
         p.has_waited
 ),
 -- One row: an edge into a node of a host thread, in a window with a covering path.
--- How: the edges of _host_edges. Where a call waited for work of the window, its own edge claims no more than it needs
--- when it waits for nothing, and never all of the time; where it waited for work of before the window, its time is that
--- work's. Before the last call of a loop that asked until work had ended, only the time until the loop began counts.
+-- How: the edges of _host_edges. If a call waited for work of the window, its own edge claims no more than the call
+-- needs without a wait, and never all of the elapsed time. If a call mostly waited for work from outside the window,
+-- its time counts as a wait for that work. Before the last call of a loop that asked until work had ended, the edge
+-- claims only the time until the loop began.
 host_claims AS (
     SELECT
         h.window_no,  -- The window.
         2 AS kind,  -- See _edges.
-        h.ordinal,  -- Place in the window.
+        h.ordinal,  -- Position in the window.
         h.src_node_id,  -- Source node.
         h.dst_node_id,  -- Destination node.
         h.edge_code,  -- Type of the edge.
-        -- What the edge claims of the time that passed, ns.
+        -- Part of the elapsed time that the edge claims, ns.
         CASE
             WHEN b.source_in_window THEN least(h.claim_ns, b.need_ns, greatest(h.elapsed_ns - 1, 0))
             WHEN p.source_in_window THEN greatest(h.elapsed_ns - greatest(p.asked_ns, 1), 0)
             ELSE h.claim_ns
         END AS claim_ns,
-        h.attributed_event_id,  -- Event whose time it is.
+        h.attributed_event_id,  -- Event that the edge's time belongs to.
         -- A wait for GPU work from outside the window.
         coalesce(
             NOT b.source_in_window AND 2 * b.remaining_ns <= h.elapsed_ns,
             NOT p.source_in_window AND 2 * p.asked_ns >= h.elapsed_ns, FALSE
         ) AS is_earlier,
-        h.is_inferred,  -- A hand-off between threads that nothing but the times shows.
-        h.is_inferred AS yields  -- It gives way to edges that other models add.
+        h.is_inferred,  -- A hand-off between threads, inferred from the times alone.
+        h.is_inferred AS yields  -- Edges that other models add into the same node replace this edge.
     FROM _host_edges AS h
     LEFT JOIN bound_calls AS b ON b.window_no = h.window_no AND b.node_id = h.dst_node_id
     LEFT JOIN poll_waits AS p ON p.window_no = h.window_no AND p.node_id = h.dst_node_id AND p.has_waited
@@ -443,17 +454,18 @@ call_returns AS (
     LEFT JOIN _left_out AS o ON o.window_no = w.window_no AND o.event_id = w.event_id
     WHERE w.source_in_window AND o.event_id IS NULL
 ),
--- One row: an edge from GPU work to the end of a call that waited for it, or found it done, in a window that the path
--- covers.
--- How: the call returns a little after the work that ended last; what it takes beyond 50 us is its own time. Where it
--- found the work done, the edge claims the shortest return of the window (2 us where there is none), or all of it where
--- that is its own time: cudaFree takes as long after a wait as it did without one. From the work's start, as its own
--- time, where clocks say that it had not ended yet.
+-- One row: an edge from GPU work to the end of a call that waited for it or found it done, in a window with a covering
+-- path.
+-- How: the call returns shortly after the work that ended last. If it takes longer than 50 us to return, this is the
+-- call's own time. If the call found the work done, the edge claims the shortest return of the window (2 us if there is
+-- none), or all of the time if that is the call's own: cudaFree takes as long after a wait as without one. If the
+-- clocks show that the work had not ended yet, the edge leads from the work's start, and its time belongs to the work.
 return_claims AS (
     SELECT
         w.window_no,  -- The window.
         5 AS kind,  -- See _edges.
-        row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id, w.source_event_id) AS ordinal,  -- Place.
+        -- Position in the order of the two events.
+        row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id, w.source_event_id) AS ordinal,
         w.source_event_id * 2 + CASE WHEN w.is_late THEN 0 ELSE 1 END AS src_node_id,  -- Source node.
         w.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
         -- Type of the edge.
@@ -465,12 +477,12 @@ return_claims AS (
             WHEN w.is_late AND w.has_bound THEN w.end_ns - w.source_start_ns
             WHEN w.is_late THEN 0
             ELSE least(w.passed_ns, w.remaining_ns)
-        END AS claim_ns,  -- What the edge claims of the time that passed, ns.
-        -- Event whose time it is.
+        END AS claim_ns,  -- Part of the elapsed time that the edge claims, ns.
+        -- Event that the edge's time belongs to.
         CASE WHEN w.is_late THEN w.source_event_id ELSE w.event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        w.is_inferred,  -- A wait that no cuda_sync row shows.
-        FALSE AS yields  -- It gives way to edges that other models add.
+        w.is_inferred,  -- A wait that no cuda_sync row records.
+        FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM call_returns AS w
     CROSS JOIN _edge_codes AS t
 ),
@@ -494,18 +506,18 @@ poll_ends AS (
 gap_codes AS (
     SELECT max(edge_code) AS host_gap FROM edge_types WHERE edge_type = 'HOST_GAP'
 ),
--- One row: an edge from GPU work to the call with which a loop that asked for it went on, in a window that the path
--- covers.
--- How: from the end of the work; from its start, as its own time, where the call had begun by then. Where the first
--- call found the work done, the edge claims the shortest time that a loop of the window took to see it.
--- How late a loop sees it is chance, up to the time from one call to the next: a part of that is the call's own, the
--- rest what the loop does in between. So of a window's loops that share has edges of host time, and the others the
--- call's.
+-- One row: an edge from GPU work to the last call of a loop that asked for it, in a window with a covering path.
+-- How: from the end of the work. If the call began before that end, the edge leads from the work's start, and its time
+-- belongs to the work. If the loop's first call found the work done, the edge claims the shortest time that a loop of
+-- the window took to see the end of its work.
+-- How late a loop sees the end is chance, at most the time from one call to the next. Part of that time is the call's
+-- own; the rest (pause_share) is spent between calls. So that share of a window's loops has edges of host time, and the
+-- other loops have edges of the call's time.
 poll_claims AS (
     SELECT
         w.window_no,  -- The window.
         5 AS kind,  -- See _edges.
-        -- Place, behind the edges of calls that wait themselves.
+        -- Position, after the edges of calls that wait themselves.
         1099511627776 + row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id) AS ordinal,
         w.source_event_id * 2 + CASE WHEN w.is_late THEN 0 ELSE 1 END AS src_node_id,  -- Source node.
         w.node_id AS dst_node_id,  -- Destination node.
@@ -516,17 +528,17 @@ poll_claims AS (
             WHEN w.is_pause THEN g.host_gap
             ELSE t.operator_kernel
         END AS edge_code,
-        -- What the edge claims of the time that passed, ns.
+        -- Part of the elapsed time that the edge claims, ns.
         CASE
             WHEN NOT w.has_waited THEN least(w.passed_ns, w.least_ns)
             WHEN w.is_late THEN w.start_ns - w.source_start_ns
             ELSE w.passed_ns
         END AS claim_ns,
-        -- Event whose time it is.
+        -- Event that the edge's time belongs to.
         CASE WHEN w.is_late THEN w.source_event_id WHEN NOT w.is_pause THEN w.event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        TRUE AS is_inferred,  -- No cuda_sync row shows what a call asks for.
-        FALSE AS yields  -- It gives way to edges that other models add.
+        TRUE AS is_inferred,  -- No cuda_sync row records the work that a call asks for.
+        FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM poll_ends AS w
     CROSS JOIN _edge_codes AS t
     CROSS JOIN gap_codes AS g
@@ -534,15 +546,15 @@ poll_claims AS (
 SELECT
     window_no,  -- The window.
     kind,  -- See _edges.
-    ordinal,  -- Place among the edges of its kind.
+    ordinal,  -- Position among the edges of its kind.
     src_node_id,  -- Source node.
     dst_node_id,  -- Destination node.
     edge_code,  -- Type of the edge, in edge_types.
-    claim_ns,  -- What the edge claims of the time that passed, ns.
-    attributed_event_id,  -- Event whose time it is.
+    claim_ns,  -- Part of the elapsed time that the edge claims, ns.
+    attributed_event_id,  -- Event that the edge's time belongs to.
     is_earlier,  -- A wait for GPU work from outside the window.
-    is_inferred,  -- A wait that no cuda_sync row shows.
-    yields  -- It gives way to edges that other models add.
+    is_inferred,  -- A wait that no cuda_sync row records.
+    yields  -- Edges that other models add into the same node replace this edge.
 FROM host_claims
 UNION ALL
 SELECT

@@ -1,13 +1,14 @@
 -- model: _path_rules
--- One row: a kind of edge of a path in a profile, and what bounds it.
--- How: of bound_rules that match, the one with the lowest rank; matched once per kind and not once per edge.
+-- One row: a kind of path edge in a profile, with its bound.
+-- How: the matching rule of bound_rules with the lowest rank applies. Rules are matched once per kind of edge, not once
+-- per edge.
 WITH last_ranks AS (
     SELECT profile, max(rule_rank) + 1 AS last_rank
     FROM bound_by
     GROUP BY profile
 ),
--- One row: a rule of what an edge is bound by in a profile.
--- How: the rules of bound_by and, behind them all, the label of each type of edge in edge_types.
+-- One row: a rule for the bound of an edge in a profile.
+-- How: the rules of bound_by, followed by the label of each edge type in edge_types.
 bound_rules AS (
     SELECT
         profile,  -- hta or default.
@@ -15,7 +16,7 @@ bound_rules AS (
         side,  -- cpu, gpu, outside, or * for any, as in bound_by.
         class,  -- Class of the attributed kernel; * for any.
         bound_by,  -- The label.
-        rule_rank  -- Of the rules that match, the one with the lowest rank is used.
+        rule_rank  -- Rank; the matching rule with the lowest rank applies.
     FROM bound_by
     UNION ALL
     SELECT p.profile, t.edge_type, '*', '*', t.bound_by, p.last_rank
@@ -59,19 +60,19 @@ ruled AS (
 SELECT
     profile,  -- hta or default.
     edge_code,  -- Type of the edge.
-    side,  -- cpu, gpu, outside, or * where the edge's time belongs to no event.
-    class,  -- Class of the GPU work whose time it is; * for other edges.
+    side,  -- cpu, gpu, outside, or * if the edge's time belongs to no event.
+    class,  -- Class of the GPU work that the time belongs to; * for other edges.
     bound_by  -- The label.
 FROM ruled
 WHERE choice = 1;
 
 -- model: _edge_bounds
--- One row: an edge of the dependency graph of a window, and what it is bound by where a path runs over it.
+-- One row: an edge of the dependency graph of a window, and its bound if it is on a path.
 -- How: the attributed event's side and class choose the rule in _path_rules.
 SELECT
     e.window_no,  -- The window.
     e.edge_id,  -- The edge.
-    r.bound_by  -- What it is bound by.
+    r.bound_by  -- Bound of the edge.
 FROM _edges AS e
 JOIN _asked_windows AS w ON w.window_no = e.window_no
 LEFT JOIN _gpu_classes AS g ON g.window_no = e.window_no AND g.event_id = e.attributed_event_id

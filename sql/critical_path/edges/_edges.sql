@@ -1,13 +1,13 @@
--- One row: an edge of the dependency graph of a window, in numbers only.
--- How: the edges of all models whose header says `-- part of: _edge_parts`; ascending edge_id is the order in which
--- HTA inserts them.
--- Where the path covers the window, the edges are those of all models whose header says `-- part of: _claim_parts`,
--- and of _edge_parts only those that other models add (kind 7). There an edge's weight is what it claims of the time
--- that passed: all where it bound its end, its least where it did not.
--- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7 any
--- other), plus the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on
--- the thread. Edges of kind 7 are numbered here. Two nodes have one edge: of several of kind 7 the heaviest, and none
--- where an edge of another kind joins them.
+-- One row: an edge of the dependency graph of a window, with numeric columns only.
+-- How: the edges of all models whose header has `-- part of: _edge_parts`. Ascending edge_id is the order in which HTA
+-- inserts them.
+-- If the path covers the window, the edges are those of all models whose header has `-- part of: _claim_parts`, and of
+-- _edge_parts only those that other models add (kind 7). An edge's weight is then the part of the elapsed time that it
+-- claims: all of it if the edge bound its destination, else its least time.
+-- edge_id: 2^60 times the kind of the edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7
+-- any other), plus the edge's position among the edges of its kind. For the call stack, the position is 2^40 times the
+-- thread, plus the position on the thread. Edges of kind 7 are numbered here. Two nodes have at most one edge of kind
+-- 7, the heaviest, and none if an edge of another kind joins them.
 WITH call_waits AS (
     SELECT
         window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
@@ -20,7 +20,7 @@ WITH call_waits AS (
     FROM _inferred_edges
     WHERE NOT dst_is_start
 ),
--- A call waited for whatever ended last.
+-- A call waited for the work that ended last.
 ranked_call_waits AS (
     SELECT
         *, row_number() OVER (PARTITION BY window_no, dst_node_id ORDER BY src_ns DESC, src_in_window DESC) AS choice
@@ -56,7 +56,7 @@ joined AS (
         ON p.window_no = a.window_no AND p.src_node_id = a.src_node_id AND p.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND NOT p.yields
 ),
--- Nodes that an added edge leads to need no edge that is only there because nothing else is known.
+-- A node with an added edge needs no yielding edge, which stands in only while nothing better is known.
 known AS (
     SELECT DISTINCT window_no, dst_node_id FROM added WHERE choice = 1
 ),
@@ -77,8 +77,8 @@ all_edges AS (
         ON j.window_no = a.window_no AND j.src_node_id = a.src_node_id AND j.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND j.window_no IS NULL
 ),
--- A wait explains the time of the call itself. Such edges get a separate join key: a condition over the types
--- in addition to the time would compare every edge with every wait.
+-- A wait explains only the time of the call itself. Such edges get a separate join key, because DuckDB would compare
+-- every edge with every wait if the join condition contained the types in addition to the time.
 edges AS (
     SELECT
         e.*,
@@ -92,7 +92,7 @@ SELECT
     e.window_no,  -- The window.
     e.edge_id,  -- Number of the edge within the window; ascending in insertion order.
     e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
-    e.dst_node_id,  -- Destination node, likewise.
+    e.dst_node_id,  -- Destination node, numbered likewise.
     CAST(e.edge_code AS INTEGER) AS edge_code,  -- Type of the edge in edge_types.
     -- Weight as measured, ns.
     CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,
@@ -102,12 +102,12 @@ SELECT
         WHEN c.src_in_window AND e.ends_blocking_call THEN 0
         ELSE e.weight_ns
     END AS path_weight_ns,  -- Weight as used on the path, ns.
-    e.attributed_event_id,  -- Event whose time it is.
-    -- Most of its time was a wait for GPU work from outside the window.
+    e.attributed_event_id,  -- Event that the edge's time belongs to.
+    -- The edge is mostly a wait for GPU work from outside the window.
     e.is_earlier OR coalesce(
         NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns, FALSE
     ) AS waits_for_earlier_work,
-    e.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
+    e.is_inferred  -- A wait that no cuda_sync row records, inferred from calls and timing.
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no
 LEFT JOIN explained_calls AS c ON c.window_no = e.window_no AND c.dst_node_id = e.call_node_id

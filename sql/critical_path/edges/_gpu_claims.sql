@@ -1,8 +1,8 @@
 -- model: _possible_waits
--- One row: GPU work of a window with a covering path and work of the window on another stream that it waited for.
--- How: the waits of _kernel_waits and those inside CUDA graphs (_graph_dependencies), which the times do not contradict
--- by more than clocks disagree (10 us). Nothing is inferred for work of a graph of which the trace says what it depends
--- on.
+-- One row: GPU work of a window with a covering path, and work of the window on another stream that it waited for.
+-- How: the waits of _kernel_waits and the dependencies inside CUDA graphs (_graph_dependencies), unless the times
+-- contradict them by more than clocks disagree (10 us). Graph work whose dependencies the trace records has no inferred
+-- waits.
 WITH depending AS (
     SELECT w.window_no, d.event_id, d.source_event_id
     FROM _graph_dependencies AS d
@@ -29,10 +29,11 @@ waiting AS MATERIALIZED (
 SELECT
     w.window_no,  -- The window.
     w.event_id,  -- GPU work that waits.
-    w.source_event_id,  -- GPU work that has to end first.
-    s.start_ns AS source_start_ns,  -- Its start, ns.
-    s.start_ns + s.duration_ns AS source_end_ns,  -- Its end, ns; up to 10 us after the start of the work that waits.
-    w.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
+    w.source_event_id,  -- GPU work that must end first.
+    s.start_ns AS source_start_ns,  -- Start of the awaited work, ns.
+    -- End of the awaited work, ns; up to 10 us after the start of the waiting work.
+    s.start_ns + s.duration_ns AS source_end_ns,
+    w.is_inferred  -- No cuda_sync row records the wait: inferred from calls and timing.
 FROM waiting AS w
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
 WHERE
@@ -41,17 +42,17 @@ WHERE
 
 -- model: _bound_work
 -- One row: a GPU activity of a window with a covering path, with what held up its start.
--- How: a launch holds work up for at least the least latency of the device, work before it on the stream and waits for
--- at least the least gap. Whatever would have let it start last is what bound it; its edge claims all of the time, the
--- others the least.
+-- How: a launch delays work by at least the device's least launch latency. The work before it on the stream, and waits,
+-- delay it by at least the least gap. The candidate that would have let the work start last bound it. Its edge claims
+-- all of the time, the other edges claim the least.
 WITH
--- One row: a call that launched more than one GPU activity: a CUDA or HIP graph.
--- How: count the work of each launch.
+-- One row: a call that launched more than one GPU activity: a launch of a CUDA or HIP graph.
+-- How: count the GPU activities of each launch.
 graph_launches AS (
     SELECT
         h.trace_profile_id,  -- The trace as a profile sees it.
         h.launch_event_id,  -- The call.
-        min(h.start_ns) AS first_ns  -- Start of the first of its work, ns.
+        min(h.start_ns) AS first_ns  -- Start of its first GPU activity, ns.
     FROM _gpu_history AS h
     JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id
     WHERE p.covers_window AND h.launch_event_id IS NOT NULL
@@ -129,25 +130,25 @@ spreads AS (
     FROM left_over
     GROUP BY trace_profile_id, device, is_graph
 ),
--- One row: a device of a trace and a kind of launch (of one piece of work, or of a graph), with how long it takes at
--- least, the gap between neighbours of a stream, and how much either varies.
--- How: the smallest of each that is not negative, over the whole trace. Where a device never did either at once, the
--- smallest gap (above 2 us) or latency (above 20 us, of a graph 100 us) says nothing, and 1 us or 5 us is taken, as on
--- most devices. A launch surely held up work that began long after the work before it, which surely held up what was
--- launched long before.
+-- One row: a device of a trace and a kind of launch (of one GPU activity, or of a graph), with the least launch
+-- latency, the least gap between neighbors of a stream, and the spread of both.
+-- How: the smallest latency and gap that are not negative, over the whole trace. If the smallest gap exceeds 2 us, or
+-- the smallest latency exceeds 20 us (100 us for a graph), the device never started work immediately. Then 1 us or 5 us
+-- applies, as on most devices. Spreads are averages over work whose bound is certain: its launch if it began long after
+-- the work before it, and the work before it if its launch was long ago.
 device_floors AS (
     SELECT
         f.trace_profile_id,  -- The trace as a profile sees it.
         f.device,  -- The device.
-        f.is_graph,  -- Launches of graphs.
-        f.launch_ns,  -- Least time from the start of a call to the start of what it launched, ns.
-        f.earliest_ns,  -- The same, negative where clocks disagree and work began before its launch, ns.
+        f.is_graph,  -- The launches are launches of graphs.
+        f.launch_ns,  -- Least time from the start of a launch call to the start of its work, ns.
+        f.earliest_ns,  -- The same, ns; negative if work began before its launch because clocks disagree.
         f.gap_ns,  -- Least time from the end of work to the start of the next on its stream, ns.
-        -- By how much launches take longer, ns.
+        -- Mean launch latency above the least, ns.
         greatest(
             coalesce(s.launch_spread_ns, threshold('launch_spread_usual_ns')), threshold('launch_spread_least_ns')
         ) AS launch_spread_ns,
-        -- By how much gaps are longer, ns.
+        -- Mean gap above the least, ns.
         greatest(
             coalesce(s.gap_spread_ns, threshold('gap_spread_usual_ns')), threshold('gap_spread_least_ns')
         ) AS gap_spread_ns
@@ -158,14 +159,15 @@ device_floors AS (
 asked AS (
     SELECT window_no, trace_profile_id FROM _asked_windows WHERE covers_window
 ),
--- A wait is none where that work ended later, by more than clocks disagree.
+-- _possible_waits has no wait for work that ended later by more than clocks disagree.
 waits AS (
     SELECT w.window_no, w.event_id, max(w.source_end_ns) AS waited_until_ns
     FROM _possible_waits AS w
     GROUP BY w.window_no, w.event_id
 ),
--- Edges never go back in time: from work that had not ended by then, the time since its start counts. Where work began
--- before its launch, because clocks disagree, its edge comes from what the launching thread had passed by then.
+-- Edges never go back in time. If the source had not ended when the work began, the time since the source's start
+-- counts. If the work began before its launch, because clocks disagree, its edge comes from the node that the launching
+-- thread had passed by then.
 possible AS (
     SELECT
         k.*, coalesce(f.gap_ns, 0) AS gap_ns,
@@ -179,10 +181,10 @@ possible AS (
         END AS launch_node_id,
         CASE WHEN k.launch_in_window THEN k.start_ns - k.launch_ts_ns END AS latency_ns,
         y.event_id IS NOT NULL AS is_early,
-        -- Later work of a graph follows the first, and what was launched long before the stream was free follows that.
+        -- Later work of a graph launch follows the first. Work launched long before its stream was free follows the
+        -- stream.
         g.first_ns < k.start_ns
-        -- (What it overlaps is taken to end when it begins; work that the trace does not have, when what waited for it
-        -- began.)
+        -- (Overlapped work, and awaited work that is not in the trace, count as ended when this work begins.)
         OR greatest(
             CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END,
             CASE WHEN k.last_end_ns > k.start_ns THEN k.start_ns ELSE k.last_end_ns END
@@ -208,7 +210,7 @@ possible AS (
         ON f.trace_profile_id = w.trace_profile_id AND f.device = k.device
             AND f.is_graph = (g.launch_event_id IS NOT NULL)
 ),
--- What is left of the time after the least of each.
+-- The time above the least of each candidate, in spreads.
 rests AS (
     SELECT
         *,
@@ -218,7 +220,7 @@ rests AS (
         END AS launch_rest,
         CASE
             WHEN overlapped_ts_ns IS NULL THEN since_last_ns - least(since_last_ns, gap_ns)
-            -- What was launched before the work that it overlaps began follows that; what was not, its launch.
+            -- Launched before the overlapped work began: it follows that work. Launched later: it follows its launch.
             WHEN latency_ns - launch_ns < since_last_ns THEN since_last_ns
             ELSE 0
         END / gap_spread_ns AS last_rest,
@@ -227,26 +229,27 @@ rests AS (
 )
 SELECT
     window_no,  -- The window.
-    ordinal,  -- Place in time order.
+    ordinal,  -- Position in time order.
     event_id,  -- The GPU work.
     start_ns,  -- Start, ns.
     duration_ns,  -- Duration, ns.
     launch_node_id,  -- The start of the call that launched it; a node before it where clocks disagree.
-    since_launch_ns,  -- Time since that node, ns; NULL where it is no node of the window.
-    is_early,  -- It began before its launch, because clocks disagree.
+    since_launch_ns,  -- Time since that node, ns; NULL if the window has no such node.
+    is_early,  -- The work began before its launch call, because clocks disagree.
     last_event_id,  -- Work before it on its stream or in its graph.
-    since_last_ns,  -- Time since that ended, or began where both overlap, ns; NULL where there is none.
-    overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- It began before that work ended.
-    last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- It ends after that work.
+    since_last_ns,  -- Time since that work ended, or began if both overlap, ns; NULL if there is none.
+    overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- The work began before that work ended.
+    last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- The work does not end before that work.
     -- Other work on its stream that it follows.
     CASE WHEN ordered_after_event_id <> last_event_id THEN ordered_after_event_id END AS ordered_after_event_id,
-    overlaps_previous,  -- That has not ended when it begins.
-    since_wait_ns,  -- Time since the last work that it waited for ended, ns; NULL where it waited for none.
+    overlaps_previous,  -- It overlaps the work that began before it on its stream.
+    since_wait_ns,  -- Time since the last awaited work ended, ns; NULL if it waited for none.
     CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
     gap_ns,  -- Least gap on its device, ns.
     waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
-    coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,  -- It was launched behind such work.
-    -- What held it up: launch, last (the work before it), wait, or start (nothing in the window).
+    -- It was launched behind work from outside the window.
+    coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,
+    -- What held up its start: launch, last (the work before it), wait, or start (nothing in the window).
     CASE
         WHEN last_rest <= least(coalesce(wait_rest, last_rest), coalesce(launch_rest, last_rest)) THEN 'last'
         WHEN wait_rest <= coalesce(launch_rest, wait_rest) THEN 'wait'
@@ -258,8 +261,8 @@ FROM rests;
 -- model: _gpu_claims
 -- One row: an edge into GPU work, or its own time, in a window with a covering path.
 -- part of: _claim_parts
--- How: its launch, the work before it on its stream, waits for other streams, and where nothing led to it, the start of
--- the window.
+-- How: edges from its launch, from the work before it on its stream, from awaited work on other streams and, if nothing
+-- led to it, from the start of the window.
 WITH
 -- One row: an edge into GPU work, or its own time, in a window with a covering path.
 -- How: for each GPU activity of _bound_work its own time, its launch, and the work before it.
@@ -267,25 +270,27 @@ work_claims AS (
     SELECT
         k.window_no,  -- The window.
         3 AS kind,  -- See _edges.
-        k.ordinal * 8 AS ordinal,  -- Eight times the place of the work in the window, plus which of its edges it is.
+        -- Eight times the activity's position in the window, plus the edge's number among its edges.
+        k.ordinal * 8 AS ordinal,
         k.event_id * 2 AS src_node_id,  -- Source node.
         k.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
         t.operator_kernel AS edge_code,  -- Type of the edge.
-        k.duration_ns AS claim_ns,  -- What the edge claims of the time that passed, ns.
-        k.event_id AS attributed_event_id,  -- Event whose time it is.
+        k.duration_ns AS claim_ns,  -- Part of the elapsed time that the edge claims, ns.
+        k.event_id AS attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        FALSE AS is_inferred,  -- A wait that no cuda_sync row shows.
-        FALSE AS yields  -- It gives way to edges that other models add.
+        FALSE AS is_inferred,  -- A wait that no cuda_sync row records.
+        FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM _bound_work AS k
     CROSS JOIN _edge_codes AS t
     UNION ALL
     SELECT
         k.window_no, 3, k.ordinal * 8 + 1, k.launch_node_id, k.event_id * 2,
-        -- Launched behind work from outside the window: not a launch delay.
+        -- Launched behind work from outside the window, so the edge is not a launch delay.
         CASE
             WHEN k.bound_by = 'launch' AND (k.waits_for_earlier_work OR k.held_up_since_launch)
                 THEN t.kernel_kernel_delay
-            -- Begun before its launch, by its clock: the time is that of the operator which its thread was in.
+            -- Began before its launch by the GPU's clock: the time belongs to the operator that the launching thread
+            -- was in.
             WHEN c.event_id IS NOT NULL THEN t.operator_kernel
             ELSE t.kernel_launch_delay
         END,
@@ -309,8 +314,8 @@ work_claims AS (
     CROSS JOIN _edge_codes AS t
     WHERE k.since_last_ns IS NOT NULL AND NOT k.overlaps_last
     UNION ALL
-    -- Overlapping work: the time until the second began belongs to the first, and the second does not finish before the
-    -- first.
+    -- Overlapping work: the time until the second activity begins belongs to the first. The second does not end before
+    -- the first.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
         k.since_last_ns, k.last_event_id, FALSE, FALSE, FALSE
@@ -342,12 +347,14 @@ stream_waits AS (
     JOIN _bound_work AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 ),
 -- One row: an edge from GPU work to work on another stream that waited for it, in a window with a covering path.
--- How: from the end of the work; from its start, as its own time, where clocks say that it had not ended yet.
+-- How: from the end of the awaited work. If the clocks show that it had not ended yet, the edge leads from its start,
+-- and its time belongs to the awaited work.
 wait_claims AS (
     SELECT
         w.window_no,  -- The window.
         4 AS kind,  -- See _edges.
-        row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id, w.source_event_id) AS ordinal,  -- Place.
+        -- Position in the order of the two events.
+        row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id, w.source_event_id) AS ordinal,
         w.source_event_id * 2 + CASE WHEN w.is_late THEN 0 ELSE 1 END AS src_node_id,  -- Source node.
         w.event_id * 2 AS dst_node_id,  -- Destination node.
         -- Type of the edge.
@@ -361,11 +368,12 @@ wait_claims AS (
                 THEN CASE WHEN w.is_late THEN 0 ELSE least(w.gap_ns, w.passed_ns) END
             WHEN w.is_late THEN w.since_start_ns
             ELSE w.passed_ns
-        END AS claim_ns,  -- What the edge claims of the time that passed, ns.
-        CASE WHEN w.is_late THEN w.source_event_id END AS attributed_event_id,  -- Event whose time it is.
+        END AS claim_ns,  -- Part of the elapsed time that the edge claims, ns.
+        -- Event that the edge's time belongs to.
+        CASE WHEN w.is_late THEN w.source_event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        w.is_inferred,  -- A wait that no cuda_sync row shows.
-        FALSE AS yields  -- It gives way to edges that other models add.
+        w.is_inferred,  -- A wait that no cuda_sync row records.
+        FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM stream_waits AS w
     CROSS JOIN _edge_codes AS t
     WHERE NOT w.is_order
@@ -391,21 +399,22 @@ ranked AS (
 codes AS (
     SELECT max(edge_code) AS host_gap FROM edge_types WHERE edge_type = 'HOST_GAP'
 ),
--- One row: an edge from the first node of a window with a covering path to a node that nothing in the window led to.
--- How: the first node of a thread, and GPU work with no launch and no work before it. The earliest is the start.
+-- One row: an edge from the first node of a window with a covering path to a node that no event of the window led to.
+-- How: such nodes are the first nodes of threads, and GPU work without a launch and without earlier work. The earliest
+-- of these nodes is the first node of the window.
 root_claims AS (
     SELECT
         r.window_no,  -- The window.
         6 AS kind,  -- See _edges.
-        r.ordinal,  -- Place in order of time.
+        r.ordinal,  -- Position in time order.
         r.start_node_id AS src_node_id,  -- Source node: the window's first.
         r.node_id AS dst_node_id,  -- Destination node.
         CASE WHEN r.is_work THEN t.kernel_kernel_delay ELSE g.host_gap END AS edge_code,  -- Type of the edge.
-        r.at_ns - r.start_ns AS claim_ns,  -- What the edge claims: all of the time that passed, ns.
-        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event whose time it is: none.
+        r.at_ns - r.start_ns AS claim_ns,  -- Time that the edge claims, ns: all of the elapsed time.
+        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event that the edge's time belongs to: none.
         r.is_work AS is_earlier,  -- A wait for GPU work from outside the window.
-        FALSE AS is_inferred,  -- A wait that no cuda_sync row shows.
-        TRUE AS yields  -- It gives way to edges that other models add.
+        FALSE AS is_inferred,  -- A wait that no cuda_sync row records.
+        TRUE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM ranked AS r
     CROSS JOIN _edge_codes AS t
     CROSS JOIN codes AS g
@@ -414,15 +423,15 @@ root_claims AS (
 SELECT
     window_no,  -- The window.
     kind,  -- See _edges.
-    ordinal,  -- Place among the edges of its kind.
+    ordinal,  -- Position among the edges of its kind.
     src_node_id,  -- Source node.
     dst_node_id,  -- Destination node.
     edge_code,  -- Type of the edge, in edge_types.
-    claim_ns,  -- What the edge claims of the time that passed, ns.
-    attributed_event_id,  -- Event whose time it is.
+    claim_ns,  -- Part of the elapsed time that the edge claims, ns.
+    attributed_event_id,  -- Event that the edge's time belongs to.
     is_earlier,  -- A wait for GPU work from outside the window.
-    is_inferred,  -- A wait that no cuda_sync row shows.
-    yields  -- It gives way to edges that other models add.
+    is_inferred,  -- A wait that no cuda_sync row records.
+    yields  -- Edges that other models add into the same node replace this edge.
 FROM work_claims
 UNION ALL
 SELECT

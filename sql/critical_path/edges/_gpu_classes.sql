@@ -1,6 +1,7 @@
 -- One row: a GPU activity of a window with its class, as the profile of the window sees it.
--- How: the GPU work of _clip, by category and name. A separate table, because it can be made before there is a path.
--- Materialized: DuckDB may otherwise join each event with each window of its trace first, or each name of its profile.
+-- How: join the GPU work of _clip to _kernel_class by category and name. A separate table, because it does not depend
+-- on the path. Materialized, because DuckDB may otherwise join each event with each window of its trace first, or each
+-- name of its profile.
 WITH placed AS MATERIALIZED (
     SELECT c.window_no, c.event_id, w.trace_id, w.profile
     FROM _clip AS c

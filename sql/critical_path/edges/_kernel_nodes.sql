@@ -1,10 +1,10 @@
--- One row: a GPU activity of a window with everything that decides its incoming edges: the work before it on its
--- stream, its launch, its waits.
--- How: lag over the stream in time order; waits from _kernel_waits; queue from _queue (HTA 2.8.7). Work outside the
--- window (earlier work on the stream from _gpu_history, sources of waits) is not a node but still counts: work on a
--- busy stream did not wait for its launch.
--- With overlap_counts_once, the work before it is whichever ended last of all work that began before it on its stream,
--- or in its graph if that ended later.
+-- One row: a GPU activity of a window, with the facts that decide its incoming edges: the work before it on its stream,
+-- its launch and its waits.
+-- How: earlier work from lag over the stream in time order, waits from _kernel_waits, queue lengths from _queue (HTA
+-- 2.8.7). Work outside the window (earlier work on the stream from _gpu_history, sources of waits) is not a node but
+-- still counts, because work on a busy stream did not wait for its launch.
+-- With overlap_counts_once, the work before an activity is the work on its stream that began earlier and ended last, or
+-- the work in its graph that ended even later.
 WITH spread AS (
     SELECT c.window_no, c.launch_event_id, w.trace_id
     FROM _clip AS c
@@ -63,15 +63,15 @@ chosen AS (
 ),
 -- One row: a GPU activity of a CUDA or HIP graph that ran on several streams, and the work of the same launch that
 -- ended last before it began.
--- How: of the work that it depends on (_graph_dependencies), the one that ended last. Where the trace does not have the
--- graph's own edges, the last work to end stands for whatever released this work: starts and ends of a launch's work in
--- time order; the last end before each start.
+-- How: the latest end among the work that it depends on (_graph_dependencies). If the trace does not record the graph's
+-- edges, the last work of the launch that ended before it began is assumed to have released it: starts and ends of a
+-- launch's work in time order, the last end before each start.
 graph_order AS (
     SELECT
         window_no,  -- The window.
         event_id,  -- GPU work of the graph.
-        -- Work of the same launch, on any stream, that ended last before it began; of what it depends on, if that is
-        -- known.
+        -- Work of the same launch, on any stream, that ended last before it began; chosen among its dependencies if
+        -- these are known.
         released_by_event_id,
         released_ns  -- The end of that work, ns.
     FROM chosen
@@ -143,7 +143,7 @@ latest AS (
     FROM _kernel_waits
     GROUP BY window_no, event_id
 ),
--- Work outside the window: earlier on its stream, or waited for.
+-- Work outside the window: earlier work on its stream, or awaited work.
 outside AS (
     SELECT
         k.window_no, k.event_id, l.any_source_end_ns, l.other_source_end_ns, l.is_inferred,
@@ -174,7 +174,7 @@ at_launch AS (
 )
 SELECT
     k.window_no,  -- The window.
-    k.ordinal,  -- Place in time order.
+    k.ordinal,  -- Position in time order.
     k.event_id,  -- The GPU work.
     k.device,  -- Its device.
     k.stream_key,  -- Its stream as the profile sees it.
@@ -182,17 +182,17 @@ SELECT
     k.duration_ns,  -- Duration, ns.
     k.last_event_id,  -- Work before it on its stream or in its graph.
     k.last_end_ns,  -- End of that work, ns.
-    -- Start of that work, ns, where this work overlaps it and so follows its start; else NULL.
+    -- Start of that work, ns, if this work overlaps it and so follows its start; else NULL.
     CASE WHEN k.overlap_counts_once AND k.last_end_ns > k.start_ns THEN k.reaching_ts_ns END AS overlapped_ts_ns,
     CASE
         WHEN k.overlap_counts_once AND k.reaching_event_id <> k.last_event_id THEN k.reaching_event_id
         WHEN k.overlap_counts_once AND k.previous_event_id <> k.last_event_id THEN k.previous_event_id
         WHEN o.is_inferred THEN k.last_event_id
-    END AS ordered_after_event_id,  -- Other work on its stream that it follows without having waited for it.
+    END AS ordered_after_event_id,  -- Other work on its stream that it follows but did not wait for.
     k.previous_end_ns > k.start_ns AS overlaps_previous,  -- It overlaps the work that began before it on its stream.
     k.launch_event_id,  -- The call that launched it.
     k.launch_ts_ns,  -- Start of that call, ns.
-    k.launch_in_window,  -- That call is a node of the window.
+    k.launch_in_window,  -- The launch call is a node of the window.
     k.zero_weight_launch,  -- The profile adds launch edges of weight 0.
     k.covers_window,  -- The path covers the window.
     coalesce(
@@ -202,7 +202,7 @@ SELECT
         AND (o.any_source_end_ns IS NULL OR o.any_source_end_ns < k.launch_ts_ns)
         AND (o.outside_end_ns IS NULL OR o.outside_end_ns < k.launch_ts_ns),
         FALSE
-    ) AS waited_for_launch,  -- It started when it did because of its launch.
+    ) AS waited_for_launch,  -- Its launch determined its start.
     coalesce(
         k.last_end_ns IS NOT NULL
         AND k.start_ns - k.last_end_ns < k.kernel_gap_limit_ns
@@ -212,7 +212,7 @@ SELECT
         END,
         FALSE
     ) AS may_wait_for_last,  -- It may have waited for the work before it.
-    -- Last end of work from outside the window that its stream had before it, or that it waited for, ns.
+    -- Last end of work from outside the window that preceded it on its stream or that it waited for, ns.
     o.outside_end_ns,
     -- Work in the window on another stream had to end first.
     o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,
@@ -222,9 +222,8 @@ SELECT
         AND (o.other_source_end_ns IS NULL OR o.other_source_end_ns < o.outside_end_ns),
         FALSE
     ) AS held_up_since_launch,
-    -- Work from outside the window ran for at least half of the time since that launch, or since the work before it
-    -- ended.
-    -- A gap is named after whatever fills most of it.
+    -- Work from outside the window ran for at least half of the time since the launch, or since the end of the work
+    -- before it. A gap is named after the work that fills most of it.
     coalesce(
         o.outside_end_ns IS NOT NULL
         AND 2 * (

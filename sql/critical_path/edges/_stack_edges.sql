@@ -1,7 +1,7 @@
 -- One row: an edge between the nodes of CPU threads, in a window that the path does not cover.
 -- part of: _edge_parts
--- How: between neighbours of a call stack, between calls under the runtime lock, and, where operators follow their
--- data, along that.
+-- How: edges between neighbors of a call stack, between calls under the runtime lock and, where operators follow their
+-- data, along the data flow.
 WITH locks AS (
     SELECT c.window_no, c.event_id, c.start_ns, c.duration_ns, p.keep_overlapped_call_time
     FROM _clip AS c
@@ -32,24 +32,24 @@ closed AS (
     WHERE s.change = 1 AND e.change = -1
 ),
 -- One row: an edge between calls that take the CUDA runtime lock, over all threads.
--- How: starts are grouped by the number of ends before them; each has an edge to the next end, and an end has one to an
--- end that directly follows it (HTA 2.8.4).
+-- How: starts are grouped by the number of ends before them. Each start has an edge to the next end, and each end has
+-- an edge to an end that directly follows it (HTA 2.8.4).
 lock_edges AS (
     SELECT
         c.window_no,  -- The window.
         1 AS kind,  -- See _edges.
-        c.ordinal * 4 AS ordinal,  -- Place in time order, four numbers apart.
+        c.ordinal * 4 AS ordinal,  -- Position in time order, four numbers apart.
         c.src_event_id * 2 AS src_node_id,  -- Source node.
         c.dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
         -- Type of the edge, in edge_types.
         CASE WHEN c.src_event_id = c.dst_event_id THEN t.operator_kernel ELSE t.dependency END AS edge_code,
         -- From source to destination, ns; 0 for dependencies.
         CASE WHEN c.src_event_id = c.dst_event_id THEN c.dts_ns ELSE 0 END AS weight_ns,
-        FALSE AS ends_blocking_call,  -- It leads to the end of a blocking call, whose time does not count.
-        -- Event whose time it is.
+        FALSE AS ends_blocking_call,  -- The edge leads to the end of a blocking call, whose time does not count.
+        -- Event that the edge's time belongs to.
         CASE WHEN c.src_event_id = c.dst_event_id THEN c.dst_event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
+        FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM closed AS c
     CROSS JOIN _edge_codes AS t
     UNION ALL
@@ -70,28 +70,27 @@ lock_edges AS (
     WHERE c.src_event_id <> c.dst_event_id AND l.keep_overlapped_call_time
 ),
 -- One row: an edge between neighboring nodes of a CPU thread.
--- How: the thread's nodes in stack order; entering at the top of the thread is a dependency that takes no time, every
--- other edge takes the time between its nodes (HTA 2.8.5).
--- Between calls under the runtime lock, the lock edges are used instead, except from the end of one call to the start
--- of the next.
+-- How: the thread's nodes in stack order. An entry at the top of the thread is a dependency that takes no time. Every
+-- other edge takes the time between its nodes (HTA 2.8.5). Between calls under the runtime lock, the lock edges apply
+-- instead, except from the end of one call to the start of the next.
 cpu_edges AS (
     SELECT
         -- The window; thread_key is 2^20 times it, plus the thread (_stack_events).
         n.thread_key // 1048576 AS window_no,
         n.thread_key % 1048576 AS thread_id,  -- The thread.
-        n.ordinal,  -- Place on the thread.
+        n.ordinal,  -- Position on the thread.
         n.last_node_id AS src_node_id,  -- Source node.
         n.event_id * 2 + CASE WHEN n.change = 1 THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
         -- Type of the edge, in edge_types.
         CASE WHEN n.change = 1 AND n.n_open = 1 THEN t.dependency ELSE t.operator_kernel END AS edge_code,
         n.since_last_ns AS dts_ns,  -- From source to destination, ns.
-        n.change = -1 AND n.is_blocking AS ends_blocking_call,  -- It leads to the end of a blocking call.
+        n.change = -1 AND n.is_blocking AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
         CASE
             WHEN n.change = 1 AND n.n_open = 1 THEN NULL
             WHEN n.last_node_id % 2 = 0 THEN n.last_node_id // 2
             WHEN n.change = -1 THEN n.event_id
-            -- From the end of one operator to the start of the next: the operator around both (HTA: around the one that
-            -- ended).
+            -- From the end of one operator to the start of the next: the operator that encloses both (HTA: the operator
+            -- that encloses the ended operator).
             ELSE n.around_event_id
         END AS attributed_event_id  -- Event that the edge's time belongs to (HTA 2.8.6).
     FROM _stack_order AS n
@@ -110,21 +109,21 @@ returned AS (
     SELECT trace_id, node_id, split_part(op_schema, ') -> ', 2) AS result
     FROM execution_nodes
 ),
--- One row: an operator or call of a window with data dependencies, and what the execution trace says about it.
--- How: operators joined to their node; one that returns a value to the host (`aten::item`: Scalar) passes data on that
--- no tensor shows.
+-- One row: an operator or call of a window with data dependencies, and its node in the execution trace.
+-- How: operators joined to their node. An operator that returns a value to the host (`aten::item`: Scalar) passes on
+-- data that no tensor shows.
 data_operators AS (
     SELECT
         w.window_no,  -- The window.
         c.event_id,  -- The operator or call.
-        o.node_id AS execution_node_id,  -- Its node in the execution trace; NULL where it was not joined.
-        e.cat <> 'cpu_op' AS is_call,  -- A call of the runtime or driver: these keep their order.
+        o.node_id AS execution_node_id,  -- Its node in the execution trace; NULL if it was not joined.
+        e.cat <> 'cpu_op' AS is_call,  -- A call of the runtime or driver; calls keep their order.
         e.cat = 'cpu_op' AND (
             o.node_id IS NULL
             OR coalesce(r.result, '') NOT IN ('', '()') AND NOT contains(r.result, 'Tensor') AND NOT contains(
                 r.result, '__torch__'
             )
-        ) AS hides_data  -- An operator whose dependencies the execution trace does not show: it stays serial.
+        ) AS hides_data  -- The execution trace does not show the operator's dependencies, so it stays serial.
     FROM windows AS w
     JOIN _clip AS c ON c.window_no = w.window_no AND c.is_operator AND c.side = 'cpu'
     JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id
@@ -153,7 +152,7 @@ judged AS (
         = min(n_hiding) OVER (PARTITION BY thread_key, event_id) AS is_free
     FROM nodes
 ),
--- Each node belongs to two levels: to that of its neighbors, and to that of what it contains, at its edge.
+-- Each node belongs to two levels: the level of its neighbors, and the level of its event's content, which it bounds.
 levels AS (
     SELECT
         *, open_after - CASE WHEN change = 1 THEN 1 ELSE 0 END AS level, FALSE AS is_around,
@@ -175,25 +174,25 @@ bounded AS (
     FROM levels
 ),
 -- One row: a node of a CPU thread in a window with data dependencies, with the nodes that still bound it in time.
--- How: an operator is free when neither it nor an operator inside it hides data; one that is not free keeps its place
--- among its neighbors.
--- Free neighbors lie between two bounds: before them, the start of the enclosing operator or the end of the last
--- operator that is not free; after them, likewise.
+-- How: an operator is free if neither it nor an operator inside it hides data. An operator that is not free keeps its
+-- position among its neighbors.
+-- Free neighbors have two bounds. The lower bound is the start of the enclosing operator or the end of the last
+-- operator before them that is not free. The upper bound is defined likewise.
 data_order AS (
     SELECT
         thread_key // 1048576 AS window_no,  -- The window; thread_key is 2^20 times it, plus the thread (_stack_order).
         thread_key % 1048576 AS thread_id,  -- The thread.
-        ordinal,  -- Place on the thread.
-        event_id,  -- The operator or call entered or left.
+        ordinal,  -- Position on the thread.
+        event_id,  -- The operator or call that the thread enters or leaves.
         change,  -- 1 for entering, -1 for leaving.
-        parent_event_id,  -- For entering: the event around it.
+        parent_event_id,  -- For an entry, the enclosing event.
         node_id,  -- Twice the event, plus 1 for its end.
         last_node_id,  -- The node before it on the thread.
-        execution_node_id,  -- Its node in the execution trace; NULL where it was not joined.
+        execution_node_id,  -- Its node in the execution trace; NULL if it was not joined.
         is_call,  -- A call of the runtime or driver.
-        is_free,  -- Among its neighbors, only data orders it.
-        lower_node_id,  -- The node that it follows regardless of data; NULL where nothing bounds it.
-        upper_place  -- Place of the node that follows it regardless of data; NULL likewise.
+        is_free,  -- Only data orders the operator among its neighbors.
+        lower_node_id,  -- The node that it follows regardless of data; NULL if nothing bounds it.
+        upper_place  -- Position of the node that follows it regardless of data; NULL if nothing bounds it.
     FROM bounded
     WHERE NOT is_around
 ),
@@ -219,18 +218,18 @@ flows AS (
             AND needs.is_free
             AND needs.thread_id = made.thread_id AND needs.ordinal > made.ordinal
 ),
--- One row: an operator that needs what another operator on its thread produced or read, in a window with data
+-- One row: an operator that needs data which another operator on its thread produced or read, in a window with data
 -- dependencies.
--- How: the execution trace's edges between free operators that ended and started in that order; a need shared with an
--- operator around the consumer is counted for that outer operator only.
+-- How: the execution trace's edges between free operators that ended and started in that order. If an operator that
+-- encloses the consumer has the same need, only the outer operator counts.
 data_flows AS (
     SELECT
         f.window_no,  -- The window.
         f.thread_id,  -- The thread.
-        f.src_event_id,  -- The operator that has to end first.
-        f.dst_event_id,  -- The operator that needs it.
-        f.ordinal,  -- Place of its start on the thread.
-        f.is_next  -- Nothing lies between them, so the serial edge already is the dependency.
+        f.src_event_id,  -- The operator that must end first.
+        f.dst_event_id,  -- The operator that needs the data.
+        f.ordinal,  -- Position of its start on the thread.
+        f.is_next  -- No node lies between them, so the serial edge already is the dependency.
     FROM flows AS f
     LEFT JOIN flows AS around
         ON around.window_no = f.window_no AND around.src_event_id = f.src_event_id
@@ -238,16 +237,17 @@ data_flows AS (
     WHERE around.window_no IS NULL
 ),
 -- One row: a serial edge of a CPU thread that is dropped because no data flows along it.
--- How: from the end of a free operator to the start of the free operator that comes next.
+-- How: edges from the end of a free operator to the start of the next operator, if that is free and needs no data of
+-- the first.
 fallen_edges AS (
     SELECT
         after.window_no,  -- The window.
         after.thread_id,  -- The thread.
-        after.ordinal,  -- Place of the edge's destination on the thread.
+        after.ordinal,  -- Position of the edge's destination on the thread.
         before.node_id AS src_node_id,  -- Source node: the end of an operator.
         after.node_id AS dst_node_id,  -- Destination node: the start of the next.
-        after.lower_node_id,  -- The node that the destination still follows; NULL where there is none.
-        before.upper_place  -- Place of the node that still follows the source; NULL where there is none.
+        after.lower_node_id,  -- The node that the destination still follows; NULL if there is none.
+        before.upper_place  -- Position of the node that still follows the source; NULL if there is none.
     FROM data_order AS after
     JOIN data_order AS before ON before.window_no = after.window_no AND before.node_id = after.last_node_id
     LEFT JOIN data_flows AS f
@@ -260,15 +260,15 @@ call_stack_edges AS (
     SELECT
         c.window_no,  -- The window.
         2 AS kind,  -- See _edges.
-        c.thread_id * 1099511627776 + c.ordinal AS ordinal,  -- 2^40 times the thread, plus the place on it.
+        c.thread_id * 1099511627776 + c.ordinal AS ordinal,  -- 2^40 times the thread, plus the position on it.
         c.src_node_id,  -- Source node.
         c.dst_node_id,  -- Destination node.
         c.edge_code,  -- Type of the edge.
         CASE WHEN c.edge_code = t.dependency THEN 0 ELSE c.dts_ns END AS weight_ns,  -- Weight as measured, ns.
-        c.ends_blocking_call,  -- It leads to the end of a blocking call.
-        c.attributed_event_id,  -- Event whose time it is.
+        c.ends_blocking_call,  -- The edge leads to the end of a blocking call.
+        c.attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
+        FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM cpu_edges AS c
     CROSS JOIN _edge_codes AS t
     LEFT JOIN fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.ordinal = c.ordinal
@@ -304,39 +304,39 @@ replacing AS (
     WHERE c.change = 1 AND c.call_change = -1 AND c.call_node_id <> c.last_node_id
 ),
 -- One row: an edge of a CPU thread that replaces serial edges that were dropped.
--- How: operators follow whatever produced their data, and the bounds of their stretch; calls follow the call before.
--- Except between calls, an edge weighs what the serial edge into its destination weighs: host time right before an
--- operator stays with that operator.
+-- How: an operator follows the producers of its data and the bounds of its interval (data_order). A call follows the
+-- call before it. Except between calls, an edge weighs as much as the serial edge into its destination, so host time
+-- right before an operator stays with that operator.
 data_edges AS (
     SELECT
         r.window_no,  -- The window.
         5 AS kind,  -- See _edges.
-        -- Place in order of destination and source.
+        -- Position in the order of destination and source.
         row_number() OVER (PARTITION BY r.window_no ORDER BY r.dst_node_id, r.src_node_id) AS ordinal,
         r.src_node_id,  -- Source node.
         r.dst_node_id,  -- Destination node.
         r.edge_code,  -- Type of the edge.
-        -- Time of the thread right before the destination, ns.
+        -- Time of the thread right before the destination, ns; 0 for dependencies.
         CASE WHEN r.edge_code = t.dependency THEN 0 ELSE r.dts_ns END AS weight_ns,
-        r.ends_blocking_call,  -- It leads to the end of a blocking call.
-        r.attributed_event_id,  -- Event whose time it is.
+        r.ends_blocking_call,  -- The edge leads to the end of a blocking call.
+        r.attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
+        FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM replacing AS r
     CROSS JOIN _edge_codes AS t
 )
 SELECT
     window_no,  -- The window.
     kind,  -- See _edges.
-    ordinal,  -- Place among the edges of its kind.
+    ordinal,  -- Position among the edges of its kind.
     src_node_id,  -- Source node.
     dst_node_id,  -- Destination node.
     edge_code,  -- Type of the edge, in edge_types.
     weight_ns,  -- Weight as measured, ns.
-    ends_blocking_call,  -- It leads to the end of a blocking call, whose time does not count.
-    attributed_event_id,  -- Event whose time it is.
+    ends_blocking_call,  -- The edge leads to the end of a blocking call, whose time does not count.
+    attributed_event_id,  -- Event that the edge's time belongs to.
     is_earlier,  -- A wait for GPU work from outside the window.
-    is_inferred  -- A wait that no cuda_sync row shows.
+    is_inferred  -- A wait that no cuda_sync row records.
 FROM lock_edges
 UNION ALL
 SELECT

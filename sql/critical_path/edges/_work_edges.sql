@@ -1,23 +1,25 @@
--- One row: an edge into GPU work, or from GPU work to what waited for it, in a window that the path does not cover.
+-- One row: an edge into GPU work, or from GPU work to the work or call that waited for it, in a window that the path
+-- does not cover.
 -- part of: _edge_parts
--- How: its own time, its launch, the work before it on its stream, and the waits, recorded or inferred.
+-- How: edges for its own time, its launch, the work before it on its stream, and recorded or inferred waits.
 WITH
 -- One row: an edge into GPU work, or its own time.
--- How: in a window that the path does not cover (_gpu_claims), for each GPU activity of _kernel_nodes its own
--- time, its launch, and what came before it on its stream.
+-- How: for each GPU activity of _kernel_nodes its own time, its launch, and the work before it on its stream.
+-- _gpu_claims has these edges in windows with a covering path.
 kernel_edges AS (
     SELECT
         k.window_no,  -- The window.
         3 AS kind,  -- See _edges.
-        k.ordinal * 8 AS ordinal,  -- Eight times the place of the work in the window, plus which of its edges it is.
+        -- Eight times the activity's position in the window, plus the edge's number among its edges.
+        k.ordinal * 8 AS ordinal,
         k.event_id * 2 AS src_node_id,  -- Source node.
         k.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
         t.operator_kernel AS edge_code,  -- Type of the edge.
         k.duration_ns AS weight_ns,  -- Weight as measured, ns.
-        FALSE AS ends_blocking_call,  -- It leads to the end of a blocking call.
-        k.event_id AS attributed_event_id,  -- Event whose time it is.
+        FALSE AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
+        k.event_id AS attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
+        FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM _kernel_nodes AS k
     CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window
@@ -31,7 +33,7 @@ kernel_edges AS (
         NOT k.covers_window AND (k.waited_for_launch OR k.zero_weight_launch AND k.launch_in_window)
         AND NOT k.held_up_since_launch
     UNION ALL
-    -- Launched behind work from outside the window: not a launch delay, and there is nothing in the window to follow.
+    -- Launched behind work from outside the window: not a launch delay, and the window has no work that it follows.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_kernel_delay,
         k.start_ns - k.launch_ts_ns, FALSE, NULL, k.waits_for_earlier_work, FALSE
@@ -47,8 +49,8 @@ kernel_edges AS (
     CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.may_wait_for_last AND NOT k.waited_for_launch AND k.overlapped_ts_ns IS NULL
     UNION ALL
-    -- Overlapping work: the time until the second began belongs to the first, and the second does not finish before the
-    -- first.
+    -- Overlapping work: the time until the second activity begins belongs to the first. The second does not end before
+    -- the first.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
         k.start_ns - k.overlapped_ts_ns, FALSE, k.last_event_id, FALSE, FALSE
@@ -74,7 +76,7 @@ kernel_edges AS (
 ordered AS (
     SELECT
         s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start, s.is_inferred,
-        -- Computed here and not a condition of the join, which would compare every wait with every piece of work.
+        -- Computed here and not in the join condition, because DuckDB would compare every wait with every GPU activity.
         coalesce(
             k.last_event_id = s.src_event_id
             AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
@@ -92,43 +94,43 @@ waits AS (
     WHERE NOT (is_order_of_stream AND dst_is_start)
 ),
 -- One row: an edge from GPU work to the work or the call that waited for it, as cuda_sync rows record.
--- How: the edges of _sync_edges from within the window; where work waits for the work before it on its own stream, the
--- order of the stream already says so.
+-- How: the edges of _sync_edges from within the window. If work waits for the work before it on its own stream, the
+-- order of the stream already has that edge.
 wait_edges AS (
     SELECT
         w.window_no,  -- The window.
         4 AS kind,  -- See _edges.
-        -- Place in order of destination and source.
+        -- Position in the order of destination and source.
         row_number() OVER (PARTITION BY w.window_no ORDER BY w.dst_event_id, w.src_event_id) AS ordinal,
         w.src_event_id * 2 + 1 AS src_node_id,  -- Source node.
         w.dst_event_id * 2 + CASE WHEN w.dst_is_start THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
         t.sync_dependency AS edge_code,  -- Type of the edge.
         0 AS weight_ns,  -- Weight as measured, ns.
-        FALSE AS ends_blocking_call,  -- It leads to the end of a blocking call.
-        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event whose time it is.
+        FALSE AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
+        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        w.is_inferred  -- A wait that no cuda_sync row shows.
+        w.is_inferred  -- A wait that no cuda_sync row records.
     FROM waits AS w
     CROSS JOIN _edge_codes AS t
 ),
--- One row: an edge for a wait that no cuda_sync row shows.
+-- One row: an edge for a wait that no cuda_sync row records.
 -- How: the waits of _inferred_edges for work of the window.
 inferred_wait_edges AS (
     SELECT
         i.window_no,  -- The window.
         6 AS kind,  -- See _edges.
-        -- Place in order of destination and source.
+        -- Position in the order of destination and source.
         row_number() OVER (PARTITION BY i.window_no ORDER BY i.dst_event_id, i.src_event_id) AS ordinal,
         i.src_event_id * 2 + 1 AS src_node_id,  -- Source node.
         i.dst_event_id * 2 + CASE WHEN i.dst_is_start THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
         -- Type of the edge.
         CASE WHEN i.dst_is_start THEN t.kernel_kernel_delay ELSE t.operator_kernel END AS edge_code,
         i.weight_ns,  -- Weight as measured, ns.
-        NOT i.dst_is_start AS ends_blocking_call,  -- It leads to the end of a blocking call.
-        -- Event whose time it is.
+        NOT i.dst_is_start AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
+        -- Event that the edge's time belongs to.
         CASE WHEN i.dst_is_start THEN i.src_event_id ELSE i.dst_event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        TRUE AS is_inferred  -- A wait that no cuda_sync row shows.
+        TRUE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM _inferred_edges AS i
     JOIN _asked_windows AS w ON w.window_no = i.window_no AND NOT w.covers_window
     CROSS JOIN _edge_codes AS t
@@ -137,15 +139,15 @@ inferred_wait_edges AS (
 SELECT
     window_no,  -- The window.
     kind,  -- See _edges.
-    ordinal,  -- Place among the edges of its kind.
+    ordinal,  -- Position among the edges of its kind.
     src_node_id,  -- Source node.
     dst_node_id,  -- Destination node.
     edge_code,  -- Type of the edge, in edge_types.
     weight_ns,  -- Weight as measured, ns.
-    ends_blocking_call,  -- It leads to the end of a blocking call, whose time does not count.
-    attributed_event_id,  -- Event whose time it is.
+    ends_blocking_call,  -- The edge leads to the end of a blocking call, whose time does not count.
+    attributed_event_id,  -- Event that the edge's time belongs to.
     is_earlier,  -- A wait for GPU work from outside the window.
-    is_inferred  -- A wait that no cuda_sync row shows.
+    is_inferred  -- A wait that no cuda_sync row records.
 FROM kernel_edges
 UNION ALL
 SELECT

@@ -1,7 +1,7 @@
--- One row: an event of the dependency graph of a window: an operator, call or GPU work, which are its nodes, or an
--- annotation or Python function that host time outside operators belongs to.
--- How: those of _clip that the path does not leave out, and whatever an edge's time belongs to. Scenarios and saved
--- paths are answered from these and from the edges.
+-- One row: an event of the dependency graph of a window: an operator, call or GPU activity (whose start and end are
+-- nodes), or an annotation or Python function that host time outside operators belongs to.
+-- How: the events of _clip that the path does not exclude (_left_out), and every event that an edge's time belongs to.
+-- Scenarios and saved paths read these rows and the edges.
 -- check: unique(trace_id, window_id, event_id)
 WITH attributed AS (
     SELECT DISTINCT window_no, attributed_event_id FROM _edges
@@ -11,7 +11,7 @@ SELECT
     w.window_id,  -- The window.
     c.event_id,  -- The event.
     -- Class of GPU work in the profile; CPU for operators and calls, HOST for annotations and functions; NULL for an
-    -- event that only gives an edge its time (HTA attributes some to annotations).
+    -- event that only owns an edge's time (HTA attributes some to annotations).
     CASE
         WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER')
         WHEN c.is_operator THEN 'CPU'
@@ -19,10 +19,10 @@ SELECT
     END AS class,
     c.thread_id,  -- Number of its thread in threads.
     c.device,  -- Device of GPU work.
-    c.stream_key,  -- What orders GPU work: its stream as the profile sees it, in streams by default.
+    c.stream_key,  -- The stream as the profile sees it, which orders GPU work; a stream in streams by default.
     c.is_blocking,  -- A call that waits for the GPU.
-    h.around_event_id,  -- The annotation or function around one that host time belongs to; NULL for none.
-    -- The one that is shown: the annotation around it, else the module's or user's own function, else itself.
+    h.around_event_id,  -- For an owner of host time: the enclosing annotation or function; NULL if there is none.
+    -- Displayed owner: the enclosing annotation, else the module's or user's own function, else the event itself.
     h.owner_event_id
 FROM _clip AS c
 JOIN critical_path_windows AS w ON w.window_no = c.window_no

@@ -1,6 +1,6 @@
 -- One row: a node of the dependency graph of a window: the start or the end of an event.
--- How: every operator and every GPU activity of the window has an edge at its start and at its end; so has every
--- annotation or Python function that begins or ends outside operators, where the path covers the window.
+-- How: the start and end of every operator and GPU activity of the window. In a window with a covering path, also every
+-- annotation or Python function that begins or ends outside operators.
 -- check: unique(trace_id, window_id, node_id)
 WITH events_of_graph AS (
     SELECT
@@ -23,7 +23,7 @@ SELECT
     w.window_id,  -- The window.
     n.node_id,  -- Twice the event, plus 1 for its end.
     n.event_id,  -- The event.
-    n.is_start,  -- The event's start, not its end.
+    n.is_start,  -- The node is the event's start, not its end.
     n.at_ns,  -- Time of the node, ns.
     n.side  -- gpu: GPU work; cpu: an operator or call; frame: an annotation or Python function outside operators.
 FROM ends AS n

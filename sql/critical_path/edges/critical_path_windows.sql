@@ -1,7 +1,7 @@
--- One row: a window of a trace: a stretch whose critical path is requested.
--- How: as asked for (_asked_windows); the whole trace ends with its last GPU work or the last event of a thread that
--- launches some. Where the path covers the window, it runs from the first node to the last: that of a step ends with
--- the GPU work that the step launched.
+-- One row: a window of a trace: an interval whose critical path is requested.
+-- How: the windows of _asked_windows. The whole trace ends with its last GPU work or the last event of a thread that
+-- launches GPU work. If the path covers the window, it runs from the first node to the last. The path of a step ends
+-- with the GPU work that the step launched.
 -- check: unique(trace_id, window_id)
 WITH at_ends AS (
     SELECT c.window_no, c.start_ns AS start_ns, c.start_ns + c.duration_ns AS end_ns
@@ -25,20 +25,20 @@ SELECT
     w.annotation,  -- Text that the annotation's name contains; empty for the whole trace.
     w.first_instance,  -- First instance of the annotation, from 0.
     w.last_instance,  -- Last instance, inclusive.
-    -- Its start, ns.
+    -- Start of the window, ns.
     CASE
         WHEN w.covers_window AND w.annotation = '' THEN coalesce(s.start_ns, w.start_ns) ELSE w.start_ns
     END AS start_ns,
-    -- Its end, ns.
+    -- End of the window, ns.
     CASE
         WHEN w.covers_window AND w.annotation = '' THEN coalesce(s.end_ns, w.end_ns) ELSE w.end_ns
     END AS end_ns,
-    -- Start of its path, ns.
+    -- Start of the path, ns.
     CASE WHEN w.covers_window THEN coalesce(s.start_ns, w.start_ns) ELSE w.start_ns END AS path_start_ns,
-    -- End of its path, ns: later than the window's where GPU work runs past it.
+    -- End of the path, ns; later than the window's end if GPU work runs past it.
     CASE WHEN w.covers_window THEN coalesce(s.end_ns, w.end_ns) ELSE w.end_ns END AS path_end_ns,
     w.window_no,  -- Number of the window within this computation; private models join on it.
     w.trace_profile_id,  -- Number of the trace and profile within this computation.
-    w.covers_window  -- Its path covers all of it: every node has an edge that bound it.
+    w.covers_window  -- The path covers the whole window: every node has an edge that bound it.
 FROM _asked_windows AS w
 LEFT JOIN spans AS s ON s.window_no = w.window_no

@@ -1,9 +1,9 @@
--- One row: GPU work, in a window with a covering path, that began before the call that launched it: the clocks of both
+-- One row: GPU work in a window with a covering path that starts before its launch call, because CPU and GPU clocks
 -- disagree.
 SELECT
     k.window_no,  -- The window.
     k.event_id,  -- The GPU work.
-    k.start_ns - w.start_ns AS at_ns,  -- Its start since the window's, ns.
+    k.start_ns - w.start_ns AS at_ns,  -- Start, relative to the start of the window, ns.
     l.thread_id  -- The thread that launched it.
 FROM _clip AS k
 JOIN _asked_windows AS w ON w.window_no = k.window_no

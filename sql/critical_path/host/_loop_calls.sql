@@ -1,5 +1,5 @@
--- One row: a call of a loop that asked until GPU work had ended, in a window with a covering path and that has the last
--- call of the loop.
+-- One row: a call of a loop that asked until GPU work had ended (_poll_loops), in a window with a covering path that
+-- contains the last call of the loop.
 -- Materialized, as in _call_waits: DuckDB may otherwise join each loop with each window of its trace first.
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.thread_id, c.event_id, c.start_ns - w.start_ns AS at_ns
@@ -17,7 +17,7 @@ SELECT
     c.window_no,  -- The window.
     c.thread_id,  -- The thread.
     c.event_id,  -- The call.
-    c.at_ns,  -- Its start since the window's, ns.
+    c.at_ns,  -- Start, relative to the start of the window, ns.
     c.last_event_id  -- The last call of the loop.
 FROM asking AS c
 JOIN calls AS l ON l.window_no = c.window_no AND l.event_id = c.last_event_id

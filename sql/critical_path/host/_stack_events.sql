@@ -1,6 +1,6 @@
--- One row: a CPU event of a window, on the thread whose stack it lies on.
--- How: the clipped events; the backward thread is merged into the forward thread where each is the only one of its kind
--- (HTA 2.8.5).
+-- One row: a CPU event of a window without a covering path, and the thread whose stack it is on.
+-- How: the CPU events of _clip. The backward thread is merged into the forward thread if the window has exactly one of
+-- each (HTA 2.8.5).
 WITH named AS (
     SELECT
         c.window_no, t.tid, bool_or(c.is_forward) AS is_forward,
@@ -33,7 +33,8 @@ moved AS (
     GROUP BY m.window_no, b.thread_id
 )
 SELECT
-    -- The window and the thread: window_no * 1048576 + thread_id, after the backward thread joined the forward one.
+    -- The window and the thread: window_no * 1048576 + thread_id, after merging the backward thread into the forward
+    -- thread.
     c.window_no * 1048576 + coalesce(m.merged_thread_id, c.thread_id) AS thread_key,
     c.event_id,  -- The event.
     c.start_ns,  -- Start, ns.
@@ -41,7 +42,7 @@ SELECT
     c.is_operator,  -- A node of the graph.
     c.is_lock,  -- Takes the runtime lock.
     c.is_blocking,  -- Waits for the GPU.
-    p.exit_pops_top  -- In this profile, ends close whatever is on top of the stack.
+    p.exit_pops_top  -- In this profile, an end closes the event on top of the stack.
 FROM _clip AS c
 JOIN _asked_windows AS w ON w.window_no = c.window_no
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id

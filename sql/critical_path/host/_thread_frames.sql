@@ -3,7 +3,7 @@ SELECT
     c.window_no,  -- The window.
     c.event_id,  -- The event.
     coalesce(e.cat = 'python_function', FALSE) AS is_function,  -- A Python function; else an annotation.
-    coalesce(starts_with(e.name, 'ProfilerStep#'), FALSE) AS is_step,  -- The annotation of a step.
+    coalesce(starts_with(e.name, 'ProfilerStep#'), FALSE) AS is_step,  -- The annotation of a profiler step.
     e.name  -- Its name.
 FROM _clip AS c
 JOIN _asked_windows AS w ON w.window_no = c.window_no

@@ -1,19 +1,20 @@
--- One row: an edge of the longest path of a window, with what it is bound by; columns are numbers where rows are many.
+-- One row: an edge of the longest path of a window, with its bound. The table has many rows, so events and types are
+-- numbers.
 SELECT
     l.window_no,  -- The window.
-    l.seq,  -- Place on the path, from 1.
+    l.seq,  -- Position on the path, from 1.
     l.edge_id,  -- The edge.
     e.src_node_id,  -- Source node.
     e.dst_node_id,  -- Destination node.
     e.edge_code,  -- Type of the edge.
     e.weight_ns,  -- Weight as measured, ns.
-    e.path_weight_ns,  -- Weight as used, ns.
+    e.path_weight_ns,  -- Weight as used on the path, ns.
     -- The edge's time in the summary, ns.
     CASE WHEN p.summary_of_measured THEN e.weight_ns ELSE e.path_weight_ns END AS duration_ns,
-    e.attributed_event_id,  -- Event whose time it is.
-    e.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside the window.
-    e.is_inferred,  -- A wait that no cuda_sync row shows.
-    b.bound_by  -- What it is bound by.
+    e.attributed_event_id,  -- Event that the edge's time belongs to.
+    e.waits_for_earlier_work,  -- The edge is mostly a wait for GPU work from outside the window.
+    e.is_inferred,  -- A wait that no cuda_sync row records.
+    b.bound_by  -- Bound of the edge.
 FROM _longest_path AS l
 JOIN _asked_windows AS w ON w.window_no = l.window_no
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id

@@ -1,6 +1,6 @@
 -- One row: an event that has time on the critical path of a window.
--- How: the path's edges by the event whose time they are (HTA 2.8.6). Summed before the names are joined: an event has
--- many edges, and names are long.
+-- How: the path's edges, summed by the event that their time belongs to (HTA 2.8.6). The sum precedes the join with
+-- names, because an event has many edges and names are long.
 WITH summed AS (
     SELECT window_no, attributed_event_id, sum(duration_ns) AS duration_ns
     FROM _path_bounds

@@ -1,5 +1,5 @@
--- One row: an edge of the longest path of a window, in order.
--- How: the edges that networkx chose, with what bounds them and the names of their events.
+-- One row: an edge of the longest path of a window, in path order.
+-- How: the edges of _path_bounds with the names of their events.
 -- check: unique(trace_id, window_id, seq)
 WITH owners AS (
     SELECT o.window_no, o.event_id, e.name, e.cat
@@ -10,7 +10,7 @@ WITH owners AS (
 SELECT
     w.trace_id,  -- The trace.
     w.window_id,  -- The window.
-    b.seq,  -- Place on the path, from 1.
+    b.seq,  -- Position on the path, from 1.
     b.edge_id,  -- The edge in critical_path_edges.
     b.src_node_id // 2 AS src_event_id,  -- Event of the source node.
     b.src_node_id % 2 = 0 AS src_is_start,  -- The source is the event's start.
@@ -22,13 +22,13 @@ SELECT
     b.duration_ns,  -- The edge's time in the summary, ns: measured in HTA, used in default.
     b.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
     coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,  -- The event to show for this edge.
-    -- Name of the attributed event; for a launch delay (names_work in edge_types), or where earlier work held a kernel
-    -- up, the name of that kernel; NULL for edges without time.
+    -- Name of the attributed event. For a launch delay (names_work in edge_types), or if earlier work held up a kernel,
+    -- the name of the kernel. NULL for edges without time.
     CASE
         WHEN b.attributed_event_id IS NOT NULL OR t.names_work OR b.waits_for_earlier_work
             THEN e.name
     END AS name,
-    -- Its category.
+    -- Category of the named event.
     CASE
         WHEN b.attributed_event_id IS NOT NULL OR t.names_work OR b.waits_for_earlier_work
             THEN e.cat
@@ -36,8 +36,8 @@ SELECT
     e.pid,  -- Process of event_id.
     e.tid,  -- Thread of event_id.
     e.stream,  -- Stream of event_id; NULL on the CPU.
-    -- Who owns its time, for people: the operator, call or GPU work; in a host gap the annotation around it, else the
-    -- module's or user's own Python function, else the thread; a delay, gap or wait of a stream is its own.
+    -- Displayed owner of its time: the operator, call or GPU work. In a host gap the enclosing annotation, else the
+    -- module's or user's own Python function, else the thread. A delay, gap or wait of a stream has itself as owner.
     CASE
         WHEN b.waits_for_earlier_work AND w.annotation = '' THEN 'earlier work, not in the trace'
         WHEN b.waits_for_earlier_work THEN 'earlier work, not in the window'
@@ -47,14 +47,14 @@ SELECT
         WHEN e.stream IS NULL THEN coalesce(rtrim(t.track_label, ': '), 'wait') || ', thread ' || e.tid
         ELSE coalesce(rtrim(t.track_label, ': '), 'wait') || ', stream ' || CAST(e.stream AS VARCHAR)
     END AS owner,
-    -- The owner's category; NULL where it is no event.
+    -- The owner's category; NULL if the owner is not an event.
     CASE
         WHEN b.waits_for_earlier_work THEN NULL
         WHEN o.event_id IS NOT NULL THEN o.cat
         WHEN b.attributed_event_id IS NOT NULL THEN e.cat
     END AS owner_cat,
     b.bound_by,  -- cpu_bound, gpu_compute_bound, … by bound_by and edge_types.
-    b.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
+    b.is_inferred  -- A wait that no cuda_sync row records, inferred from calls and timing.
 FROM _path_bounds AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
 JOIN edge_types AS t ON t.edge_code = b.edge_code

@@ -1,9 +1,9 @@
--- One row: work of a CUDA graph and the work of the same launch that it depends on, where the trace has the graph's own
+-- One row: GPU work of a CUDA graph and work of the same launch that it depends on, if the trace records the graph's
 -- edges (Cuspy with enable_graph_dependencies, PyTorch PR 190850).
--- How: the edges are arrows of category ac2g between two pieces of work: each begins where one ends and ends where the
--- other starts, on the rows on which both are drawn. An edge may lead through nodes that are no GPU work (records of
--- events, functions of the host); two of these in a row are followed. Only what depends on nothing has an arrow from
--- its launch.
+-- How: an edge is an arrow of category ac2g between two GPU activities. It begins at the end of one and ends at the
+-- start of the other, on the rows on which they are drawn. An edge may lead through nodes that are not GPU work (event
+-- records, host functions); up to two such nodes in a row are followed. Only work without dependencies has an arrow
+-- from its launch.
 WITH nodes AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
@@ -68,7 +68,7 @@ found AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Work of a graph.
-    source_event_id  -- Work that has to end first; NULL: it depends on the launch alone.
+    source_event_id  -- Work that must end first; NULL if the work depends on the launch alone.
 FROM found
 UNION ALL
 SELECT r.trace_id, r.event_id, NULL

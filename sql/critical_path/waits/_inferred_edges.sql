@@ -1,8 +1,8 @@
--- One row: an inferred wait in a window: GPU work or a CPU call that waited for GPU work although no cuda_sync row says
--- so.
--- How: _inferred_waits cut to the window. A wait explains the time until the work ended; what remains (a gap before GPU
--- work, a call's own time) keeps its weight.
--- Materialized, as in _call_waits: DuckDB may otherwise join each wait with each window of its trace first.
+-- One row: an inferred wait in a window: GPU work or a CPU call that waited for GPU work, although no cuda_sync row
+-- records it.
+-- How: restrict _inferred_waits to the window. A wait explains the time until the awaited work ended. The remaining
+-- time (a gap before GPU work, a call's self time) keeps its weight. Materialized, as in _call_waits: DuckDB may
+-- otherwise join each wait with each window of its trace first.
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns + c.duration_ns AS end_ns
     FROM _clip AS c
@@ -13,7 +13,7 @@ SELECT
     k.window_no,  -- The window.
     k.source_event_id AS src_event_id,  -- GPU work that had to end.
     k.source_in_window AS src_in_window,  -- That work belongs to the window; else this row is not an edge.
-    k.source_end_ns AS src_ns,  -- Its end, ns.
+    k.source_end_ns AS src_ns,  -- End of that work, ns.
     k.event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
     greatest(k.start_ns - k.source_end_ns, 0) AS weight_ns  -- From the end of that work to the destination, ns.

@@ -1,15 +1,17 @@
--- One row: GPU work or a CPU call, and the GPU work that it waited for, where neither a cuda_sync row nor a call of a
--- stream's wait shows it.
--- How: on each other stream, the work that ended last before the wait was over; of these, the latest. Two kinds of
--- evidence:
--- in a trace without cuda_sync rows, after a gap of more than 50 us, work that ended at most 50 us before, or that
--- covered half of the gap (both, where the trace shows calls of stream waits);
--- a blocking call waited for work that was launched before it and ended during it; a copying call, for its own copy.
--- A call for one stream or event waits for one of them: for that which ended as long before its return as calls return
--- after the only work that ended in them (the median), where two differ by less than half of that for the likely one.
--- The first work on a stream, if it began more than 1 ms after its launch returned, waited for work from before the
--- trace; so did a copy that a call waited for, if it began more than 1 ms after the call and nothing that the trace has
--- ended during the call.
+-- One row: GPU work or a CPU call, and the GPU work that it waited for, if neither a cuda_sync row nor a stream wait
+-- call shows the wait.
+-- How: the candidate on each other stream is the work that ended last before the wait was over. The latest candidate
+-- counts. There are two kinds of evidence.
+-- 1. In a trace without cuda_sync rows, GPU work that starts after a gap of more than 50 us waited for work that ended
+-- at most 50 us before, or that covered half of the gap (both, if the trace has stream wait calls).
+-- 2. A blocking call waited for work that was launched before the call and ended during it. A copying call waited for
+-- its own copy.
+-- A call for one stream or event waits for one candidate. The usual time from the end of the work to the return of the
+-- call is the median over calls in which only one candidate ended. The candidate closest to it counts, and the likely
+-- one (_likely_waits) has an advantage of half of the median.
+-- The first work on a stream waited for work from before the trace if it began more than 1 ms after its launch
+-- returned. So did a copy that a call waited for, if it began more than 1 ms after the call began and its stream was
+-- idle when the call began.
 WITH inferring AS (
     SELECT p.trace_profile_id, p.trace_id, s.trace_profile_id IS NOT NULL AS is_recorded
     FROM _profiles AS p
@@ -50,8 +52,8 @@ own_copies AS (
             threshold('call_disagrees_ns'),
             least(threshold('call_disagrees_most_ns'), c.duration_ns * threshold('call_disagrees_percent') // 100)
         )
-        -- Where a call need not block, the stream was not busy, and the copy not long, it is unknown what it did; and
-        -- where the copy began after it, or is one of pinned memory or between devices, it did not wait.
+        -- A call that need not block counts only if the stream was busy or the copy was long; otherwise its behavior is
+        -- unknown. It did not wait if the copy began after the call, uses pinned memory, or is between devices.
         AND (
             c.is_blocking
             OR w.start_ns <= c.start_ns + c.duration_ns
@@ -61,7 +63,7 @@ own_copies AS (
     GROUP BY c.trace_profile_id, c.event_id
 ),
 waits AS (
-    -- In traces, work begins up to 2 us before the end of what it waited for.
+    -- In traces, work begins up to 2 us before the end of the awaited work.
     SELECT
         w.trace_profile_id, w.event_id, 'timing' AS basis, w.device, w.stream_key, w.start_ns AS before_ns,
         coalesce(w.free_ns, w.start_ns - threshold('wait_gap_ns') - 1) AS after_ns,
@@ -74,8 +76,8 @@ waits AS (
         NOT w.is_recorded AND x.event_id IS NULL AND NOT w.continues_launch
         AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > threshold('wait_gap_ns'))
     UNION ALL
-    -- A call may return up to 10 us before the end of what it waited for (of a longer call 1 %, at most 50 us), because
-    -- GPU and host clocks differ. Shorter calls show nothing, and neither do those that only ask whether work has
+    -- A call may return up to 10 us (of a longer call 1 %, at most 50 us) before the end of the awaited work, because
+    -- GPU and host clocks differ. Shorter calls show nothing, and neither do calls that only ask whether work has
     -- ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
@@ -102,7 +104,7 @@ stream_list AS (
         ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     LEFT JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = c.thread_id
 ),
--- Every wait with every stream that it may have waited for.
+-- Every wait, with every stream that it may have waited for.
 asked AS (
     SELECT DISTINCT q.*, s.stream_key AS source_stream_key
     FROM waits AS q
@@ -113,7 +115,7 @@ asked AS (
         OR q.basis <> 'blocking_call' AND s.device = q.device AND s.stream_key <> q.stream_key
 ),
 launched AS (
-    -- Work without a launch was launched before all else: the earliest time there is.
+    -- Work without a launch counts as launched before all other work, at the earliest time possible.
     SELECT
         trace_profile_id, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns,
         max(max(end_ns)) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY at_ns) AS end_ns
@@ -132,7 +134,7 @@ answers AS (
         ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key AND e.end_ns <= a.until_ns
     WHERE
         least(l.end_ns, e.end_ns) > a.after_ns
-        -- A stream of which work is still running is not the one that was waited for.
+        -- A stream with work still running is not the awaited stream.
         AND (NOT a.waits_for_stream OR l.end_ns <= e.end_ns)
 ),
 sources AS (
@@ -145,7 +147,7 @@ sources AS (
     LEFT JOIN showing AS s ON s.trace_profile_id = a.trace_profile_id
     WHERE
         a.basis = 'blocking_call'
-        -- Work that began later was not waited for, however short it was.
+        -- Work that began later was not awaited, however short it was.
         OR (w.start_ns < a.start_ns OR w.start_ns = a.start_ns AND w.event_id < a.event_id)
         AND CASE WHEN a.start_ns - a.end_ns <= threshold('wait_near_ns') THEN 1 ELSE 0 END
         + CASE
@@ -155,7 +157,7 @@ sources AS (
         END
         >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
 ),
--- What the calls themselves make likely, where that ended in the call.
+-- The likely work by the order of calls, if it ended during the call.
 likely AS (
     SELECT
         w.trace_profile_id, w.event_id, l.source_event_id, h.end_ns, w.returned_ns - h.end_ns AS return_ns
@@ -188,7 +190,7 @@ possible AS (
     FROM likely AS l
     JOIN returns AS r ON r.trace_profile_id = l.trace_profile_id
 ),
--- One order of all of them: a window function over each wait by itself takes ten times as long.
+-- A single order over all waits: a window function partitioned by wait takes ten times as long.
 in_order AS (
     SELECT
         *,
@@ -205,8 +207,9 @@ latest AS (
 SELECT
     trace_profile_id,  -- The trace as a profile sees it.
     event_id,  -- GPU work or a CPU call that waited.
-    source_event_id,  -- GPU work that it waited for; NULL where that was launched before the trace.
-    end_ns AS source_end_ns,  -- The end of that work, ns; the start of the waiting work where it is not in the trace.
+    source_event_id,  -- GPU work that it waited for; NULL if the work was launched before the trace.
+    -- End of that work, ns; the start of the waiting work if the awaited work is not in the trace.
+    end_ns AS source_end_ns,
     basis = 'blocking_call' AS is_call,  -- TRUE: a CPU call waited; FALSE: GPU work did.
     basis  -- The rule (wait_rules): timing, blocking_call, own_copy or before_trace.
 FROM latest
@@ -225,7 +228,7 @@ WHERE
     l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > threshold('before_trace_ns')
-        -- A call that waited for its own copy, which began late although nothing recorded held it up.
+        -- A call that waited for its own copy, which began late although no recorded work held it up.
         OR w.end_ns <= c.start_ns + c.duration_ns + greatest(
             threshold('call_disagrees_ns'),
             least(threshold('call_disagrees_most_ns'), c.duration_ns * threshold('call_disagrees_percent') // 100)

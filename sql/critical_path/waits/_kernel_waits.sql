@@ -1,6 +1,6 @@
 -- One row: GPU work of a window and GPU work that it waited for on another stream or through an event.
--- How: the waits of _event_waits, and those of _inferred_waits. In HTA both ends lie in the
--- window, and the last wait that it walks past before the kernel counts (2.8.7).
+-- How: the waits of _event_waits and _inferred_waits. In HTA, both ends must be in the window, and only the last wait
+-- that HTA passes before the kernel counts (2.8.7).
 WITH work AS (
     SELECT
         c.window_no, w.trace_profile_id, c.event_id, c.stream_key, c.start_ns, p.one_wait_per_kernel,
@@ -21,7 +21,8 @@ known AS (
     JOIN work AS k ON k.trace_profile_id = w.trace_profile_id AND k.event_id = w.waiting_kernel_id
     WHERE
         w.source_kernel_id IS NOT NULL
-        -- HTA looks at a wait when it walks past the wait's end: one that ends after the kernel started comes too late.
+        -- HTA handles a wait when it passes the wait's end, so a wait that ends after the kernel's start comes too
+        -- late.
         AND (
             NOT k.one_wait_per_kernel
             OR w.wait_end_ns < k.start_ns OR w.wait_end_ns = k.start_ns AND w.wait_event_id < k.event_id
@@ -42,13 +43,13 @@ waiting AS (
 SELECT
     w.window_no,  -- The window.
     w.event_id,  -- GPU work that waits.
-    w.start_ns,  -- Its start, ns.
-    w.source_event_id,  -- GPU work that has to end first; NULL where that was launched before the trace.
-    coalesce(w.source_end_ns, s.end_ns) AS source_end_ns,  -- Its end, ns.
-    -- Both run on one stream: the wait is legal and adds nothing.
+    w.start_ns,  -- Start of the waiting work, ns.
+    w.source_event_id,  -- GPU work that must end first; NULL if it was launched before the trace.
+    coalesce(w.source_end_ns, s.end_ns) AS source_end_ns,  -- End of the awaited work, ns.
+    -- Both run on one stream, so the wait is legal and adds nothing.
     coalesce(s.stream_key = w.stream_key, FALSE) AS is_same_stream,
-    i.event_id IS NOT NULL AS source_in_window,  -- That work also belongs to the window.
-    w.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
+    i.event_id IS NOT NULL AS source_in_window,  -- The awaited work also belongs to the window.
+    w.is_inferred  -- No cuda_sync row records the wait: inferred from calls and timing.
 FROM waiting AS w
 LEFT JOIN _gpu_history AS s ON s.scope_no = w.scope_no AND s.event_id = w.source_event_id
 LEFT JOIN work AS i ON i.window_no = w.window_no AND i.event_id = w.source_event_id

@@ -1,9 +1,9 @@
--- One row: a blocking call, and GPU work that it may have had to wait for, where the trace has no cuda_sync row that
--- would show this.
--- How: by the order of calls, of a thread and of the autograd engine's threads that work for it. A blocking call waits
--- for the work launched last, one for an event for that of the event recorded last, one for the whole device for the
--- work launched last on every stream of its process, and one that copies for its own copy. Whether any of them did wait
--- follows from the times: the edges state what could not have happened earlier.
+-- One row: a blocking call and GPU work that it may have waited for, if no cuda_sync row shows the wait.
+-- How: by the order of calls on a thread, together with the autograd engine's threads that work for it. A blocking call
+-- waits for the work launched last. A call for an event waits for the work launched last before the event recorded
+-- last. A call for the whole device waits for the work launched last on every stream of its process. A copying call
+-- waits for its own copy. The times decide whether a call did wait, because an edge only states what could not have
+-- happened earlier.
 WITH inferring AS (
     SELECT trace_profile_id FROM _profiles WHERE infer_waits AND covers_window
 ),
@@ -15,7 +15,7 @@ launches AS (
     WHERE h.launch_event_id IS NOT NULL
     GROUP BY h.trace_profile_id, h.launch_event_id
 ),
--- Of a launch, the work that ends last. Few launches have more than one.
+-- The work of each launch that ends last. Few launches have more than one GPU activity.
 launched AS (
     SELECT trace_profile_id, launch_event_id, last_event_id
     FROM launches
@@ -104,7 +104,7 @@ SELECT
     event_id,  -- A call that may have waited.
     -- GPU work that it may have waited for.
     CASE WHEN waits_for_event THEN recorded_event_id ELSE launched_event_id END AS source_event_id,
-    NOT waits_for_device AS waits_for_one  -- A call for one stream or event: it waited for no other work.
+    NOT waits_for_device AS waits_for_one  -- The call is for one stream or event, so it waited for no other work.
 FROM recording
 WHERE is_blocking AND CASE WHEN waits_for_event THEN recorded_event_id ELSE launched_event_id END IS NOT NULL
 UNION

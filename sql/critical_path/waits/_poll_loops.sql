@@ -1,10 +1,10 @@
--- One row: a call that asks whether GPU work has ended, in a loop that asked until it had.
--- How: runs of calls one after another (poll_runs): while not event.query(): pass. Such a loop waited for work that an
--- event recorded, if that ended between the last two calls, give or take 2 us by which clocks disagree: the work
--- launched last before the event that the thread recorded last; or, in a long loop, before an earlier event. Allocators
--- ask for many events in a row, and a watchdog once a second: neither waits, so a run that no such work ends is none,
--- nor is any on a thread that spends most of its time of asking in such runs. Where a thread has loops, one call alone
--- that finds the work done is one, too: it did not have to wait.
+-- One row: a call that asks whether GPU work has ended, in a loop of such calls that waits for the end.
+-- How: a loop is a run of such calls (poll_runs), as in `while not event.query(): pass`. It waited for work that an
+-- event recorded and that ended between the last two calls, give or take 2 us by which clocks disagree. That is the
+-- work launched last before the event that the thread recorded last or, in a long loop, before an earlier event.
+-- Allocators ask for many events in a row, and a watchdog asks once a second; neither waits. So a run that no such work
+-- ends is not a loop. Nor is any run on a thread that spends most of its polling time in such runs. On a thread with
+-- loops, a single call that finds the work done counts as a loop, too, although it did not have to wait.
 WITH pollers AS (
     SELECT e.trace_profile_id, e.thread_id, min(r.process_no) AS process_no
     FROM _loaded_events AS e
@@ -41,9 +41,9 @@ runs AS (
         SELECT trace_profile_id, thread_id, event_id, end_ns, end_ns, FALSE, process_no, 0 FROM calls WHERE NOT is_poll
     ) AS marks
 ),
--- One row: a call that asks whether GPU work has ended, with those before it on its thread that nothing parts it from.
--- How: on threads that do more than ask. Whatever else begins or ends on the thread parts two runs; a call that has GPU
--- work, by its correlation id, is not a query.
+-- One row: a call that asks whether GPU work has ended, and its run of successive such calls on the thread.
+-- How: only threads that do more than ask. Any other operator or call that begins or ends on the thread separates two
+-- runs. A call with GPU work, by its correlation id, is not a query.
 polls AS (
     SELECT
         trace_profile_id,  -- The trace as a profile sees it.
@@ -53,9 +53,9 @@ polls AS (
         event_id,  -- The call.
         start_ns,  -- Its start, ns.
         end_ns,  -- Its end, ns.
-        start_ns - lag(end_ns) OVER in_run AS pause_ns,  -- Time since the one before it in the run ended, ns.
-        lag(start_ns) OVER in_run AS before_ns,  -- Start of that, ns.
-        lead(event_id) OVER in_run IS NULL AS is_last  -- The run's last.
+        start_ns - lag(end_ns) OVER in_run AS pause_ns,  -- Time since the end of the preceding call of the run, ns.
+        lag(start_ns) OVER in_run AS before_ns,  -- Start of the preceding call, ns.
+        lead(event_id) OVER in_run IS NULL AS is_last  -- The last call of the run.
     FROM runs
     WHERE is_poll
     WINDOW in_run AS (PARTITION BY trace_profile_id, thread_id, run ORDER BY start_ns, event_id)
@@ -70,9 +70,9 @@ sums AS (
     GROUP BY trace_profile_id, thread_id, run
 ),
 -- One row: a run of calls that ask whether GPU work has ended, one after another (polls).
--- How: it may be a loop that waits if it has two calls and more, none of which begins before the one before it has
--- ended, with no more than 2 ms between two of them; of only two, 50 us. One of three calls, or of 20 us, shows what
--- its thread asks for.
+-- How: a run may be a loop that waits if it has at least two calls, no call begins before the preceding call has ended,
+-- and at most 2 ms pass between two calls (50 us in a run of two). A run of three calls, or of two calls that takes
+-- over 20 us, is evidence of what its thread asks for.
 poll_runs AS (
     SELECT
         trace_profile_id,  -- The trace as a profile sees it.
@@ -84,19 +84,19 @@ poll_runs AS (
         first_ns,  -- Start of the first, ns.
         before_ns,  -- Start of the last but one, ns.
         end_ns,  -- End of the last, ns.
-        -- It may be a loop that waits.
+        -- The run may be a loop that waits.
         n_polls > 1 AND least_pause_ns >= 0
         AND pause_ns <= CASE
             WHEN n_polls > 2 THEN threshold('poll_pause_ns') ELSE threshold('poll_pause_of_two_ns')
         END AS may_wait,
-        -- It shows what its thread asks for.
+        -- The run is evidence of what its thread asks for.
         n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > threshold('polls_of_two_ns') AS tells
     FROM sums
 ),
 polled AS (
     SELECT DISTINCT trace_profile_id FROM poll_runs WHERE may_wait AND tells
 ),
--- Of a launch, the work that ends last.
+-- The work of each launch that ends last.
 work AS (
     SELECT
         h.trace_profile_id, h.launch_event_id, h.event_id, h.end_ns, h.launch_ts_ns,
@@ -143,7 +143,7 @@ recorded AS (
     JOIN _thread_roles AS t ON t.trace_profile_id = m.trace_profile_id AND t.thread_id = m.thread_id
     JOIN launched AS w ON w.trace_profile_id = m.trace_profile_id AND w.event_id = m.work_event_id
 ),
--- Long loops, by parts of time longer than that between their last two calls, as in _clip.
+-- Long loops, by parts of time longer than the time between their last two calls, as in _clip.
 long_runs AS (
     SELECT
         trace_profile_id, process_no, thread_id, run, first_ns, before_ns - threshold('clock_disagrees_ns') AS after_ns,
@@ -167,8 +167,8 @@ recorded_parts AS (
     FROM recorded AS r
     JOIN run_lengths AS l ON l.trace_profile_id = r.trace_profile_id
 ),
--- What may have been asked for: first the event recorded last, then what was launched last (streams are asked, too),
--- then any event.
+-- The candidates for the awaited work, in this order: before the event recorded last, the last launch (loops poll
+-- streams, too), before any event.
 asked AS (
     SELECT trace_profile_id, thread_id, run, recorded_event_id AS source_event_id, 1 AS turn
     FROM recording
@@ -185,7 +185,7 @@ asked AS (
             AND r.part = l.part
     WHERE r.end_ns > l.after_ns AND r.end_ns <= l.until_ns AND r.launch_ts_ns < l.first_ns
 ),
--- With a condition over these in the join, DuckDB would compare every run with every launch.
+-- Computed here, because DuckDB would compare every run with every launch if this were a join condition.
 ended AS (
     SELECT
         a.trace_profile_id, a.thread_id, a.run, a.source_event_id, a.turn, w.end_ns AS source_end_ns,
@@ -223,10 +223,10 @@ chosen AS (
 SELECT
     p.trace_profile_id,  -- The trace as a profile sees it.
     p.event_id,  -- The call that asks.
-    l.last_event_id,  -- The loop's last one: it finds the work done.
+    l.last_event_id,  -- The loop's last call, which finds the work done.
     c.source_event_id,  -- GPU work that the loop waited for.
     c.source_end_ns,  -- Its end, ns.
-    c.has_waited  -- FALSE: the first call found it done.
+    c.has_waited  -- FALSE: the loop's first call found the work done.
 FROM chosen AS c
 JOIN poll_runs AS l ON l.trace_profile_id = c.trace_profile_id AND l.thread_id = c.thread_id AND l.run = c.run
 JOIN polls AS p ON p.trace_profile_id = c.trace_profile_id AND p.thread_id = c.thread_id AND p.run = c.run

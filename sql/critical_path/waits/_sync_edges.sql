@@ -1,8 +1,7 @@
 -- One row: a synchronization edge, from the end of GPU work to the GPU work or CPU call that waited for it.
--- How: stream waits from _kernel_waits, event syncs from _event_waits; for stream and context syncs, the last work on
--- each stream before the sync's end (HTA 2.8.7).
--- What a call waited for may lie outside the window (_gpu_history): such a row is not an edge, but it explains the
--- call's time.
+-- How: stream waits from _kernel_waits, event syncs from _event_waits. For stream and context syncs, the last work on
+-- each stream before the end of the sync (HTA 2.8.7). The work that a call waited for may run outside the window
+-- (_gpu_history). Such a row is not an edge, but it explains the call's time.
 WITH syncs AS (
     SELECT
         c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
@@ -66,13 +65,13 @@ call_waits AS (
 SELECT
     window_no,  -- The window.
     source_event_id AS src_event_id,  -- GPU work that had to end.
-    source_end_ns AS src_ns,  -- Its end, ns.
+    source_end_ns AS src_ns,  -- End of that work, ns.
     event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
     start_ns AS dst_ns,  -- Time of the destination, ns.
-    FALSE AS explains_wait,  -- The call began while the work was still running, so this is what it waited for.
+    FALSE AS explains_wait,  -- The call began while the work was still running, so it waited for this work.
     source_in_window AS src_in_window,  -- The GPU work belongs to the window; else this row is not an edge.
-    FALSE AS is_inferred  -- The cuda_sync row does not state it: see _event_waits.
+    FALSE AS is_inferred  -- The cuda_sync row does not state the awaited work: see _event_waits.
 FROM _kernel_waits
 WHERE NOT is_inferred
 UNION ALL

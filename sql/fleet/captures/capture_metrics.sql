@@ -1,6 +1,6 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
--- captures of different lengths can be compared; its step time is the mean over steps of the slowest rank's.
+-- that captures of different lengths can be compared. Its step time is the mean over steps of the slowest rank's step.
 -- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
@@ -139,10 +139,10 @@ metrics AS (
 )
 SELECT
     capture_id,  -- The capture.
-    CAST(rank AS BIGINT) AS rank,  -- The rank; NULL for all of them together.
+    CAST(rank AS BIGINT) AS rank,  -- The rank; NULL for all ranks together.
     CAST(step AS BIGINT) AS step,  -- The profiler step; NULL for the whole trace.
     metric,  -- The metric, in capture_metric_kinds.
-    name,  -- What it is about: a kernel's name, or what the path is bound by; NULL for other metrics.
-    CAST(value AS DOUBLE) AS value,  -- Its value.
+    name,  -- Name of a kernel, or bound_by of the path; NULL for other metrics.
+    CAST(value AS DOUBLE) AS value,  -- Value of the metric.
     unit  -- Unit of the value.
 FROM metrics

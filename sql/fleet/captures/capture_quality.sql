@@ -1,5 +1,6 @@
--- One row: a finding about a capture that limits what can be said about it.
--- How: findings about its files, refused lanes, refused clocks, kernels without a partner, evidence that contradicts.
+-- One row: a finding that limits the conclusions from a capture.
+-- How: findings about its files, refused lanes, refused clocks, unmatched kernels, collectives dropped from the fit,
+-- and contradicting evidence.
 -- scope: capture
 WITH refused_lanes AS (
     SELECT
@@ -28,8 +29,8 @@ SELECT
     -- refused_lane, refused_clock, unmatched_kernels, dropped_collectives, or contradicting_evidence.
     CAST(check_name AS VARCHAR) AS check_name,
     CAST(severity AS VARCHAR) AS severity,  -- info or warning.
-    CAST(n AS BIGINT) AS n,  -- How many.
-    CAST(detail AS VARCHAR) AS detail  -- What was found, for people to read.
+    CAST(n AS BIGINT) AS n,  -- Number of items that the finding is about.
+    CAST(detail AS VARCHAR) AS detail  -- Human-readable description of the finding.
 FROM _staged_capture_quality
 UNION ALL
 SELECT

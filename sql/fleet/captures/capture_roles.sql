@@ -1,6 +1,6 @@
 -- One row: a rank of a capture in a group, for each role of parallelism.
--- How: from the user's table (roles.csv in the lake's folder) for the roles that it names, else from process groups
--- whose description contains the role (rules/group_roles.csv).
+-- How: the user's table (roles.csv in the lake's folder) assigns the roles that it names. Other roles are derived from
+-- process groups whose description contains the role (rules/group_roles.csv).
 -- scope: capture
 -- check: unique(capture_id, role, group_name, rank)
 WITH told_roles AS (
@@ -19,11 +19,11 @@ read AS (
 )
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.
-    CAST(role AS VARCHAR) AS role,  -- dp, tp, pp, cp, ep or a role of the user's table.
+    CAST(role AS VARCHAR) AS role,  -- dp, tp, pp, cp, ep or a role from the user's table.
     -- The group: the user's name for it, or the name and ranks of the process group.
     CAST(group_name AS VARCHAR) AS group_name,
     CAST(rank AS BIGINT) AS rank,  -- The rank.
-    TRUE AS by_user  -- The user's table says so, rather than a process group.
+    TRUE AS by_user  -- True if the user's table assigns the role, false if it is derived from a process group.
 FROM _staged_capture_roles
 UNION ALL
 SELECT r.capture_id, r.role, r.group_name, r.rank, FALSE

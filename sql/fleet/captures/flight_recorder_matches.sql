@@ -1,10 +1,10 @@
 -- One row: a call in a Flight Recorder's ring and a trace of its rank, with the matching call in the trace. A call
 -- whose rank has no trace has one row too.
--- How: by group and sequence number where the trace has numbers (confidence 1.0); else, within one group, by time:
--- mutually nearest within 1 ms, with equal operation and number of elements (0.8); else by order from the end, as long
--- as operation, number of elements and type are equal (0.5); else unmatched.
--- A trace belongs to dumps of the same job, or of the same folder or one inside the other. Of several sets in a folder,
--- the newest counts.
+-- How: if the trace records sequence numbers for a group, group and number match the calls (confidence 1.0). Otherwise,
+-- calls of the group match by time: mutually nearest within 1 ms, with equal operation and number of elements (0.8). In
+-- a group without such matches, calls match by order from the end, as long as operation, number of elements and type
+-- are equal (0.5). All other calls are unmatched. A trace belongs to dumps of the same job, or if a job is unknown, to
+-- dumps of the same folder, or of one inside the other. If a folder has several sets of dumps, only the newest counts.
 -- scope: lake
 WITH newest AS (
     SELECT set_id, job, folder, rank
@@ -112,11 +112,11 @@ SELECT
     e.set_id,  -- The set of dumps, in flight_recorder_dumps.
     e.rank,  -- The rank.
     e.record_id,  -- The call, in flight_recorder_entries.
-    e.group_name,  -- Its process group.
-    e.trace_id,  -- A trace of that rank; NULL where there is none.
-    m.event_id,  -- The same call in the trace, a record_param_comms event; NULL where it is not found.
+    e.group_name,  -- Process group of the call.
+    e.trace_id,  -- A trace of the rank; NULL if there is none.
+    m.event_id,  -- The same call in the trace, a record_param_comms event; NULL if unmatched.
     coalesce(m.matched_by, 'unmatched') AS matched_by,  -- seq, time, order or unmatched.
-    -- 1.0, 0.8 or 0.5, depending on how it was matched; NULL where it was not.
+    -- 1.0, 0.8 or 0.5, depending on matched_by; NULL if unmatched.
     CAST(m.confidence AS DOUBLE) AS confidence
 FROM entries AS e
 LEFT JOIN matched AS m

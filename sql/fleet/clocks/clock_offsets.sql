@@ -1,8 +1,8 @@
--- One row: a rank of a capture: the offset of its GPU's clock from that of the lowest rank. To compare times across
--- ranks, subtract offset_ns and report error_ns with the result.
--- How: median polish of the ends of matched collectives, clipped to the hard bounds that no rank leaves before the last
--- has arrived (pipelines/fleet/clocks/clock_offsets.py). For ranks of one host also the difference of the
--- shortest launch delays.
+-- One row: a rank of a capture, with the offset of its GPU's clock from the clock of the lowest rank. To compare times
+-- across ranks, subtract offset_ns and report error_ns with the result.
+-- How: median polish of the ends of matched collectives, clipped to hard bounds. The bounds follow from the fact that
+-- no rank leaves a collective before the last rank has arrived (pipelines/fleet/clocks/clock_offsets.py). For ranks on
+-- one host, the shortest launch delays yield a second estimate.
 -- scope: capture
 -- check: unique(capture_id, rank)
 WITH devices AS (
@@ -32,30 +32,32 @@ SELECT
     c.capture_id,  -- The capture.
     c.rank,  -- The rank.
     c.offset_ns,  -- How far its clock is ahead of the lowest rank's, ns; NULL where refused.
-    -- Error bar of the offset: 2 standard errors, ns; with methods one_file and shared_clock also what the ends say of
-    -- an offset.
+    -- Error bar of the offset: 2 standard errors, ns; with methods one_file and shared_clock, plus the absolute value
+    -- of estimate_ns.
     c.error_ns,
     c.drift_ppm,  -- Slope of the residuals over time, parts per million: mostly noise, see drift_applied.
-    -- The drift is significant, and aligned times include it: over 5 standard errors, in more than a second and more
-    -- than one step.
+    -- True if the drift is significant and aligned times include it: over 5 standard errors, in more than a second and
+    -- more than one step.
     c.drift_applied,
-    c.n_matched,  -- Collectives that the offset is estimated from.
-    -- collective_ends; or, where the offset is 0 and not fitted, one_file: the ranks are processes of one export; or
-    -- shared_clock: the ends are too noisy to fit, and the ranks are of one host, or their hosts are unknown and
-    -- their clocks agree within the noise; NULL where refused.
+    c.n_matched,  -- Collectives used to estimate the offset.
+    -- collective_ends; or if the offset is 0 and not fitted, one_file (the ranks are processes of one export) or
+    -- shared_clock (the ends are too noisy to fit, and the ranks are on one host, or their hosts are unknown and their
+    -- clocks agree within the noise). NULL where refused.
     c.method,
     c.refused_reason AS refused,  -- Same as refused_reason.
-    c.refused_reason,  -- Why there is no offset; NULL where there is one.
-    c.estimate_ns,  -- The offset from the ends alone, ns; offset_ns is this, clipped to the bounds.
+    c.refused_reason,  -- Why there is no offset; NULL if there is an offset.
+    -- Offset estimated from the ends alone, ns; with method collective_ends, offset_ns is this value clipped to the
+    -- bounds.
+    c.estimate_ns,
     c.low_ns,  -- Hard lower bound of the offset, ns; NULL where nothing bounds it.
     c.high_ns,  -- Hard upper bound of the offset, ns; NULL where nothing bounds it.
-    -- The estimate from the ends alone was outside the bounds.
+    -- True if the estimate from the ends alone was outside the bounds.
     c.estimate_ns <> c.offset_ns AND c.method = 'collective_ends' AS is_clipped,
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
-    c.max_residual_ns,  -- Largest residual of the collectives that were kept, ns.
-    c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us nothing is aligned.
-    -- Second estimate: shortest launch delay minus the lowest rank's, ns; NULL where the ranks are unknown to be on
-    -- one host (same host name, or no host names but a different device each).
+    c.max_residual_ns,  -- Largest residual of the collectives used to align the clocks, ns.
+    c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us no clock is aligned.
+    -- Second estimate of the offset: shortest launch delay minus the lowest rank's, ns; NULL unless the ranks are known
+    -- to be on one host (same host name, or no host names but a different device each).
     CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns
 FROM _fitted_clocks AS c
 LEFT JOIN ranks AS r ON r.capture_id = c.capture_id AND r.rank = c.rank

@@ -1,6 +1,6 @@
 -- One row: a rank in a matched collective.
--- How: transfer is the shortest duration over all ranks; any extra time on a rank is waiting (needs no clock). By the
--- clock: a rank waits from its own start to the last rank's start.
+-- How: the shortest duration over all ranks is transfer. Extra time on a rank is waiting, which needs no clock. By the
+-- clock, a rank waits from its own start to the last rank's start.
 -- scope: capture
 -- check: unique(capture_id, collective_id, rank)
 WITH matched AS (
@@ -21,27 +21,27 @@ SELECT
     m.capture_id,  -- The capture.
     n.collective_id,  -- Number of the collective in the capture.
     m.rank,  -- The rank.
-    m.trace_id,  -- Its trace.
-    m.event_id,  -- Its kernel's position in traceEvents.
+    m.trace_id,  -- Trace of the rank.
+    m.event_id,  -- Position of its kernel in traceEvents.
     m.lane,  -- The lane, in collective_groups.
     m.step,  -- Profiler step of the rank in which the kernel was launched; NULL outside of steps.
     m.start_ns,  -- Start on the rank's own clock, ns.
     m.duration_ns,  -- Duration, ns.
-    -- Waiting for others: duration minus the shortest, ns.
+    -- Waiting for other ranks: duration minus the shortest duration, ns.
     m.duration_ns - min(m.duration_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS wait_ns,
     m.aligned_start_ns,  -- Start on the clock of the lowest rank, ns; NULL where clocks are not aligned.
     m.aligned_end_ns,  -- End on the clock of the lowest rank, ns; NULL where clocks are not aligned.
-    -- Waiting for others: from its start to the last rank's start, ns, subject to clock error; NULL where clocks are
-    -- not aligned.
+    -- Waiting for other ranks: from the rank's own start to the last rank's start, ns, subject to clock error; NULL
+    -- where clocks are not aligned.
     max(m.aligned_start_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) - m.aligned_start_ns AS wait_clock_ns,
-    -- From the last rank's start to its end, ns; NULL where clocks are not aligned.
+    -- From the last rank's start to the rank's own end, ns; NULL where clocks are not aligned.
     m.aligned_end_ns - max(m.aligned_start_ns) OVER (
         PARTITION BY m.capture_id, m.lane, m.instance
     ) AS transfer_clock_ns,
-    -- Rank that the collective's waiting goes back to: the one that was busy longest on the way back from the last rank
-    -- to start, from collective to collective until the group last met; NULL where clocks are not aligned.
+    -- Root of the collective's waiting: the rank that was busy longest on the way back from the last rank to start,
+    -- from collective to collective, until the group last met; NULL where clocks are not aligned.
     m.root_rank,
-    m.matched_by,  -- The weakest evidence that the collective's match rests on, as in collective_groups.
-    m.kept  -- The collective is used to align the clocks.
+    m.matched_by,  -- Weakest evidence for the collective's match, as in collective_groups.
+    m.kept  -- True if the collective is used to align the clocks.
 FROM matched AS m
 JOIN numbered AS n ON n.capture_id = m.capture_id AND n.lane = m.lane AND n.instance = m.instance

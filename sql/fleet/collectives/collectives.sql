@@ -1,6 +1,6 @@
 -- One row: a collective that all ranks of its lane have in the capture.
--- How: the culprit is the rank with the shortest kernel, because all others waited for it; by the clock, the rank that
--- started last. Bandwidths as in nccl-tests, in decimal GB/s.
+-- How: the culprit is the rank with the shortest kernel, because all other ranks waited for it. By the clock, it is the
+-- rank that started last. Bandwidths are computed as in nccl-tests, in decimal GB/s.
 -- scope: capture
 -- check: unique(capture_id, collective_id)
 WITH ranked AS (
@@ -65,43 +65,43 @@ SELECT
     g.lane,  -- The lane, in collective_groups.
     g.step,  -- Profiler step of its launch on the lane's reference rank; NULL outside of steps.
     g.kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
-    g.collective_name,  -- Name in the framework; NULL where the trace does not say.
-    g.group_name,  -- Process group; NULL where the trace does not say.
-    g.group_size,  -- Ranks in the process group; NULL where the trace does not say.
-    g.bytes,  -- Bytes as nccl-tests counts them, the largest over all ranks; NULL where the trace does not say.
-    g.n_ranks,  -- Ranks of the capture that take part; fewer than group_size where ranks are missing.
-    g.transfer_ns,  -- Transfer: the shortest duration over all ranks, ns.
+    g.collective_name,  -- Name in the framework; NULL if not recorded.
+    g.group_name,  -- Process group; NULL if not recorded.
+    g.group_size,  -- Ranks in the process group; NULL if not recorded.
+    g.bytes,  -- Bytes as nccl-tests counts them, the largest over all ranks; NULL if not recorded.
+    g.n_ranks,  -- Participating ranks of the capture; fewer than group_size where ranks are missing.
+    g.transfer_ns,  -- Transfer time: the shortest duration over all ranks, ns.
     g.wait_ns,  -- Waiting of all ranks together, ns (durations minus transfer).
     g.wait_clock_ns,  -- Waiting of all ranks together by the clock, ns; NULL where clocks are not aligned.
-    g.culprit_rank,  -- Rank that the others waited for: the one with the shortest duration, the lowest rank on ties.
+    g.culprit_rank,  -- Rank that the others waited for: the shortest duration, the lowest rank on ties.
     g.culprit_clock_rank,  -- Rank that started last by the clock; NULL where clocks are not aligned.
-    -- Rank that the waiting goes back to: the one that was busy longest on the way back from the last rank to start,
-    -- from collective to collective until the group last met; NULL where clocks are not aligned.
+    -- Root of the waiting: the rank that was busy longest on the way back from the last rank to start, from collective
+    -- to collective, until the group last met; NULL where clocks are not aligned.
     g.root_rank,
-    -- How much later the last rank started than the last but one, ns: what would be saved if only this rank were on
-    -- time; NULL where clocks are not aligned.
+    -- How much later the last rank started than the last but one, ns: the time saved if only this rank were on time;
+    -- NULL where clocks are not aligned.
     g.late_ns,
-    -- How much later it started than the median of the others, ns, from when it had itself left the collective before;
-    -- NULL likewise.
+    -- How much later the last rank started than the median of the others, ns, or than the end of its own previous
+    -- collective in the lane if that was later; NULL where clocks are not aligned.
     CASE
         WHEN g.late_ns IS NOT NULL
             THEN greatest(g.last_ns - greatest(g.median_ns, coalesce(g.left_ns, g.median_ns)), 0)
     END AS late_of_median_ns,
     g.start_skew_ns,  -- From the first start to the last, ns; NULL where clocks are not aligned.
-    -- From the first end to the last, ns: shows how good the match and the clocks are, and so the bandwidths; NULL
-    -- where clocks are not aligned.
+    -- From the first end to the last, ns: an error measure of the match, the clocks and the bandwidths; NULL where
+    -- clocks are not aligned.
     g.end_skew_ns,
-    -- Bytes divided by transfer, decimal GB/s; NULL where bytes are unknown.
+    -- bytes divided by transfer_ns, decimal GB/s; NULL where bytes are unknown.
     CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0) AS algorithm_gigabytes_per_s,
-    -- The same times nccl-tests' factor for the kind, decimal GB/s: comparable with the hardware's bandwidth; NULL
-    -- where bytes or the group's size are unknown.
+    -- The algorithm bandwidth times nccl-tests' factor for the kind, decimal GB/s, comparable with hardware bandwidth;
+    -- NULL where bytes or the group's size are unknown.
     CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0)
     * CASE WHEN k.bus_numerator = 0 THEN 1e0 ELSE k.bus_numerator * (
                 g.group_size - 1e0
             ) / nullif(g.group_size, 0)
     END AS bus_gigabytes_per_s,
-    g.matched_by,  -- The weakest evidence that its match rests on, as in collective_groups.
-    g.kept,  -- It is used to align the clocks: all ranks left it together.
+    g.matched_by,  -- Weakest evidence for its match, as in collective_groups.
+    g.kept,  -- True if it is used to align the clocks, because all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g
 JOIN kinds AS k ON k.kind = g.kind

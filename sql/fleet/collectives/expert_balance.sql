@@ -1,6 +1,6 @@
--- One row: a collective of a capture with written split sizes (an all-to-all), and how evenly its ranks are loaded.
--- How: a rank's load is the rows (tokens) that it receives. What an uneven load costs shows where the ranks next meet:
--- who received more works longer, and the others wait in the next collective of the lane.
+-- One row: a collective of a capture with recorded split sizes (an all-to-all), with the load balance of its ranks.
+-- How: a rank's load is the number of rows (tokens) that it receives. The cost of an uneven load shows in the next
+-- collective of the lane: the rank that received more works longer, and the other ranks wait there.
 -- scope: capture
 -- check: unique(capture_id, collective_id)
 WITH loads AS (
@@ -43,25 +43,26 @@ SELECT
     g.collective_id,  -- The collective, in collectives.
     c.lane,  -- The lane, in collective_groups.
     c.step,  -- Profiler step of its launch on the lane's reference rank; NULL outside of steps.
-    c.group_name,  -- Process group; NULL where the trace does not say.
-    c.group_size,  -- Ranks in the group; NULL where the trace does not say.
+    c.group_name,  -- Process group; NULL if not recorded.
+    c.group_size,  -- Ranks in the group; NULL if not recorded.
     g.n_known AS n_ranks_known,  -- Ranks of the capture whose load is known.
-    g.min_rows,  -- Rows that the least loaded of these receives.
-    g.max_rows,  -- Rows that the most loaded of these receives.
-    g.mean_rows,  -- Rows that one of these receives on average.
-    g.max_bytes,  -- Bytes that the most loaded of these receives; NULL where the sizes of rows are unknown.
-    -- max_rows divided by mean_rows, 1 where all are equal; NULL if the load of a rank of the group is unknown, or if
-    -- nothing is sent.
+    g.min_rows,  -- Rows received by the least loaded of these ranks.
+    g.max_rows,  -- Rows received by the most loaded of these ranks.
+    g.mean_rows,  -- Mean of the rows received by these ranks.
+    g.max_bytes,  -- Largest number of bytes received by one of these ranks; NULL where row sizes are unknown.
+    -- max_rows divided by mean_rows, 1 where all loads are equal; NULL if the load of a rank of the group is unknown,
+    -- or if nothing is sent.
     CASE
         WHEN g.n_known = g.n_ranks AND g.n_known = coalesce(c.group_size, g.n_ranks) AND g.mean_rows > 0
             THEN g.max_rows / g.mean_rows
     END AS imbalance,
     g.busiest_rank,  -- Rank that receives the most rows, the lowest on ties.
-    c.wait_ns,  -- Waiting of all ranks in this collective, ns: before it, what they did was uneven.
-    c.next_id AS next_collective_id,  -- The lane's next collective; NULL if this is the last.
-    c.next_kind AS next_kind,  -- Its kind.
-    c.next_wait_ns,  -- Waiting of all ranks in that one, ns: what they did with the rows was uneven.
-    -- The others wait there for the rank that received the most: its load may be why; NULL if this is the last.
+    c.wait_ns,  -- Waiting of all ranks in this collective, ns, caused by uneven work before it.
+    c.next_id AS next_collective_id,  -- Next collective of the lane; NULL for the last.
+    c.next_kind AS next_kind,  -- Kind of the next collective.
+    c.next_wait_ns,  -- Waiting of all ranks in the next collective, ns, caused by uneven work since this collective.
+    -- True if the other ranks wait in the next collective for busiest_rank, whose load may be the reason; NULL for the
+    -- last.
     c.next_culprit_rank = g.busiest_rank AS is_waited_for
 FROM gathered AS g
 JOIN met AS c ON c.capture_id = g.capture_id AND c.collective_id = g.collective_id

@@ -1,8 +1,8 @@
 -- model: _compared_windows
 -- One row: a window of a trace that can be compared: a profiler step, or the whole trace.
--- How: a step is as long as step_lengths says; what the host does from the end of the annotation before to the end of
--- its own is the step's, and so is the GPU work launched in that time. The whole trace is from the first operator,
--- call or GPU work to the last.
+-- How: step_lengths defines the start and end of a step. Host time from the end of the previous annotation to the end
+-- of the step's own annotation belongs to the step, and so does the GPU work launched in that time. The whole trace
+-- extends from the first operator, call or GPU activity to the last.
 -- check: unique(trace_id, step)
 WITH busy AS (
     SELECT trace_id, step, max(busy_ns) AS busy_ns FROM step_times GROUP BY trace_id, step
@@ -44,29 +44,30 @@ earlier AS (
 SELECT
     w.trace_id,  -- The trace.
     w.step,  -- Number of the profiler step; NULL for the whole trace.
-    w.start_ns,  -- Its start, ns.
-    w.end_ns,  -- Its end, ns.
-    w.end_ns - w.start_ns AS duration_ns,  -- Its length, ns.
-    w.host_start_ns,  -- From when what the host does is its, ns.
-    w.host_end_ns,  -- Until when, ns.
-    w.host_ns,  -- How long its annotation is on the host, ns; NULL for the whole trace.
-    w.warm_up_times,  -- How many times as long as those after it a first step is, as in step_lengths; NULL of others.
-    -- Time in which its device that worked most did anything, ns; NULL where the trace has no GPU work.
+    w.start_ns,  -- Start of the window, ns.
+    w.end_ns,  -- End of the window, ns.
+    w.end_ns - w.start_ns AS duration_ns,  -- Length of the window, ns.
+    w.host_start_ns,  -- Start of the host time that belongs to the window, ns.
+    w.host_end_ns,  -- End of that host time, ns.
+    w.host_ns,  -- Duration of the step's annotation on the host, ns; NULL for the whole trace.
+    -- Length of a first step relative to the steps after it, as in step_lengths; NULL for other windows.
+    w.warm_up_times,
+    -- Busy time of the busiest device, ns; NULL where the trace has no GPU work.
     w.busy_ns,
-    -- Time in which that did nothing, ns; NULL where the trace has no GPU work.
+    -- Idle time of the busiest device, ns; NULL where the trace has no GPU work.
     CASE WHEN w.busy_ns IS NOT NULL THEN greatest(w.end_ns - w.start_ns - w.busy_ns, 0) END AS idle_ns,
-    -- GPU time in it of work that was launched before it, or whose launch is not in the trace, ns.
+    -- GPU time in the window of work launched before it, or whose launch is not in the trace, ns.
     TRY_CAST(coalesce(e.earlier_ns, 0) AS BIGINT) AS earlier_ns
 FROM windows AS w
 LEFT JOIN earlier AS e ON e.trace_id = w.trace_id AND e.step IS NOT DISTINCT FROM w.step;
 
 -- model: _compared_host
--- One row: events of the host in a step of a trace that share a name: their own time, without that of events inside.
--- How: between two starts or ends on a thread, time belongs to the event on top of its stack; so the rows of a trace
--- add up to the time in which its threads had any event. Depth is a running sum, as in call_stacks, and so is the order
--- at equal times. Where a thread has Python functions, they own its time, and annotations do not: those begin inside of
--- the function that opens them and end in the one that closes them, so they do not nest.
--- Numbers of steps and addresses are left out of names: they differ from run to run.
+-- One row: a category and name of host events in a step of a trace, with their self time.
+-- How: between two consecutive starts or ends on a thread, time belongs to the event on top of the stack. So the rows
+-- of a trace add up to the time in which its threads had any open event. Depth is a running sum, as in call_stacks. The
+-- order at equal times is also that of call_stacks. On a thread with Python functions, annotations own no time, because
+-- they do not nest: an annotation begins inside the function that opens it and ends inside the function that closes it.
+-- Names contain no step numbers and addresses, because these differ from run to run.
 -- check: unique(trace_id, step, cat, name)
 WITH cpu AS (
     SELECT
@@ -99,8 +100,9 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
--- The event on top is the last that reached its depth: marks of a depth with the same number of starts by then belong
--- to one event. DuckDB's last_value with IGNORE NULLS would step back to that start for each mark anew.
+-- The event on top of the stack is the last that reached its depth. So marks at one depth with the same number of
+-- starts so far belong to one event. DuckDB's last_value with IGNORE NULLS would search back to that start for each
+-- mark.
 topped AS (
     SELECT
         trace_id, pid, tid, open_after, event_id, change, until_next_ns,
@@ -131,11 +133,11 @@ named AS (
 )
 SELECT
     o.trace_id,  -- The trace.
-    s.step,  -- Number of the profiler step in which they started; NULL outside of steps.
-    o.cat,  -- cpu_op, cuda_runtime, user_annotation, python_function, …; NULL where they have none.
-    o.name,  -- Their name.
+    s.step,  -- Number of the profiler step in which the events started; NULL outside of steps.
+    o.cat,  -- cpu_op, cuda_runtime, user_annotation, python_function, …; NULL if not recorded.
+    o.name,  -- Name of the events.
     count(*) AS n,  -- How many.
-    TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Their own time, ns.
+    TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Self time of the events, ns.
 FROM named AS o
 LEFT JOIN _compared_windows AS s
     ON
@@ -144,10 +146,11 @@ LEFT JOIN _compared_windows AS s
 GROUP BY o.trace_id, s.step, o.cat, o.name;
 
 -- model: _compared_work
--- One row: GPU work of a trace that is compared as one: of one step, operator, shape, module and name.
--- How: the owners of kernel_owners. Work belongs to the step of its launch; where that is not in the trace, to the step
--- in which it started. Its category is the class COMMUNICATION, else the family of its operator, else what
--- rules/kernel_categories.csv says of its name.
+-- One row: a group of GPU activities of a trace with equal step, operator, category, module, input shapes and types,
+-- and name.
+-- How: kernel_owners determines operator and module. An activity belongs to the step of its launch, or to the step in
+-- which it started if the launch is not in the trace. The category is communication for the class COMMUNICATION, else
+-- the family of the operator, else the category of the name in rules/kernel_categories.csv.
 -- check: unique(trace_id, step, operator, category, module, input_dims, input_types, cat, name)
 WITH names AS (
     SELECT DISTINCT trace_id, cat, name FROM kernels
@@ -188,16 +191,16 @@ work AS (
 SELECT
     w.trace_id,  -- The trace.
     s.step,  -- Number of the profiler step; NULL outside of steps.
-    w.operator,  -- The operator that launched it itself; in parentheses why there is none.
-    w.has_operator,  -- There is an operator.
+    w.operator,  -- The operator that launched the activities; in parentheses, the reason why there is none.
+    w.has_operator,  -- True if there is an operator.
     w.category,  -- communication, a family of op_kinds (gemm, attention, elementwise, …) or other.
-    w.module,  -- Innermost module around the launch; (no module) where there is none.
+    w.module,  -- Innermost module around the launch, or (no module).
     w.input_dims,  -- Sizes of the operator's inputs, as JSON; NULL where the trace does not record shapes.
-    w.input_types,  -- Types of its inputs, as JSON; NULL where the trace does not record them.
+    w.input_types,  -- Types of the operator's inputs, as JSON; NULL where the trace does not record them.
     w.cat,  -- kernel, gpu_memcpy or gpu_memset.
-    w.name,  -- Name of the kernel or copy.
+    w.name,  -- Name of the kernel, memcpy or memset.
     count(*) AS n,  -- How many.
-    TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Their summed duration, ns.
+    TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Summed duration of the activities, ns.
 FROM work AS w
 LEFT JOIN _compared_windows AS s
     ON
@@ -214,9 +217,9 @@ SELECT
     trace_id,  -- The trace.
     CAST(NULL AS BIGINT) AS step,  -- The step; NULL for the whole trace.
     cause,  -- The cause, in cause_kinds.
-    name,  -- The operator, annotation, function, … it is named after.
-    sum(times) AS times,  -- Events with such time; in a step, stretches of the path.
-    sum(duration_ns) AS duration_ns  -- Its time on the path, ns.
+    name,  -- Name within the cause: the operator, annotation, function, ….
+    sum(times) AS times,  -- Events with time of this cause; in a step, intervals of the path.
+    sum(duration_ns) AS duration_ns  -- Time of the cause on the path, ns.
 FROM causes
 WHERE window_id = 'full'
 GROUP BY trace_id, cause, name
@@ -224,9 +227,9 @@ UNION ALL
 SELECT trace_id, step, cause, name, n_stretches, duration_ns FROM step_causes;
 
 -- model: _comparison
--- One row: a name (with `shape`, and shapes of inputs) of a comparison with its count and time on two sides.
--- How: an outer join of two sums, a missing side counts as 0. The rows of a comparison by anything but `host` add up to
--- all GPU time of its windows, by `cause` and `owner` to their length.
+-- One row: a name in a comparison (with input shapes and types if by `shape`), with its count and time on both sides.
+-- How: an outer join of two sums; a missing side counts as 0. The rows of a comparison by `cause` or `owner` add up to
+-- the length of its windows. The rows of any other comparison, except by `host`, add up to all GPU time of its windows.
 -- check: unique(part, by_what, cat, name, input_dims, input_types)
 WITH told AS (
     SELECT
@@ -267,24 +270,23 @@ sides AS (
     GROUP BY part, by_what, cat, name, input_dims, input_types
 )
 SELECT
-    part,  -- Which windows are compared, as in compared.
-    by_what,  -- What they are compared by, as in compared.
-    -- cpu of the host, else gpu; NULL by cause, of which some are the host's.
+    part,  -- The compared windows, as in compared.
+    by_what,  -- The kind of comparison, as in compared.
+    -- cpu by `host`; NULL by `cause` or `owner`, because some causes are on the host; else gpu.
     CASE WHEN by_what = 'host' THEN 'cpu' WHEN by_what NOT IN ('cause', 'owner') THEN 'gpu' END AS device,
-    -- Category of the events; by `work` that of the work, as by category; by `owner` the cause; NULL unless by those or
-    -- of the host.
+    -- Category of the events by `kernel` or `host`; category of the work by `work`; the cause by `owner`; else NULL.
     cat,
-    name,  -- Name.
-    input_dims,  -- Sizes of the inputs, as JSON; NULL unless by shape, and where shapes are not recorded.
-    input_types,  -- Types of the inputs, as JSON; NULL unless by shape, and where they are not recorded.
-    CAST(control_n AS BIGINT) AS control_n,  -- How many in control.
-    CAST(test_n AS BIGINT) AS test_n,  -- How many in test.
-    CAST(test_n - control_n AS BIGINT) AS diff_n,  -- How many more in test.
-    TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Their time in control, ns.
-    TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Their time in test, ns.
-    TRY_CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- How much longer in test, ns.
-    -- By time: added, deleted, increased, decreased, or unchanged where it is within
-    -- threshold('compare_unchanged_percent') % of the longer side.
+    name,  -- Name of the operator, category, module, event or cause, depending on by_what.
+    input_dims,  -- Sizes of the inputs, as JSON; NULL unless by `shape`, or if not recorded.
+    input_types,  -- Types of the inputs, as JSON; NULL unless by `shape`, or if not recorded.
+    CAST(control_n AS BIGINT) AS control_n,  -- Count in control.
+    CAST(test_n AS BIGINT) AS test_n,  -- Count in test.
+    CAST(test_n - control_n AS BIGINT) AS diff_n,  -- test_n minus control_n.
+    TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Time in control, ns.
+    TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Time in test, ns.
+    TRY_CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- test_ns minus control_ns, ns.
+    -- added or deleted if one side has no events; else the change of time: increased, decreased, or unchanged if the
+    -- difference is within threshold('compare_unchanged_percent') % of the longer side.
     CASE
         WHEN control_n = 0 THEN 'added'
         WHEN test_n = 0 THEN 'deleted'
@@ -298,7 +300,7 @@ SELECT
 FROM sides;
 
 -- model: _compared_parts
--- One row: a comparison of _comparison in short: the time of all its rows, and which of them changed and grew most.
+-- One row: a summary of a comparison in _comparison, with its total times and the names that changed and grew most.
 -- check: unique(part, by_what)
 WITH ranked AS (
     SELECT
@@ -308,13 +310,14 @@ WITH ranked AS (
     FROM _comparison
 )
 SELECT
-    part,  -- Which windows are compared, as in compared.
-    by_what,  -- What they are compared by, as in compared.
+    part,  -- The compared windows, as in compared.
+    by_what,  -- The kind of comparison, as in compared.
     TRY_CAST(sum(control_ns) AS BIGINT) AS control_ns,  -- Time of all rows in control, ns.
     TRY_CAST(sum(test_ns) AS BIGINT) AS test_ns,  -- Time of all rows in test, ns.
-    max(CASE WHEN by_change = 1 THEN name END) AS changed_name,  -- What changed most.
-    max(CASE WHEN by_change = 1 THEN diff_ns END) AS changed_ns,  -- By how much, ns.
-    max(CASE WHEN by_growth = 1 THEN name END) AS grown_name,  -- What grew most.
-    max(CASE WHEN by_growth = 1 THEN diff_ns END) AS grown_ns  -- By how much, ns; not above 0 where nothing grew.
+    max(CASE WHEN by_change = 1 THEN name END) AS changed_name,  -- Name with the largest change of time.
+    max(CASE WHEN by_change = 1 THEN diff_ns END) AS changed_ns,  -- Change of changed_name, test minus control, ns.
+    max(CASE WHEN by_growth = 1 THEN name END) AS grown_name,  -- Name with the largest increase of time.
+    -- Increase of grown_name, ns; at most 0 where nothing grew.
+    max(CASE WHEN by_growth = 1 THEN diff_ns END) AS grown_ns
 FROM ranked
 GROUP BY part, by_what;

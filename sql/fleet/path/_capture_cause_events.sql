@@ -1,6 +1,5 @@
--- One row: an event of a rank that can be joined with others, as the causes of the path through all ranks need it: in
--- numbers, as in _cause_events.
--- How: the events of the rank's graph, and those whose names determine a cause.
+-- One row: an event of a rank in the path through all ranks, with names as numbers, as in _cause_events.
+-- How: the events in the rank's graph, and the events whose names determine a cause.
 -- check: unique(trace_id, event_id)
 WITH of_graph AS (
     SELECT n.trace_id, n.event_id, max(CASE WHEN n.side = 'gpu' THEN 1 ELSE 0 END) AS is_work
@@ -22,13 +21,13 @@ SELECT
     r.capture_id,  -- The capture.
     c.trace_id,  -- The trace.
     c.event_id,  -- The event.
-    e.start_ns AS at_ns,  -- Its start on the rank's own clock, ns.
+    e.start_ns AS at_ns,  -- Start on the rank's own clock, ns.
     e.duration_ns,  -- Duration, ns.
     CASE WHEN c.is_work = 0 THEN t.thread_id END AS thread_id,  -- Thread; NULL on the GPU.
-    c.is_work = 1 AS is_work,  -- GPU work.
-    n.name_no,  -- Its name.
-    k.launch_event_id,  -- The call that launched it; NULL on the host.
-    n.first_start_ns = e.start_ns AS is_first,  -- The first of its name in the trace.
+    c.is_work = 1 AS is_work,  -- True for GPU work.
+    n.name_no,  -- Number of the name.
+    k.launch_event_id,  -- Launch call of the GPU work; NULL on the host.
+    n.first_start_ns = e.start_ns AS is_first,  -- True for the first event of its name in the trace.
     e.stream,  -- Stream; NULL on the host.
     k.device  -- Device; NULL on the host.
 FROM capture_ranks AS r

@@ -1,7 +1,7 @@
 -- One row: a cause of a capture's length, on one of its ranks. The durations of a capture's rows add up to that length.
--- How: the segments of the path through all ranks to the last GPU work (capture_critical_path) by their causes, as in
--- causes; waiting for a late rank is what that rank did while the median of the others waited in a
--- collective that it was the last to join.
+-- How: the segments of the path through all ranks to the last GPU work (capture_critical_path), summed by cause, as in
+-- causes. The time of a late rank is the rank's work while the median of the others waited in a collective that it was
+-- the last to join.
 -- scope: capture
 -- check: unique(capture_id, cause, rank, name)
 WITH segments AS (
@@ -41,31 +41,32 @@ summed AS (
 )
 SELECT
     s.capture_id,  -- The capture.
-    s.cause,  -- The cause, in cause_kinds; late_rank: the others waited for the rank.
-    s.rank,  -- The rank whose time it is.
-    -- The operator, kernel, call, annotation, Python function, thread or stream; of a late rank its number and what it
-    -- did.
+    s.cause,  -- The cause, in cause_kinds; late_rank if other ranks waited for this rank.
+    s.rank,  -- Rank that the time belongs to.
+    -- The operator, kernel, call, annotation, Python function, thread or stream; for late_rank, the rank's number and
+    -- its work while the others waited.
     CASE
         WHEN s.late_cause IS NULL THEN s.name
         ELSE 'rank ' || CAST(s.rank AS VARCHAR) || ', ' || k.title || ': ' || s.name
     END AS name,
-    s.late_cause,  -- Of a late rank: the cause of what it did while the others waited.
-    TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
-    -- The same in percent of the path; the rows of a capture sum to 100.
+    s.late_cause,  -- For late_rank, the cause of the rank's work while the others waited; else NULL.
+    TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Time of the cause on the path, ns.
+    -- duration_ns in percent of the path; the rows of a capture add up to 100.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.capture_id), 0) AS share_percent,
-    -- What the capture is shorter without it on all ranks, of a late rank without it on that one, ns: retimed. NULL if
-    -- that was not computed (small shares; more edges than threshold retimed_edges).
+    -- Time by which removing the cause under this name on all ranks (for late_rank, on this rank) shortens the capture,
+    -- ns, by retiming. NULL if not computed (small shares, or more edges than threshold retimed_edges).
     n.saves_ns,
-    n.options,  -- The options of what-if that give this number.
-    -- What it is shorter without all rows of the cause, ns; of late ranks without what the rank does that the others
-    -- wait for most.
+    n.options,  -- Options of what-if that return this number.
+    -- Time by which removing all rows of the cause shortens the capture, ns; for late_rank, removing the late work of
+    -- the rank that the others wait for most.
     c.saves_ns AS cause_saves_ns,
-    c.options AS cause_options,  -- The options of what-if that give this number.
-    s.times,  -- Stretches of the path.
+    c.options AS cause_options,  -- Options of what-if that return this number.
+    s.times,  -- Intervals of the path.
     s.trace_id,  -- The rank's trace.
-    s.event_id,  -- The event with the most of it.
-    TRY_CAST(s.inferred_ns AS BIGINT) AS inferred_ns,  -- The part that follows from waits that no event shows, ns.
-    2 * s.inferred_ns >= s.duration_ns AS inferred  -- It follows mostly from such waits.
+    s.event_id,  -- Event of the longest interval.
+    -- Part of duration_ns that follows from waits that no event records, ns.
+    TRY_CAST(s.inferred_ns AS BIGINT) AS inferred_ns,
+    2 * s.inferred_ns >= s.duration_ns AS inferred  -- True if at least half of duration_ns follows from such waits.
 FROM summed AS s
 LEFT JOIN cause_kinds AS k ON k.cause = s.late_cause
 LEFT JOIN _capture_cause_savings AS c ON c.capture_id = s.capture_id AND c.cause = s.cause AND c.name IS NULL

@@ -1,10 +1,10 @@
--- One row: a change that would make a capture shorter, and by how much: of the program on all ranks, or of one rank
--- that the others wait for.
--- How: the changes in fix_kinds that apply to what the path through the ranks (capture_critical_path) spends on one of
--- them, each retimed as a scenario of what-if on all of them; `tracelake what-if FOLDER` with `options` gives the same
--- number. even_ranks: a rank takes as long as the median of the others at what makes it late. Fixes may be ways out of
--- the same stretch: their savings do not add up. A fix that cannot be judged has no row, nor has a capture of more
--- edges than threshold retimed_edges.
+-- One row: a change that would make a capture shorter, and the time that it saves. The change applies to the program on
+-- all ranks, or to one rank that the others wait for.
+-- How: a change in fix_kinds is a candidate if it applies to time that the path through the ranks
+-- (capture_critical_path) spends on a rank. Each candidate is retimed on all ranks as a what-if scenario. `tracelake
+-- what-if FOLDER` with `options` returns the same number. With even_ranks, a rank takes as long as the median of the
+-- others for the work that makes it late. Savings do not add up, because several fixes may shorten the same interval. A
+-- fix that cannot be judged has no row. A capture with more edges than threshold retimed_edges has no rows.
 -- scope: capture
 -- check: unique(capture_id, fix, name)
 WITH changes AS (
@@ -17,17 +17,18 @@ WITH changes AS (
 SELECT
     f.capture_id,  -- The capture.
     f.fix,  -- The kind, in fix_kinds: even_ranks, do_not_wait, move_host_work, …
-    -- The operator, call, kernel, function or rank that it is done to; * for all waits, empty for the whole program.
+    -- The operator, call, kernel, function or rank that the change applies to; * for all waits, empty for the whole
+    -- program.
     f.name,
-    t.change,  -- What to do.
-    f.saves_ns,  -- What the capture is shorter with it, ns.
-    100e0 * f.saves_ns / nullif(f.length_ns, 0) AS saves_percent,  -- The same in percent of the capture.
-    f.options,  -- The options of what-if that give this number.
-    -- The larger fix (what to do), or the cause of the host's (its title), that is the same stretch of time: only one
-    -- of the two can be saved. NULL where there is none, or it was not compared: the five largest are.
+    t.change,  -- Description of the change.
+    f.saves_ns,  -- Time by which the change makes the capture shorter, ns.
+    100e0 * f.saves_ns / nullif(f.length_ns, 0) AS saves_percent,  -- saves_ns in percent of the capture's length.
+    f.options,  -- Options of what-if that return this number.
+    -- Description of a larger fix, or title of a host cause, that covers the same interval: only one of the two can be
+    -- saved. NULL if there is none, or if the fix was not compared (only the five largest are).
     coalesce(s.change, c.title) AS same_stretch_as,
-    k.is_bound,  -- The most that the change can give, not what is expected of it.
-    nullif(k.caveat, '') AS caveat  -- What limits the number; NULL for nothing.
+    k.is_bound,  -- True if saves_ns is an upper bound, not the expected saving.
+    nullif(k.caveat, '') AS caveat  -- Caveat for saves_ns; NULL if there is none.
 FROM _capture_fix_rows AS f
 JOIN fix_kinds AS k ON k.fix = f.fix
 JOIN changes AS t ON t.capture_id = f.capture_id AND t.place = f.place

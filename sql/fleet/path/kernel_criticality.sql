@@ -1,6 +1,7 @@
 -- One row: the name of a kernel or operator that was on the critical path of at least one window of a capture.
--- How: the windows are the profiler steps of every rank, or the whole trace where it has no steps. Windows without a
--- path do not count, nor do traces that the capture leaves out (a second one of a rank, or one of another job).
+-- How: the windows are the profiler steps of every rank, or the whole trace if it has no steps. Windows without a path
+-- do not count. Traces that the capture excludes (a second trace of a rank, or a trace of another job) do not count
+-- either.
 -- scope: lake
 WITH stepped AS (
     SELECT DISTINCT trace_id FROM critical_path_windows WHERE annotation <> ''
@@ -33,15 +34,16 @@ named AS (
 SELECT
     n.capture_id,  -- The capture, as in captures.
     n.name,  -- Name of the kernel or operator.
-    n.cat,  -- Its category.
-    n.n_windows AS n_windows_on_path,  -- Windows (steps of ranks) on whose path it was.
+    n.cat,  -- Category of the kernel or operator.
+    n.n_windows AS n_windows_on_path,  -- Windows (steps of ranks) whose path contains the name.
     c.n_windows,  -- Windows of the capture.
-    100e0 * n.n_windows / c.n_windows AS percent_of_windows,  -- Share of windows in which it was critical, percent.
-    n.n_ranks AS n_ranks_on_path,  -- Ranks that had it on their path in at least one window.
+    -- Share of windows in which the name was critical, percent.
+    100e0 * n.n_windows / c.n_windows AS percent_of_windows,
+    n.n_ranks AS n_ranks_on_path,  -- Ranks whose path contains the name in at least one window.
     c.n_ranks,  -- Ranks of the capture.
     CAST(n.n_events AS BIGINT) AS n_events,  -- Events of that name on the paths.
-    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
-    -- That time in percent of the summed lengths of the paths; NULL where those are 0.
+    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Time of these events on the paths of all windows, ns.
+    -- duration_ns in percent of the summed lengths of the paths; NULL where that sum is 0.
     100e0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path
 FROM named AS n
 JOIN per_capture AS c ON c.capture_id = n.capture_id

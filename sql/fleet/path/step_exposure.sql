@@ -1,7 +1,8 @@
--- One row: a rank in a profiler step of a capture: its communication without waiting for other ranks, and how much of
--- it was exposed.
--- How: a sweep over the communication launched in the step on each device. A matched collective is taken to last the
--- shortest duration over all ranks, from its start; the rest is waiting, which is neither work nor communication.
+-- One row: a rank in a profiler step of a capture, with its communication without waiting for other ranks, and the
+-- exposed part of it.
+-- How: a sweep over the communication launched in the step on each device. A matched collective counts as transfer from
+-- its start, for the shortest duration over all ranks. The rest of it is waiting, which is neither work nor
+-- communication.
 -- scope: capture
 -- check: unique(capture_id, step, rank)
 WITH ranks AS (
@@ -99,21 +100,21 @@ SELECT
     step,  -- The profiler step.
     rank,  -- The rank.
     duration_ns,  -- T_actual: the step's duration on the rank's CPU, ns.
-    -- The longest of loading, computing and saving over T_actual, as in step_pipeline: neither waiting nor
-    -- communication counts.
+    -- Longest of loading, computing and saving divided by T_actual, as in step_pipeline; excludes waiting and
+    -- communication.
     efficiency,
-    dragging_stage,  -- load, comp or save: the longest.
+    dragging_stage,  -- The longest stage: load, comp or save.
     CAST(n AS BIGINT) AS n_communication,  -- Communication kernels launched in the step.
-    -- Those whose waiting is known: collectives that all ranks of their lane took part in.
+    -- Communication kernels whose waiting is known: collectives in which all ranks of the lane took part.
     CAST(n_matched AS BIGINT) AS n_matched,
-    -- Time that communication would take if no rank were late, ns; NULL without communication, or where the waiting of
-    -- any is unknown.
+    -- Communication time if no rank were late, ns; NULL without communication, or if the waiting of any kernel is
+    -- unknown.
     TRY_CAST(transfer_ns AS BIGINT) AS transfer_ns,
-    -- Part of it without computation at the same time, ns; NULL likewise.
+    -- Part of transfer_ns without concurrent computation, ns; NULL likewise.
     TRY_CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,
     -- Time in which communication only waits for other ranks, ns; NULL likewise.
     TRY_CAST(wait_ns AS BIGINT) AS wait_ns,
-    -- Part of it without computation at the same time, ns: what other ranks cost this one; NULL likewise.
+    -- Part of wait_ns without concurrent computation, ns: the time that this rank loses to other ranks; NULL likewise.
     TRY_CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,
     -- Exposed percentage of communication, without waiting, 0 to 100; NULL likewise.
     100 * (CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0)) AS exposed_transfer_percent,

@@ -1,5 +1,5 @@
 -- One row: a rank in a profiler step of a capture: a cell of the heat map.
--- How: a collective belongs to the step of its launch on the lane's reference rank; collectives outside of steps are in
+-- How: a collective belongs to the step of its launch on the lane's reference rank. Collectives outside of steps are in
 -- a row without a step.
 -- scope: capture
 -- check: unique(capture_id, step, rank)
@@ -32,16 +32,16 @@ SELECT
     coalesce(w.step, t.step) AS step,  -- Number of the step; NULL for collectives outside of steps.
     coalesce(w.rank, t.rank) AS rank,  -- The rank.
     t.step_ns,  -- Length of the step on the rank, ns, as in step_times; NULL where the rank has no such step.
-    t.host_ns,  -- How long its annotation is on the rank's host, ns.
-    TRY_CAST(t.compute_ns AS BIGINT) AS compute_ns,  -- Time with computing kernels in it, ns.
-    TRY_CAST(t.busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work in it, ns.
+    t.host_ns,  -- Duration of the step's annotation on the rank's host, ns.
+    TRY_CAST(t.compute_ns AS BIGINT) AS compute_ns,  -- Time with compute kernels in the step, ns.
+    TRY_CAST(t.busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work in the step, ns.
     coalesce(w.n, 0) AS n_collectives,  -- Matched collectives of the step.
-    TRY_CAST(w.wait_ns AS BIGINT) AS wait_ns,  -- Waiting for others in them, ns; NULL where there are none.
+    TRY_CAST(w.wait_ns AS BIGINT) AS wait_ns,  -- Waiting for other ranks in these collectives, ns; NULL without any.
     -- Waiting of other ranks in collectives whose culprit is this rank, ns.
     TRY_CAST(w.caused_wait_ns AS BIGINT) AS caused_wait_ns,
     -- Time saved if only this rank were on time, ns; NULL where clocks are not aligned.
     TRY_CAST(w.marginal_ns AS BIGINT) AS marginal_ns,
     CAST(w.n_last AS BIGINT) AS n_last,  -- Collectives whose culprit is this rank.
-    100 * (w.n_last / CAST(w.n AS DOUBLE)) AS last_percent  -- That in percent, 0 to 100.
+    100 * (w.n_last / CAST(w.n AS DOUBLE)) AS last_percent  -- n_last in percent of n_collectives, 0 to 100.
 FROM waits AS w
 FULL JOIN times AS t ON t.capture_id = w.capture_id AND t.step = w.step AND t.rank = w.rank

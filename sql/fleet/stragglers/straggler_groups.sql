@@ -1,23 +1,23 @@
--- One row: a group of ranks in a role of parallelism (dp, tp, pp): how long its ranks waited, and how much waiting they
--- caused.
+-- One row: a group of ranks in a role of parallelism (dp, tp, pp), with the time that its ranks waited and the waiting
+-- that they caused.
 -- How: sums of straggler_ranks over the group's ranks; a rank is in one group per role.
 -- scope: capture
 -- check: unique(capture_id, role, group_name)
 SELECT
     g.capture_id,  -- The capture.
-    g.role,  -- dp, tp, pp, cp, ep or a role of the user's table.
+    g.role,  -- dp, tp, pp, cp, ep or a role from the user's table.
     g.group_name,  -- The group.
     count(*) AS n_ranks,  -- Ranks of the group that are in the capture.
     TRY_CAST(sum(s.wait_ns) AS BIGINT) AS wait_ns,  -- Waiting of its ranks, ns.
     -- Waiting in collectives whose culprit is one of its ranks, ns.
     TRY_CAST(sum(s.caused_wait_ns) AS BIGINT) AS caused_wait_ns,
-    sum(s.caused_percent) AS caused_percent,  -- That in percent of all waiting.
-    -- Time saved if one of its ranks at a time were on time, ns; NULL where clocks are not aligned.
+    sum(s.caused_percent) AS caused_percent,  -- caused_wait_ns in percent of all waiting.
+    -- Summed time saved if one of its ranks at a time were on time, ns; NULL where clocks are not aligned.
     TRY_CAST(sum(s.marginal_ns) AS BIGINT) AS marginal_ns,
     -- The rank of the group that caused the most waiting; NULL where no collective is matched.
     max(g.rank) FILTER (WHERE g.ordinal = 1 AND s.caused_wait_ns IS NOT NULL) AS worst_rank,
-    bool_or(s.is_straggler) AS has_straggler,  -- One of its ranks is a straggler.
-    -- Durations and clocks disagree on the culprit too often, or clocks are not aligned.
+    bool_or(s.is_straggler) AS has_straggler,  -- True if one of its ranks is a straggler.
+    -- True if durations and clocks disagree on the culprit too often, or if clocks are not aligned.
     bool_or(s.culprit_uncertain) AS culprit_uncertain
 FROM (
     SELECT

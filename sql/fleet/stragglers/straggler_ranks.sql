@@ -1,9 +1,9 @@
--- One row: a rank of a capture: how long it waited, and how long others waited for it.
--- How: sums over the collectives of lanes that are used. A straggler caused more than max(2 / ranks, 25 %) of all
--- waiting (75 % with two ranks), directly or through ranks that were late because of it, by itself delayed the others
--- by more than 1 % of the span, was waited for in at least 25 % of its collectives, and clocks agree on the culprits
--- (thresholds).
--- The longest collective marks the victim, not the culprit.
+-- One row: a rank of a capture, with the time that it waited and the time that other ranks waited for it.
+-- How: sums over the collectives of lanes that are used. A rank is a straggler if four conditions are true
+-- (thresholds). It caused more than max(2 / ranks, 25 %) of all waiting (75 % with two ranks), directly or through
+-- ranks that were late because of it. By itself, it delayed the others by more than 1 % of the span. The others waited
+-- for it in at least 25 % of its collectives. The clocks agree on the culprits. The rank with the longest collective is
+-- the victim, not the culprit.
 -- scope: capture
 -- check: unique(capture_id, rank)
 WITH used AS (
@@ -75,33 +75,34 @@ SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
     n AS n_collectives,  -- Matched collectives that it takes part in.
-    TRY_CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Time in them, ns.
-    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Part of it spent waiting for others, by durations, ns.
-    -- The same by the clock, ns; NULL where clocks are not aligned.
+    TRY_CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Time in these collectives, ns.
+    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Part of kernel_ns spent waiting for other ranks, by durations, ns.
+    -- Waiting for other ranks, by the clock, ns; NULL where clocks are not aligned.
     TRY_CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,
-    TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of other ranks in collectives whose culprit it is, ns.
-    100e0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where no rank waits.
-    -- Waiting that goes back to it, also through ranks that were late because they had waited for it, ns; NULL where
-    -- clocks are not aligned.
-    TRY_CAST(root_ns AS BIGINT) AS root_wait_ns,
-    100e0 * root_ns / nullif(CAST(all_ns AS DOUBLE), 0) AS root_percent,  -- That in percent of all waiting.
-    -- How long the median of the others waited for it: the sum of collectives.late_of_median_ns where it started last,
-    -- ns, which capture_causes says the causes of; NULL where clocks are not aligned.
-    TRY_CAST(late_ns AS BIGINT) AS late_ns,
-    -- Time saved if only this rank were on time: the sum of how much later it started than the last but one, ns; NULL
+    -- Waiting of other ranks in collectives whose culprit is this rank, ns.
+    TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,
+    100e0 * caused_share AS caused_percent,  -- caused_wait_ns in percent of all waiting; NULL where no rank waits.
+    -- Waiting that goes back to this rank, also through ranks that were late because they had waited for it, ns; NULL
     -- where clocks are not aligned.
+    TRY_CAST(root_ns AS BIGINT) AS root_wait_ns,
+    100e0 * root_ns / nullif(CAST(all_ns AS DOUBLE), 0) AS root_percent,  -- root_wait_ns in percent of all waiting.
+    -- How long the median of the other ranks waited for this rank, ns: the sum of collectives.late_of_median_ns where
+    -- it started last. capture_causes shows the causes. NULL where clocks are not aligned.
+    TRY_CAST(late_ns AS BIGINT) AS late_ns,
+    -- Time saved if only this rank were on time, ns: the sum of collectives.late_ns where it started last; NULL where
+    -- clocks are not aligned.
     TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,
-    100e0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- That in percent of the capture's span.
+    100e0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- marginal_ns in percent of span_ns.
     span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.
     n_last,  -- Collectives whose culprit is this rank.
-    n_last_clock,  -- The same by the clock; NULL where clocks are not aligned.
+    n_last_clock,  -- Collectives in which this rank started last by the clock; NULL where clocks are not aligned.
     100 * share_last AS last_percent,  -- Percentage of its collectives in which it is the culprit, 0 to 100.
     -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks
     -- are not aligned.
     agreement,
-    -- They agree in less than straggler_agreement of the collectives, or clocks are not aligned.
+    -- True if agreement is below straggler_agreement, or if clocks are not aligned.
     coalesce(agreement < threshold('straggler_agreement'), TRUE) AS culprit_uncertain,
-    -- It is a straggler by the rule above; NULL where that cannot be determined.
+    -- True if the rank is a straggler by the rule above; NULL where that cannot be determined.
     greatest(caused_share, coalesce(root_ns / nullif(CAST(all_ns AS DOUBLE), 0), 0))
     > CASE
         WHEN n_ranks <= 2 THEN threshold('straggler_share_of_two')

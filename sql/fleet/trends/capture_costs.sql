@@ -1,6 +1,6 @@
 -- One row: GPU time of a capture by cause, with its price where the job's price is known.
--- How: gpu_time_by_cause summed over ranks; the rows of a capture add up exactly to its span times its GPUs. Modules
--- identify recomputation: where a rank's trace has none, the row recompute is NULL and its time counts as compute.
+-- How: gpu_time_by_cause summed over ranks. The rows of a capture add up exactly to its span times its GPUs. Modules
+-- identify recomputation. If a rank's trace has no modules, the row recompute is NULL and its time counts as compute.
 -- scope: lake
 WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
@@ -29,14 +29,14 @@ SELECT
     -- exposed_memory, not_in_trace or unattributed.
     c.cause,
     TRY_CAST(c.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took on all ranks, ns; NULL where not measured.
-    c.gpu_ns / 1e9 AS gpu_seconds,  -- The same, s.
-    -- Part of it that was not lost, because kernels computed at the same time, ns.
+    c.gpu_ns / 1e9 AS gpu_seconds,  -- gpu_ns in seconds.
+    -- Part of gpu_ns that was not lost, because kernels computed concurrently, ns.
     TRY_CAST(c.hidden_ns AS BIGINT) AS hidden_ns,
-    -- In percent of the span times the GPUs.
+    -- gpu_ns in percent of the span times the GPUs.
     100e0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,
     k.job,  -- The job; NULL where unknown.
-    p.team,  -- Who pays, from prices.csv; NULL where it does not say.
-    -- Price of that time; NULL where the job's price is unknown.
+    p.team,  -- Team that pays, from prices.csv; NULL if not specified there.
+    -- Price of gpu_ns; NULL where the job's price is unknown.
     c.gpu_ns / 3.6e12 * TRY_CAST(p.price_per_gpu_hour AS DOUBLE) AS price,
     p.currency  -- Currency of the price.
 FROM causes AS c

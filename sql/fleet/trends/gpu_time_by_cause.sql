@@ -1,9 +1,10 @@
 -- One row: a cause that took GPU time of a rank. All causes together account for the capture's whole span on each of
 -- the rank's devices.
--- How: a sweep over starts and ends; where several causes hold at once, the first in this order takes the stretch:
--- waiting for a straggler, exposed communication (that of refused lanes, in which waiting is not told from transfer, by
--- itself), launch overhead, idle host (both by the owners in idle_causes), recomputation (only what activation
--- checkpointing computes again is running). A capture's span is that of its longest rank, on that rank's own clock.
+-- How: a sweep over starts and ends. If several causes apply concurrently, the first in this order owns the interval:
+-- waiting for a straggler, communication of refused lanes (whose waiting cannot be separated from transfer), exposed
+-- communication, launch overhead, idle host (both by the owners in idle_causes), recomputation (all computing kernels
+-- repeat work for activation checkpointing). A capture's span is the span of its longest rank, on that rank's own
+-- clock.
 -- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
@@ -156,14 +157,13 @@ divided AS (
 SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
-    device,  -- Its device; NULL where it has no GPU work.
+    device,  -- Device of the rank; NULL where the rank has no GPU work.
     -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where the lane is
-    -- refused), launch_overhead, idle_host, recompute, compute (nothing lost),
-    -- exposed_memory, not_in_trace (the rank's trace is shorter than the longest, or it waits for work from before it),
-    -- or unattributed.
+    -- refused), launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace (the rank's
+    -- trace is shorter than the longest, or the device waits for work from before the trace), or unattributed.
     cause,
     TRY_CAST(sum(gpu_ns) AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
-    -- Part of it that was not lost, because kernels computed at the same time, ns.
+    -- Part of gpu_ns that was not lost, because kernels computed concurrently, ns.
     TRY_CAST(sum(hidden_ns) AS BIGINT) AS hidden_ns
 FROM divided
 GROUP BY capture_id, rank, device, cause

@@ -1,11 +1,11 @@
--- One row: a job on a day: the trend of its step time, idling and communication.
--- How: medians over the captures that began on the day (UTC), or were ingested on it where a clock does not give the
--- date; captures on other GPUs or with another number of ranks are separate rows.
+-- One row: a job on a day, with its step time, idle time and communication.
+-- How: medians over the captures that began on the day (UTC), or were ingested on it if their clock carries no date.
+-- Captures on other GPUs or with another number of ranks have separate rows.
 -- scope: lake
 WITH ranks AS (
     SELECT
         r.capture_id, min(t.device_name) AS hardware,
-        -- A file that ends early has lost its clock, and may have been written long before.
+        -- A truncated file has no clock, and may have been written long before its ingestion.
         min(CASE WHEN t.status <> 'partial' THEN t.ingested_at END) AS ingested_at
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
@@ -44,16 +44,16 @@ days AS (
 )
 SELECT
     job,  -- The job; NULL for captures whose traces do not name one.
-    began_on,  -- The day, UTC; NULL for captures of files that end early and have no clock.
-    hardware,  -- Name of the GPUs; NULL where the traces do not say.
-    CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks of its captures.
-    n_captures,  -- Its captures of that day.
+    began_on,  -- The day, UTC; NULL for captures of truncated files, which have no clock.
+    hardware,  -- Name of the GPUs; NULL if not recorded.
+    CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks per capture.
+    n_captures,  -- Captures in the row.
     TRY_CAST(step_ns AS BIGINT) AS step_ns,  -- Step time of a capture (mean over steps, slowest rank), ns.
     idle_percent,  -- GPU time without work, percent of its span.
-    -- Communication that nothing hides, percent of the span of GPU work.
+    -- Exposed communication, percent of the span of GPU work.
     exposed_communication_percent,
-    -- Change of the step time since the last day with captures of the same kind, percent; NULL on the first. It is no
-    -- test: `tracelake regressions` says whether a change is more than noise.
+    -- Change of the step time since the last day with such captures, percent; NULL on the first day. It is not a
+    -- significance test: `tracelake regressions` reports whether a change exceeds noise.
     100.0 * (
         step_ns - lag(step_ns) OVER (PARTITION BY job, hardware, n_ranks ORDER BY began_on)
     ) / nullif(lag(step_ns) OVER (PARTITION BY job, hardware, n_ranks ORDER BY began_on), 0) AS step_change_percent

@@ -1,12 +1,12 @@
--- One row: a job: its newest capture, next to those before it.
--- How: captures of one job are in the order in which they began; where a clock carries no date, in the order of
--- ingestion; those that nothing dates (files that end early) count as the oldest. Earlier captures are up to 20 with
--- the same GPUs and number of ranks; times are those of capture_metrics.
+-- One row: a job, with its newest capture and a comparison with earlier captures.
+-- How: the captures of a job are ordered by start time, or by ingestion time if their clock carries no date. Captures
+-- without either (truncated files) count as the oldest. Earlier captures are those of the 20 before the newest that
+-- have the same GPUs and number of ranks. Times are those of capture_metrics.
 -- scope: lake
 WITH ranks AS (
     SELECT
         r.capture_id, min(t.device_name) AS hardware,
-        -- A file that ends early has lost its clock, and may have been written long before.
+        -- A truncated file has no clock, and may have been written long before its ingestion.
         min(CASE WHEN t.status <> 'partial' THEN t.ingested_at END) AS ingested_at
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
@@ -61,28 +61,30 @@ costs AS (
     GROUP BY capture_id
 )
 SELECT
-    o.job,  -- The job; NULL for the captures whose traces do not name one.
-    o.capture_id,  -- Its newest capture.
-    o.began_at,  -- When that began, UTC; when it was ingested, where its clock carries no date;
-    -- NULL where its files end early and have no clock.
+    o.job,  -- The job; NULL for captures whose traces do not name one.
+    o.capture_id,  -- Newest capture of the job.
+    -- Start of that capture, UTC, or time of ingestion if its clock carries no date; NULL if its files are truncated
+    -- and have no clock.
+    o.began_at,
     o.n_captures,  -- Captures of the job in the lake.
     CAST(o.n_ranks AS BIGINT) AS n_ranks,  -- Ranks of the newest capture.
-    CAST(o.world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace says.
-    o.hardware,  -- Name of the GPUs; NULL where the traces do not say.
+    CAST(o.world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL if no trace records it.
+    o.hardware,  -- Name of the GPUs; NULL if not recorded.
     -- Step time of the newest capture, ns: the mean over steps of the slowest rank; NULL without steps.
     TRY_CAST(t.step_ns AS BIGINT) AS step_ns,
-    coalesce(e.n_earlier, 0) AS n_earlier,  -- Earlier captures that it is compared with.
-    TRY_CAST(e.step_ns AS BIGINT) AS earlier_step_ns,  -- Their median step time, ns; NULL without any.
-    -- Change of the step time, percent; NULL where there is nothing to compare. Table regression_samples and
-    -- `tracelake regressions` say whether it is more than noise.
+    coalesce(e.n_earlier, 0) AS n_earlier,  -- Earlier captures with a step time.
+    -- Median step time of the earlier captures, ns; NULL without any.
+    TRY_CAST(e.step_ns AS BIGINT) AS earlier_step_ns,
+    -- Change from earlier_step_ns to step_ns, percent; NULL if either is unknown. Table regression_samples and
+    -- `tracelake regressions` show whether the change exceeds noise.
     100.0 * (t.step_ns - e.step_ns) / nullif(e.step_ns, 0) AS step_change_percent,
     100.0 * t.idle_ns / nullif(t.span_ns, 0) AS idle_percent,  -- GPU time without work, percent of its span.
-    -- Communication that nothing hides, percent of the span of GPU work.
+    -- Exposed communication, percent of the span of GPU work.
     100.0 * t.exposed_communication_ns / nullif(t.span_ns, 0) AS exposed_communication_percent,
-    w.rank AS straggler_rank,  -- The straggler that others waited for longest; NULL without one.
-    w.caused_percent AS straggler_percent,  -- What it caused of all waiting, percent.
+    w.rank AS straggler_rank,  -- The straggler that other ranks waited for longest; NULL without one.
+    w.caused_percent AS straggler_percent,  -- Share of all waiting that the straggler caused, percent.
     c.gpu_seconds,  -- GPU time of the newest capture, s.
-    c.price,  -- Its price; NULL where the job's price is unknown.
+    c.price,  -- Price of that GPU time; NULL where the job's price is unknown.
     c.currency  -- Currency of the price.
 FROM ordered AS o
 LEFT JOIN times AS t ON t.capture_id = o.capture_id

@@ -1,6 +1,6 @@
 -- One row: a tested metric of a good capture, with the capture's position in the history of its job, 1 for the newest.
--- How: captures of one job on the same hardware with the same number of ranks form a history; the newest has ordinal 1.
--- Good: all ranks are there and no trace is cut off.
+-- How: captures of one job on the same hardware with the same number of ranks form a history. A capture is good if all
+-- ranks are present and no trace is truncated.
 -- scope: lake
 WITH ranks AS (
     SELECT r.capture_id, r.rank, t.device_name, t.status, t.ingested_at
@@ -11,8 +11,7 @@ WITH ranks AS (
 good AS (
     SELECT
         c.capture_id, c.job, c.n_ranks, min(r.device_name) AS hardware,
-        -- A trace that counts time from the boot of its host carries no date: then the time of ingestion is
-        -- used.
+        -- A trace that counts time from the boot of its host carries no date, so the time of ingestion is used.
         CASE
             WHEN c.capture_start_ns > threshold('dated_ns') THEN c.capture_start_ns
             ELSE TRY_CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT)
@@ -25,15 +24,15 @@ good AS (
 )
 SELECT
     g.capture_id,  -- The capture.
-    g.job,  -- Its job.
-    g.hardware,  -- Name of its GPUs; NULL where the traces do not say.
-    CAST(g.n_ranks AS BIGINT) AS n_ranks,  -- Its ranks.
-    -- When it began, ns since 1970; when it was ingested where its clock does not say.
+    g.job,  -- Job of the capture.
+    g.hardware,  -- Name of the GPUs; NULL if not recorded.
+    CAST(g.n_ranks AS BIGINT) AS n_ranks,  -- Ranks of the capture.
+    -- Start of the capture, ns since 1970; time of ingestion if the clock carries no date.
     TRY_CAST(g.at_ns AS BIGINT) AS at_ns,
     m.metric,  -- The metric, in capture_metric_kinds.
-    m.value,  -- Its value for the whole capture.
+    m.value,  -- Value for the whole capture.
     m.unit,  -- Unit of the value.
-    -- 1 for the newest of its history.
+    -- Position in the history, 1 for the newest.
     row_number() OVER (
         PARTITION BY g.job, g.hardware, g.n_ranks, m.metric, m.unit ORDER BY g.at_ns DESC, g.capture_id
     ) AS ordinal

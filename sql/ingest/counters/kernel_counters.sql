@@ -1,6 +1,6 @@
--- One row: a hardware counter of a dispatch (a launch of a kernel), as a profiler's file of counters has it. The run is
--- not that of a trace: kernels are slower while they are counted, and times compare only within the file. Kineto's
--- range profiler writes counters into the trace itself, of its kernels or of ranges of the program.
+-- One row: a hardware counter of a dispatch (a launch of a kernel), from a profiler's file of counters. The run is not
+-- the run of a trace: kernels are slower while they are counted, so compare times only within the file. Kineto's range
+-- profiler writes counters of kernels or of ranges of the program into the trace itself.
 -- scope: counters
 -- check: unique(trace_id, line, counter)
 WITH staged AS (
@@ -25,7 +25,7 @@ WITH staged AS (
     FROM _staged_kernel_counters
 ),
 
--- Few rows, so that memory does not grow with the file as it does with a window over it.
+-- Few rows: memory does not grow with the file, unlike with a window function over it.
 repeated AS (
     SELECT
         process_id,
@@ -41,22 +41,21 @@ repeated AS (
 SELECT
     staged.trace_id,  -- The file, in counter_files.
     staged.batch_id,  -- Ingest run that wrote it.
-    staged.line,  -- Line of the file, from 1; from Kineto the event_id of the range.
+    staged.line,  -- Line of the file, from 1; from Kineto, the event_id of the range.
     staged.process_id,  -- Process.
-    staged.dispatch_id,  -- Number of the dispatch in its process, from Kineto of the range; all its counters have it.
-    staged.kernel_name,  -- Kernel, as the profiler names it; NULL where it has no name, and for a range of a program.
-    -- GPU; from rocprofv3 the number of the agent, among which CPUs count.
-    staged.device,
-    staged.stream,  -- Stream; from rocprofv3 the queue.
+    staged.dispatch_id,  -- Number of the dispatch in its process, shared by its counters; from Kineto, of the range.
+    staged.kernel_name,  -- Kernel name in the file; NULL if it has none, and for a range of the program.
+    staged.device,  -- GPU number; from rocprofv3, the agent number, which counts CPUs too.
+    staged.stream,  -- Stream; from rocprofv3, the queue.
     staged.grid_threads,  -- Threads of the whole grid.
     staged.block_threads,  -- Threads of a block (workgroup).
-    staged.section,  -- Section of the report that has it, from Kineto the range; NULL where there are none.
+    staged.section,  -- Section of the report; from Kineto, the range; NULL if there is none.
     staged.counter,  -- Counter or metric: FETCH_SIZE, dram__bytes.sum, …
-    staged.value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
-    staged.unit,  -- Unit in the file; NULL from rocprofv3 and Kineto, which write none.
-    staged.start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu and Kineto.
-    staged.duration_ns,  -- How long it ran while it was counted, ns; NULL where not told.
-    staged.source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page), or Kineto.
+    staged.value,  -- Value, in unit; NULL if the file has no number of at most 64 bits.
+    staged.unit,  -- Unit in the file; NULL from rocprofv3 and Kineto, which write no units.
+    staged.start_ns,  -- Start of the dispatch, ns since the machine's start; NULL from ncu and Kineto.
+    staged.duration_ns,  -- Duration while counted, ns; NULL if not recorded.
+    staged.source  -- Source of the file: rocprofv3, ncu details or ncu raw (by page), or Kineto.
 FROM staged
 LEFT JOIN repeated
     ON

@@ -1,7 +1,8 @@
--- One row: an execution trace and the profiler trace that `--dependencies data` reads it with. One that belongs to no
--- profiler trace of the lake has one row, too.
--- How: in the folder of the profiler trace, the only one with its rank in the name; else the only one without a number;
--- else, where the profiler trace has no rank and no number either, the only one there.
+-- One row: an execution trace and the profiler trace with which `--dependencies data` reads it. An execution trace
+-- without a profiler trace in the lake has one row, too.
+-- How: in the folder of the profiler trace, take the only execution trace with its rank in the name. Otherwise take the
+-- only one without a number. If the profiler trace has neither a rank nor a number, take the only execution trace in
+-- the folder.
 -- scope: lake
 WITH numbered AS (
     SELECT
@@ -30,10 +31,10 @@ chosen AS (
 )
 SELECT
     e.execution_trace_id,  -- The execution trace, in execution_traces.
-    e.path,  -- Its file.
-    e.rank,  -- Rank in its name; NULL where it has none.
-    c.trace_id,  -- The profiler trace; NULL where there is none, or where several execution traces may be its.
-    -- rank, no_rank (a file without a number) or only_one; NULL where there is no profiler trace.
+    e.path,  -- Path of its file.
+    e.rank,  -- Rank in the file name; NULL if it has none.
+    c.trace_id,  -- The profiler trace; NULL if there is none, or if several execution traces match.
+    -- rank, no_rank (a file without a number) or only_one; NULL without a profiler trace.
     CASE c.way WHEN 1 THEN 'rank' WHEN 2 THEN 'no_rank' WHEN 3 THEN 'only_one' END AS matched_by
 FROM execution_traces AS e
 LEFT JOIN chosen AS c ON c.execution_trace_id = e.execution_trace_id

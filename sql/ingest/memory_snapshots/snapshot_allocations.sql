@@ -1,6 +1,6 @@
--- One row: an allocation that a memory snapshot knows: from its history, or from the blocks that it found in use.
--- How: events of one address in the order of the history; a block in use whose allocation the history does not show was
--- allocated before it.
+-- One row: an allocation in a memory snapshot, from its history or from its blocks in use.
+-- How: follow the events of each address in the order of the history. A block in use without an allocation in the
+-- history was allocated before it.
 -- scope: memory_snapshot
 -- check: unique(snapshot_id, allocation_id)
 WITH moves AS (
@@ -18,7 +18,7 @@ WITH moves AS (
     WINDOW by_address AS (PARTITION BY snapshot_id, batch_id, device, address ORDER BY seq)
 ),
 release_actions AS (
-    -- Where releases are recorded only as requested (`skip_actions`), they count from then on.
+    -- If only the requests of releases are recorded (`skip_actions`), a release counts from its request.
     SELECT
         snapshot_id, device,
         CASE
@@ -28,7 +28,7 @@ release_actions AS (
     GROUP BY snapshot_id, device
 ),
 pending AS (
-    -- What other streams still used at the snapshot is not released by its request, whatever is recorded.
+    -- A request does not release memory that other streams still used at the snapshot, whichever releases are recorded.
     SELECT e.snapshot_id, e.device, max(e.seq) AS seq
     FROM snapshot_events AS e
     JOIN snapshot_blocks AS b ON b.snapshot_id = e.snapshot_id AND b.device = e.device AND b.address = e.address
@@ -109,22 +109,22 @@ everything AS (
 SELECT
     snapshot_id,  -- The snapshot.
     batch_id,  -- Ingest run that wrote it.
-    -- Its number in the snapshot, from 1: by device, then by place in the history; those from before come first.
+    -- Number in the snapshot, from 1, by device, then by position in the history; earlier allocations come first.
     row_number() OVER (
         PARTITION BY snapshot_id ORDER BY device, coalesce(alloc_seq, -1), address, coalesce(free_seq, -1)
     ) AS allocation_id,
     device,  -- Device number.
     address,  -- Address.
-    size_bytes,  -- Bytes that were asked for, before rounding.
+    size_bytes,  -- Requested size, bytes, before rounding.
     stream,  -- Handle of its stream.
-    pool_id,  -- Pool of memory; NULL where the file has none.
-    alloc_seq,  -- Its event in snapshot_events; NULL where it was allocated before the history begins.
-    alloc_ns,  -- When it was allocated, ns since the Unix epoch; NULL where the history does not show it.
-    -- When its tensor was gone, ns; NULL where it was not, or where the history does not show it.
+    pool_id,  -- Pool of memory; NULL if the file has none.
+    alloc_seq,  -- Its event in snapshot_events; NULL if it was allocated before the history begins.
+    alloc_ns,  -- Time of allocation, ns since the Unix epoch; NULL if the history does not show it.
+    -- Time at which its tensor was freed, ns; NULL if it was not freed, or if the history does not show it.
     requested_ns AS free_requested_ns,
-    free_seq,  -- The event of its release in snapshot_events; NULL where it was not released.
-    free_ns,  -- When its memory could be used again, ns; NULL where the history does not show it.
-    free_ns - alloc_ns AS lifetime_ns,  -- From allocation to release, ns; NULL where one of them is missing.
+    free_seq,  -- Event of its release in snapshot_events; NULL if it was not released.
+    free_ns,  -- Time from which its memory could be reused, ns; NULL if the history does not show it.
+    free_ns - alloc_ns AS lifetime_ns,  -- Time from allocation to release, ns; NULL if either is missing.
     -- released; live: in use in the snapshot; before_history: allocated before the history begins, in use or released
     -- since; release_missing: its address was allocated again without a release in between.
     CASE
@@ -133,5 +133,5 @@ SELECT
         WHEN again_seq IS NOT NULL THEN 'release_missing'
         ELSE 'live'
     END AS state,
-    stack_id  -- Who allocated it, in snapshot_stacks; NULL where none was recorded.
+    stack_id  -- Stack of the allocation, in snapshot_stacks; NULL if not recorded.
 FROM everything

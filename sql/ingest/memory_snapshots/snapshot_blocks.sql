@@ -5,13 +5,13 @@ SELECT
     CAST(snapshot_id AS VARCHAR) AS snapshot_id,  -- The snapshot.
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(segment_id AS BIGINT) AS segment_id,  -- Its segment.
-    CAST(place AS BIGINT) AS place,  -- Place in the segment, from 0.
+    CAST(place AS BIGINT) AS place,  -- Position in the segment, from 0.
     CAST(device AS BIGINT) AS device,  -- Device number.
-    CAST(address AS BIGINT) AS address,  -- Where it begins.
-    CAST(size_bytes AS BIGINT) AS size_bytes,  -- Its size, rounded up, bytes.
-    CAST(requested_bytes AS BIGINT) AS requested_bytes,  -- What was asked for, bytes; NULL where it is not told.
+    CAST(address AS BIGINT) AS address,  -- Start address.
+    CAST(size_bytes AS BIGINT) AS size_bytes,  -- Size, rounded up, bytes.
+    CAST(requested_bytes AS BIGINT) AS requested_bytes,  -- Requested size, bytes; NULL if not recorded.
     -- active_allocated: in use; active_pending_free or active_awaiting_free: released, but another stream still uses
     -- it; inactive: free.
     CAST(state AS VARCHAR) AS state,
-    CAST(stack_id AS BIGINT) AS stack_id  -- Who allocated it, in snapshot_stacks; NULL where none was recorded.
+    CAST(stack_id AS BIGINT) AS stack_id  -- Stack of the allocation, in snapshot_stacks; NULL if not recorded.
 FROM _staged_snapshot_blocks

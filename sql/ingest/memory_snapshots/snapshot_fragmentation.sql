@@ -1,4 +1,4 @@
--- One row: a segment of a memory snapshot: how much of it is in use, lost to rounding, and free.
+-- One row: a segment of a memory snapshot, with its bytes in use, lost to rounding, and free.
 -- scope: memory_snapshot
 -- check: unique(snapshot_id, segment_id)
 WITH sums AS (
@@ -20,20 +20,18 @@ SELECT
     s.batch_id,  -- Ingest run that wrote it.
     s.segment_id,  -- The segment.
     s.device,  -- Device number.
-    -- Handle of the stream that it belongs to: its free memory is of use to that stream only.
-    s.stream,
+    s.stream,  -- Handle of its stream, the only stream that can use its free memory.
     s.segment_type,  -- small (blocks up to 1 MiB) or large.
-    s.pool_id,  -- Pool of memory: its free memory is of use to that pool only; NULL where the file has none.
-    s.total_bytes,  -- Its size, bytes.
-    CAST(b.used_bytes AS BIGINT) AS used_bytes,  -- In use by tensors, bytes asked for.
+    s.pool_id,  -- Its memory pool, the only pool that can use its free memory; NULL if the file has none.
+    s.total_bytes,  -- Size, bytes.
+    CAST(b.used_bytes AS BIGINT) AS used_bytes,  -- In use by tensors, as requested, bytes.
     CAST(b.rounding_bytes AS BIGINT) AS rounding_bytes,  -- Lost because blocks in use are rounded up, bytes.
-    CAST(b.pending_bytes AS BIGINT) AS pending_bytes,  -- Released, and still used by another stream, bytes.
+    CAST(b.pending_bytes AS BIGINT) AS pending_bytes,  -- Released, but still used by another stream, bytes.
     CAST(b.free_bytes AS BIGINT) AS free_bytes,  -- Free, bytes.
-    -- The largest free block: no larger tensor fits, bytes.
-    CAST(b.largest_free_bytes AS BIGINT) AS largest_free_bytes,
-    b.n_blocks,  -- Blocks.
-    b.n_free_blocks,  -- Free ones.
-    -- Wholly free segments can be given back to the device (torch.cuda.empty_cache); others hold their free blocks.
+    CAST(b.largest_free_bytes AS BIGINT) AS largest_free_bytes,  -- Largest free block, bytes; no larger tensor fits.
+    b.n_blocks,  -- Number of blocks.
+    b.n_free_blocks,  -- Number of free blocks.
+    -- Whether the whole segment is free. Only then can torch.cuda.empty_cache return its memory to the device.
     b.free_bytes = s.total_bytes AS is_free
 FROM snapshot_segments AS s
 JOIN sums AS b ON b.snapshot_id = s.snapshot_id AND b.segment_id = s.segment_id

@@ -5,9 +5,9 @@ SELECT
     CAST(snapshot_id AS VARCHAR) AS snapshot_id,  -- The snapshot.
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(stack_id AS BIGINT) AS stack_id,  -- The stack.
-    CAST(depth AS BIGINT) AS depth,  -- Place in the stack: 0 is the innermost.
+    CAST(depth AS BIGINT) AS depth,  -- Depth in the stack; 0 is the innermost frame.
     CAST(file AS VARCHAR) AS file,  -- Source file.
-    CAST(line AS BIGINT) AS line,  -- Line; NULL where the file has none.
+    CAST(line AS BIGINT) AS line,  -- Line; NULL if the file has none.
     CAST(function AS VARCHAR) AS function,  -- Function.
-    CAST(fx_node AS VARCHAR) AS fx_node  -- Node of the FX graph that the line is of; NULL where the file has none.
+    CAST(fx_node AS VARCHAR) AS fx_node  -- Node of the FX graph for this line; NULL if the file has none.
 FROM _staged_snapshot_frames

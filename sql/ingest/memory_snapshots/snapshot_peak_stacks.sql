@@ -1,4 +1,4 @@
--- One row: a stack of a memory snapshot, with what it allocated and was in use at the peak of a device; without a
+-- One row: a stack of a memory snapshot and a device, with its allocations in use at the device's peak; without a
 -- history, at the snapshot.
 -- scope: memory_snapshot
 -- check: unique(snapshot_id, device, stack_id)
@@ -14,11 +14,11 @@ SELECT
     a.snapshot_id,  -- The snapshot.
     a.batch_id,  -- Ingest run that wrote it.
     a.device,  -- Device number.
-    a.stack_id,  -- The stack; NULL: allocated where no stack was recorded.
-    max(s.user_frame) AS user_frame,  -- Innermost frame of the user's code; NULL without a stack.
-    count(*) AS n_allocations,  -- Allocations.
-    TRY_CAST(sum(a.size_bytes) AS BIGINT) AS size_bytes,  -- Their bytes.
-    -- Their share of all that was in use then, percent.
+    a.stack_id,  -- The stack; NULL for allocations without a recorded stack.
+    max(s.user_frame) AS user_frame,  -- Innermost frame of user code; NULL without a stack.
+    count(*) AS n_allocations,  -- Number of allocations.
+    TRY_CAST(sum(a.size_bytes) AS BIGINT) AS size_bytes,  -- Size of these allocations, bytes.
+    -- Share of all memory in use at that time, percent.
     100.0 * sum(a.size_bytes) / nullif(max(coalesce(a.peak_allocated_bytes, a.allocated_bytes)), 0) AS size_percent
 FROM alive AS a
 LEFT JOIN snapshot_stacks AS s ON s.snapshot_id = a.snapshot_id AND s.stack_id = a.stack_id

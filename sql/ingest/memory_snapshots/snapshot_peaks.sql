@@ -1,5 +1,5 @@
--- One row: a device of a memory snapshot: what was in use and reserved at the snapshot, when its history begins, and at
--- most.
+-- One row: a device of a memory snapshot, with its memory in use and reserved at the snapshot and at the peak, and in
+-- use when the history begins.
 -- scope: memory_snapshot
 -- check: unique(snapshot_id, device)
 WITH devices AS (
@@ -60,21 +60,23 @@ SELECT
     d.snapshot_id,  -- The snapshot.
     d.batch_id,  -- Ingest run that wrote it.
     d.device,  -- Device number.
-    CAST(coalesce(u.end_bytes, 0) AS BIGINT) AS allocated_bytes,  -- In use at the snapshot, bytes asked for.
-    CAST(coalesce(h.end_bytes, 0) AS BIGINT) AS reserved_bytes,  -- Held by the allocator at the snapshot, bytes.
+    CAST(coalesce(u.end_bytes, 0) AS BIGINT) AS allocated_bytes,  -- In use at the snapshot, as requested, bytes.
+    CAST(coalesce(h.end_bytes, 0) AS BIGINT) AS reserved_bytes,  -- Reserved by the allocator at the snapshot, bytes.
     m.first_bytes AS first_allocated_bytes,  -- In use when the history begins, bytes; NULL without a history.
-    -- Most in use within the history, bytes; NULL without a history. An earlier, higher peak may have left it.
+    -- Maximum in use within the history, bytes; NULL without a history. A higher peak may have occurred before the
+    -- history begins.
     p.allocated_bytes AS peak_allocated_bytes,
-    m.reserved_bytes AS peak_reserved_bytes,  -- Most held within the history, bytes; NULL without a history.
-    -- The first event after which that much was in use; -1: when the history begins; NULL without a history.
+    m.reserved_bytes AS peak_reserved_bytes,  -- Maximum reserved within the history, bytes; NULL without a history.
+    -- First event after which that maximum was in use; -1 for the start of the history; NULL without a history.
     p.seq AS peak_seq,
-    p.at_ns AS peak_ns,  -- Its time, ns since the Unix epoch; NULL where it has none.
-    coalesce(c.n_allocs, 0) AS n_allocs,  -- Allocations in the history.
-    coalesce(c.n_ooms, 0) AS n_ooms,  -- Allocations that failed because the device was full.
-    -- Allocations that the history leaves in use and the snapshot does not have: above 0 the history ends before the
-    -- snapshot, or lacks releases, and the levels before it are off.
+    p.at_ns AS peak_ns,  -- Time of that event, ns since the Unix epoch; NULL if it has none.
+    coalesce(c.n_allocs, 0) AS n_allocs,  -- Number of allocations in the history.
+    coalesce(c.n_ooms, 0) AS n_ooms,  -- Number of allocations that failed because the device was full.
+    -- Number of allocations in use at the end of the history, but not in the snapshot. Above 0, the history ends before
+    -- the snapshot or misses releases, so the levels before the snapshot are wrong.
     coalesce(l.n_lost, 0) AS n_contradictions,
-    -- The history fits the snapshot: no contradictions, and never less than nothing in use; NULL without a history.
+    -- Whether the history fits the snapshot: no contradictions, and never a negative amount in use; NULL without a
+    -- history.
     coalesce(l.n_lost, 0) = 0 AND m.least_bytes >= 0 AS is_consistent
 FROM devices AS d
 LEFT JOIN used AS u ON u.snapshot_id = d.snapshot_id AND u.device = d.device

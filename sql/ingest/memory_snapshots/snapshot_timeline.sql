@@ -1,6 +1,6 @@
 -- One row: an event of a memory snapshot's history, with the memory in use and reserved after it.
--- How: the sums in use and reserved at the snapshot, minus what the later events added. Releases count when they are
--- completed; where only requests are recorded, when they are requested.
+-- How: subtract the changes by later events from the sums in use and reserved at the snapshot. A release counts at its
+-- completion; if only requests are recorded, at its request.
 -- scope: memory_snapshot
 -- check: unique(snapshot_id, device, seq)
 WITH release_actions AS (
@@ -13,7 +13,7 @@ WITH release_actions AS (
     GROUP BY snapshot_id, device
 ),
 pending AS (
-    -- What other streams still used at the snapshot is not released by its request, whatever is recorded.
+    -- A request does not release memory that other streams still used at the snapshot, whichever releases are recorded.
     SELECT e.snapshot_id, e.device, max(e.seq) AS seq
     FROM snapshot_events AS e
     JOIN snapshot_blocks AS b ON b.snapshot_id = e.snapshot_id AND b.device = e.device AND b.address = e.address
@@ -64,13 +64,13 @@ SELECT
     s.batch_id,  -- Ingest run that wrote it.
     s.device,  -- Device number.
     s.seq,  -- The event, in snapshot_events.
-    s.at_ns,  -- When, ns since the Unix epoch; NULL before PyTorch 2.1.
-    s.action,  -- What it did.
-    TRY_CAST(s.allocated_delta AS BIGINT) AS allocated_delta_bytes,  -- What it added to the memory in use, bytes.
-    TRY_CAST(s.reserved_delta AS BIGINT) AS reserved_delta_bytes,  -- What it added to the memory reserved, bytes.
-    -- In use after it, bytes asked for, before rounding.
+    s.at_ns,  -- Time, ns since the Unix epoch; NULL before PyTorch 2.1.
+    s.action,  -- Kind of event, as in snapshot_events.
+    TRY_CAST(s.allocated_delta AS BIGINT) AS allocated_delta_bytes,  -- Change of the memory in use, bytes.
+    TRY_CAST(s.reserved_delta AS BIGINT) AS reserved_delta_bytes,  -- Change of the reserved memory, bytes.
+    -- In use after the event, as requested, before rounding, bytes.
     TRY_CAST(coalesce(u.end_bytes, 0) + s.allocated_before_end AS BIGINT) AS allocated_bytes,
-    -- Held by the allocator after it, bytes.
+    -- Reserved by the allocator after the event, bytes.
     TRY_CAST(coalesce(h.end_bytes, 0) + s.reserved_before_end AS BIGINT) AS reserved_bytes
 FROM sums AS s
 LEFT JOIN used AS u ON u.snapshot_id = s.snapshot_id AND u.device = s.device

@@ -1,7 +1,7 @@
--- One row: a memory snapshot and a profiler trace of the same rank that was taken while its history was recorded. A
--- snapshot that no trace meets has one row, too.
--- How: equal ranks (or both without one) in one job or one folder, and times that overlap. Both count time from 1970; a
--- trace that does not matches nothing.
+-- One row: a memory snapshot and a profiler trace of the same rank, recorded during the snapshot's history. A snapshot
+-- without such a trace has one row, too.
+-- How: match equal ranks (or both unknown) in one job or one folder, with overlapping times. Times count from 1970. A
+-- trace whose times do not matches nothing.
 -- scope: lake
 WITH met AS (
     SELECT
@@ -16,8 +16,8 @@ WITH met AS (
 )
 SELECT
     s.snapshot_id,  -- The snapshot.
-    m.trace_id,  -- A trace of the same rank and time; NULL where there is none.
-    m.start_ns,  -- Start of the time that both cover, ns; NULL where there is no trace.
-    m.end_ns  -- End of the time that both cover, ns; NULL where there is no trace.
+    m.trace_id,  -- Trace of the same rank and time; NULL if there is none.
+    m.start_ns,  -- Start of the overlap, ns; NULL without a trace.
+    m.end_ns  -- End of the overlap, ns; NULL without a trace.
 FROM memory_snapshots AS s
 LEFT JOIN met AS m ON m.snapshot_id = s.snapshot_id

@@ -1,4 +1,4 @@
--- One row: a fault of lines of a log of the NCCL Inspector, which are left out.
+-- One row: a kind of fault in a log of the NCCL Inspector. Faulty lines are skipped.
 -- scope: inspector
 -- check: unique(log_id, fault)
 SELECT
@@ -7,6 +7,6 @@ SELECT
     -- not_json, not_a_record, unknown_record, no_communicator, wrong_field, incomplete_dump, cut_line, proxy_trace.
     CAST(fault AS VARCHAR) AS fault,
     CAST(severity AS VARCHAR) AS severity,  -- info or warning.
-    CAST(n AS BIGINT) AS n,  -- How many times it was found.
-    CAST(detail AS VARCHAR) AS detail  -- What the first of them was, with its line.
+    CAST(n AS BIGINT) AS n,  -- Number of occurrences.
+    CAST(detail AS VARCHAR) AS detail  -- First occurrence, with its line.
 FROM _staged_inspector_findings

@@ -1,6 +1,7 @@
--- One row: a rank's part in a collective that several logs of the NCCL Inspector have, with how long it waited in it.
--- How: by communicator and sequence number. All ranks leave a collective together, so the one that ran for the shortest
--- time came last, and what another ran longer it waited. That takes each rank's kernel time for its presence.
+-- One row: a rank's part in a collective found in several logs of the NCCL Inspector, with the rank's waiting time.
+-- How: match by communicator and sequence number. All ranks leave a collective together, so the rank with the shortest
+-- duration came last, and the excess of another rank's duration is waiting. This assumes that a rank is present exactly
+-- while its kernel runs.
 -- scope: lake
 WITH parts AS (
     SELECT
@@ -20,24 +21,25 @@ WITH parts AS (
 )
 SELECT
     log_id,  -- The log.
-    line,  -- Its line.
-    job,  -- Job name; NULL when unknown.
+    line,  -- Line of the log.
+    job,  -- Job name; NULL if unknown.
     host,  -- Host of the rank.
     communicator_id,  -- Communicator.
-    communicator_name,  -- Its name; NULL before format v4.1.
+    communicator_name,  -- Name of the communicator; NULL before format v4.1.
     rank,  -- Rank in the communicator.
     name,  -- AllReduce, ReduceScatter, …
-    seq,  -- Its number in the communicator.
+    seq,  -- Sequence number in the communicator.
     size_bytes,  -- Size of the message, bytes.
-    dumped_ns,  -- When the plugin wrote it, ns since the Unix epoch.
-    duration_ns,  -- How long it ran on this rank, ns.
-    bus_gigabytes_per_s,  -- Bandwidth of the bus, GB/s.
+    dumped_ns,  -- Time at which the plugin wrote the call, ns since the Unix epoch.
+    duration_ns,  -- Duration on this rank, ns.
+    bus_gigabytes_per_s,  -- Bus bandwidth, GB/s.
     timing_source,  -- Clock of the duration.
-    n_ranks,  -- Ranks of the communicator.
-    n_seen,  -- Those that the lake has of this collective: with fewer than n_ranks the last to come may be missing.
-    duration_ns - least_ns AS waited_ns,  -- What it ran longer than the shortest, ns; 0 for the rank that came last.
-    place = 1 AND most_ns > least_ns AS is_last,  -- It ran for the shortest time: the others waited for it.
-    -- What the other ranks waited for it, ns; 0 for all but the last.
+    n_ranks,  -- Number of ranks of the communicator.
+    n_seen,  -- Number of rows of this collective in the lake; below n_ranks, the last rank may be missing.
+    -- Waiting time: duration minus the shortest, ns; 0 for the rank that came last.
+    duration_ns - least_ns AS waited_ns,
+    place = 1 AND most_ns > least_ns AS is_last,  -- Whether this rank came last, so that the others waited for it.
+    -- Waiting time of the other ranks for this rank, ns; 0 unless it came last.
     CASE WHEN place = 1 THEN CAST(sum_ns - n_seen * least_ns AS BIGINT) ELSE 0 END AS caused_wait_ns
 FROM parts
 WHERE n_seen > 1

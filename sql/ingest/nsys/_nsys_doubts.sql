@@ -1,4 +1,4 @@
--- One row: something in the rows of an Nsight Systems export that limits what they say.
+-- One row: a caveat about an Nsight Systems export, derived from its rows.
 WITH unnamed AS (
     SELECT count(*) AS n
     FROM (
@@ -56,7 +56,7 @@ found AS (
     FROM _nsys_event_waits
     WHERE kind IS NULL
     UNION ALL
-    -- 33, 39, 75 and 76 name categories, threads and domains; a type that the export itself names is nothing new.
+    -- Types 33, 39, 75 and 76 name categories, threads and domains. A type that the export itself names is not unknown.
     SELECT
         'nsys_unknown_range', 'warning', count(*),
         'NVTX rows of a type that is not known (eventType) are left out'
@@ -88,7 +88,7 @@ found AS (
 SELECT
     check_name,  -- Name of the finding.
     severity,  -- info or warning.
-    n,  -- How many there are.
-    detail  -- What it means.
+    n,  -- Number of occurrences.
+    detail  -- Explanation of the finding.
 FROM found
 WHERE n > 0

@@ -1,7 +1,7 @@
 -- One row: a wait in an export of Nsight Systems, with the record of the CUDA event that it waits for.
--- How: by the number of the record where the export has one (event_sync); else the last record of that event before the
--- call that waits, as Kineto pairs them. Waits for a stream or a context have no record. In exports of several
--- processes all waits name device 0; a context has one device, so its work shows which.
+-- How: match by the number of the record (event_sync) if the export has one. Otherwise take the last record of the
+-- event before the waiting call, as Kineto does. Waits for a stream or a context have no record. In exports of several
+-- processes all waits name device 0. A context has one device, so the context's GPU work identifies it.
 WITH called AS (
     SELECT correlation, min(start_ns) AS start_ns
     FROM _nsys_calls
@@ -34,7 +34,8 @@ waits AS (
     LEFT JOIN called AS c ON c.correlation = w.correlation
 ),
 last_records AS (
-    -- A number belongs to one record. Where it does not, pairs of all waits and records with it would be too many.
+    -- A number should belong to one record. If several share it, keep the last, because all pairs of waits and records
+    -- would be too many.
     SELECT event_sync, stream, correlation
     FROM records
     WHERE event_sync IS NOT NULL
@@ -56,17 +57,17 @@ latest AS (
 SELECT
     w.start_ns,  -- Start, ns since the session's start.
     w.end_ns,  -- End, ns.
-    coalesce(x.device, w.device) AS device,  -- CUDA device: that of the context's work, where there is some.
-    w.device AS told_device,  -- The same as the row of the wait says.
+    coalesce(x.device, w.device) AS device,  -- CUDA device of the context's work if unique, else told_device.
+    w.device AS told_device,  -- CUDA device in the row of the wait.
     CASE WHEN w.stream IN (4294967295, -1) THEN -1 ELSE w.stream END AS stream,  -- Stream; -1 for none, as in Kineto.
     w.correlation,  -- Correlation id.
     w.context,  -- CUDA context.
-    w.kind,  -- What waits for what, in Kineto's words; NULL for a kind that is unknown.
-    w.sync_type,  -- The same as a number.
-    w.is_for_event,  -- A wait for a CUDA event.
-    CASE WHEN w.is_for_event THEN w.cuda_event END AS cuda_event,  -- CUDA event waited for.
-    coalesce(n.stream, l.stream) AS record_stream,  -- Stream on which it was recorded; NULL where that is unknown.
-    coalesce(n.correlation, l.correlation) AS record_correlation  -- Correlation id of the call that recorded it.
+    w.kind,  -- Kind of wait, in Kineto's words; NULL if unknown.
+    w.sync_type,  -- Kind of wait, as the number in the export.
+    w.is_for_event,  -- Whether it waits for a CUDA event.
+    CASE WHEN w.is_for_event THEN w.cuda_event END AS cuda_event,  -- CUDA event waited for; NULL for other waits.
+    coalesce(n.stream, l.stream) AS record_stream,  -- Stream that recorded the event; NULL if unknown.
+    coalesce(n.correlation, l.correlation) AS record_correlation  -- Correlation id of the record call.
 FROM waits AS w
 LEFT JOIN numbered AS n ON n.wait_no = w.wait_no
 LEFT JOIN latest AS l ON l.wait_no = w.wait_no

@@ -1,8 +1,8 @@
 -- model: _nsys_rows
 -- One row: an event of one process of an Nsight Systems export, in no order.
--- How: GPU work, waits and CUDA calls are CUPTI's records, as in Kineto's traces, and get Kineto's names and
--- categories; NVTX ranges are operators or annotations (nvtx_categories). Times count from the session's start.
--- A name that StringIds lacks is shown with its number: work without a name would be lost in sums by name.
+-- How: GPU work, waits and CUDA calls are CUPTI records, as in Kineto's traces, and get Kineto's names and categories.
+-- NVTX ranges are operators or annotations (nvtx_categories). Times count from the session's start. A name missing from
+-- StringIds is shown as its number, because sums by name would lose work without a name.
 WITH work AS (
     SELECT
         w.*,
@@ -32,7 +32,7 @@ WITH work AS (
     LEFT JOIN _nsys_meanings AS b ON b.enum = 'ENUM_CUDA_MEM_KIND' AND b.id = w.target_memory
 ),
 calls AS (
-    -- cudaLaunchKernel_ptsz_v7000: the version of the interface, and per-thread default streams.
+    -- The suffixes in cudaLaunchKernel_ptsz_v7000 mean per-thread default streams and the version of the interface.
     SELECT
         c.*,
         coalesce(
@@ -48,7 +48,7 @@ ranges AS (
     LEFT JOIN _nsys_strings AS s ON s.id = r.text_id
     JOIN _range_names AS n
         ON n.text = coalesce(r.text, s.value, 'text ' || r.text_id || ' (not in StringIds)', '(no name)')
-    -- Very old exports do not say what is a range: what has an end is one.
+    -- Very old exports have no event type: a row with an end is a range.
     JOIN _nsys_meanings AS m
         ON m.enum = 'ENUM_NSYS_EVENT_TYPE'
             AND m.id = coalesce(r.event_type, CASE WHEN r.end_ns IS NULL THEN 34 ELSE 59 END)
@@ -79,7 +79,7 @@ all_events AS (
     SELECT
         1, CASE WHEN meaning = 'mark' THEN 'i' WHEN end_ns IS NULL THEN 'B' ELSE 'X' END, cat, name, thread, FALSE,
         start_ns, CASE WHEN meaning = 'range' THEN end_ns END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        -- A range that ends on another thread does not nest with what runs on the first.
+        -- A range that ends on another thread does not nest with the ranges of its first thread.
         CASE WHEN end_thread <> thread AND end_thread & 16777215 <> 0 THEN ' range' END,
         CASE
             WHEN coalesce(sequence, domain) IS NULL AND sizes IS NULL THEN NULL
@@ -128,13 +128,13 @@ all_events AS (
     FROM samples
 )
 SELECT
-    place,  -- What it is: 0 name of a thread, 1 range or mark, 2 call, 3 wait, 4 GPU work, 5 sample of a metric.
+    place,  -- Kind of event: 0 name of a thread, 1 range or mark, 2 call, 3 wait, 4 GPU work, 5 sample of a metric.
     ph,  -- X complete, B begin (a range that was open at the end), i mark, M name of a thread, C sample.
     cat,  -- Kineto's category.
     name,  -- Name.
     thread,  -- Serialized process and thread; NULL on a GPU.
-    gpu_row,  -- Whether it belongs to a device and stream.
-    coalesce(start_ns, -9223372036854775808) AS at_ns,  -- Start, ns; the least there is where there is none.
+    gpu_row,  -- Whether the event belongs to a device and a stream.
+    coalesce(start_ns, -9223372036854775808) AS at_ns,  -- Start, ns; the smallest BIGINT if there is none.
     start_ns,  -- Start, ns since the session's start.
     end_ns,  -- End, ns.
     device,  -- CUDA device of the process.
@@ -146,21 +146,21 @@ SELECT
     graph_node,  -- Node of the CUDA graph.
     graph_id,  -- CUDA graph.
     bytes,  -- Bytes copied or set.
-    own_row,  -- A row in addition to its thread's; of a sample, the number of the GPU.
-    args  -- What else is known, as JSON with Kineto's keys.
+    own_row,  -- Suffix of a separate row next to its thread's; for a sample, the number of the GPU; else NULL.
+    args  -- Other recorded values, as JSON with Kineto's keys.
 FROM all_events;
 
 -- model: _nsys_order
 -- One row: an event of an Nsight Systems export and its number.
--- How: by time; calls in their order, and what encloses first.
+-- How: order by time. At equal times, calls are in order of correlation id and enclosing events come first.
 SELECT
     row_number() OVER (
         ORDER BY
             e.place > 0, e.start_ns NULLS FIRST, e.place, e.correlation NULLS FIRST, e.end_ns DESC NULLS FIRST,
             e.device, e.stream, e.thread, e.graph_node, e.name, e.args
     ) - 1 AS event_id,  -- Number of the event.
-    e.rowid AS n,  -- Its row.
-    e.at_ns  -- Its start, as there.
+    e.rowid AS n,  -- rowid in _nsys_rows.
+    e.at_ns  -- at_ns of that row.
 FROM _nsys_rows AS e;
 
 -- model: _nsys_events
@@ -194,10 +194,11 @@ SELECT
     e.graph_node,  -- Node of the CUDA graph.
     e.graph_id,  -- CUDA graph.
     e.bytes,  -- Bytes copied or set.
-    CASE WHEN e.ph = 'C' THEN e.own_row END AS flow_id,  -- Key id, which tells counters of one name apart: the GPU.
+    -- Key id, which distinguishes counters with the same name: the GPU.
+    CASE WHEN e.ph = 'C' THEN e.own_row END AS flow_id,
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Marks belong to their thread.
-    e.args  -- What else is known, as JSON with Kineto's keys.
+    e.args  -- Other recorded values, as JSON with Kineto's keys.
 FROM _nsys_order AS o
--- The number alone identifies the row; the time lets a part of the events be read without looking at all rows.
+-- The number alone identifies the row. With the time, DuckDB can read a part of the events without scanning all rows.
 JOIN _nsys_rows AS e ON e.rowid = o.n AND e.at_ns = o.at_ns
 CROSS JOIN _nsys_session AS s;

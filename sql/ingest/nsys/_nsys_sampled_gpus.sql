@@ -1,6 +1,6 @@
--- One row: a GPU whose metrics an Nsight Systems export has, where the process worked on it.
--- How: the export says which CUDA device of the process is which GPU; one that does not numbers both alike. Of a
--- process without GPU work all are taken.
+-- One row: a GPU on which the process worked and whose metrics are in the Nsight Systems export.
+-- How: the export maps the process's CUDA devices to GPUs. If it does not, both have the same numbers. A process
+-- without GPU work gets all sampled GPUs.
 WITH sampled AS (
     SELECT DISTINCT type_id & 255 AS gpu FROM _nsys_samples WHERE type_id IS NOT NULL
 ),

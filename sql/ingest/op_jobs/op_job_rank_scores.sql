@@ -7,7 +7,7 @@ SELECT
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(stage AS BIGINT) AS stage,  -- Pipeline stage.
     CAST(dp_rank AS BIGINT) AS dp_rank,  -- Data-parallel rank.
-    CAST(rank AS BIGINT) AS rank,  -- Global rank that was recorded for this stage and dp rank.
+    CAST(rank AS BIGINT) AS rank,  -- Global rank recorded for this stage and dp rank.
     CAST(score AS DOUBLE) AS score,  -- min(slowdown of the stage, slowdown of the dp rank).
-    CAST(is_worst AS BOOLEAN) AS is_worst  -- Among the 3 % (at least one) with the highest scores.
+    CAST(is_worst AS BOOLEAN) AS is_worst  -- Whether it is among the 3 % (at least one) with the highest scores.
 FROM _staged_op_job_rank_scores

@@ -1,5 +1,5 @@
 -- One row: a part of an op-level job, with the slowdown that it causes by itself. Slowdowns of parts do not add up and
--- are not shares of a whole: a stage's may exceed the job's.
+-- are not shares of a whole. A stage's slowdown may exceed the job's.
 -- How: the step with every op ideal except those of the part, divided by the step with every op ideal. A job that loses
 -- less than 3 % has only its own row.
 -- scope: job
@@ -11,7 +11,7 @@ SELECT
     -- job, dp_rank, stage, optype (sends and receives of a direction together), last_stage or worst_ranks (the 3 % with
     -- the highest scores).
     CAST(scope AS VARCHAR) AS scope,
-    -- Which dp rank, stage or op type; for worst_ranks, the ranks separated by commas; NULL for the job.
+    -- The dp rank, stage or op type; for worst_ranks, the ranks separated by commas; NULL for the job.
     CAST(key AS VARCHAR) AS key,
     CAST(slowdown AS DOUBLE) AS slowdown,  -- The step with only this part as recorded, divided by the ideal step.
     -- Share of the job's loss that disappears when only this part is ideal (M_S of last_stage, M_W of worst_ranks); may

@@ -1,4 +1,4 @@
--- One row: a kind of copy or memset of a Perfetto trace, told in arguments, and the name that Kineto gives it.
+-- One row: a kind of copy or memset in a Perfetto trace, identified by its arguments, with Kineto's name for it.
 WITH told AS (
     SELECT DISTINCT
         name AS kind, args ->> '$."copy kind"' AS direction, args ->> '$."src kind"' AS source,
@@ -21,7 +21,7 @@ named AS (
     LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = lower(t.memory)
 )
 SELECT
-    -- The name and what copy kind, src kind, dst kind and memory kind say, as a list in JSON.
+    -- Name and arguments copy kind, src kind, dst kind and memory kind, as a JSON list.
     CAST(json_array(kind, direction, source, target, memory) AS VARCHAR) AS told,
     name  -- Kineto's name: Memcpy HtoD (Pageable -> Device).
 FROM named

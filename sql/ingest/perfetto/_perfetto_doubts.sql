@@ -1,4 +1,4 @@
--- One row: something that the rows of a Perfetto trace show to be missing.
+-- One row: a caveat about a Perfetto trace, derived from its rows.
 WITH found AS (
     SELECT
         'perfetto_no_track' AS check_name, 'warning' AS severity, count(*) AS n,
@@ -30,7 +30,7 @@ WITH found AS (
 SELECT
     check_name,  -- Name of the finding.
     severity,  -- info or warning.
-    n,  -- How often.
-    detail  -- What it means.
+    n,  -- Number of occurrences.
+    detail  -- Explanation of the finding.
 FROM found
 WHERE n > 0

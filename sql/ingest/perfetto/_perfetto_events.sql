@@ -14,7 +14,8 @@ named AS (
     WHERE is_thread AND thread IS NOT NULL
 )
 SELECT
-    row_number() OVER (ORDER BY name, pid, tid, args) - 1 AS event_id,  -- Number of the event: before all others.
+    -- Number of the event; names precede all other events.
+    row_number() OVER (ORDER BY name, pid, tid, args) - 1 AS event_id,
     name,  -- process_name or thread_name.
     pid,  -- Process id as text.
     tid,  -- Thread id as text.
@@ -22,9 +23,9 @@ SELECT
 FROM named;
 
 -- model: _perfetto_sides
--- One row: a place in a run of begin events of a Perfetto trace, with the begin and the end event there.
--- How: PyTorch writes all begins of a kind in a row and then their ends in the same order, which goes back in time;
--- there the k-th end belongs to the k-th begin.
+-- One row: a position in a run of begin events of a Perfetto trace, with the begin and the end event at that position.
+-- How: PyTorch writes all begins of a kind in sequence, then their ends in the same order, so time jumps back between
+-- them. In such a run, the k-th end belongs to the k-th begin.
 WITH sides AS (
     SELECT
         run, place, max(n) FILTER (WHERE ph = 'B') AS begin_n, max(n) FILTER (WHERE ph = 'E') AS end_n,
@@ -43,19 +44,19 @@ runs AS (
         AND bool_and(begin_track = end_track AND end_ns >= begin_ns)
 )
 SELECT
-    s.begin_n,  -- The begin event.
+    s.begin_n,  -- Number of the begin event; NULL for an end event alone.
     s.end_n,  -- The end event.
     s.begin_ns,  -- Time of the begin, ns.
     s.end_ns,  -- Time of the end, ns.
     s.begin_track,  -- Track of the begin.
     s.end_track,  -- Track of the end.
-    r.run IS NOT NULL AND s.begin_n + s.end_n IS NOT NULL AS is_pair  -- They belong together.
+    r.run IS NOT NULL AND s.begin_n + s.end_n IS NOT NULL AS is_pair  -- Whether begin and end form a pair.
 FROM sides AS s
 LEFT JOIN runs AS r ON r.run = s.run;
 
 -- model: _perfetto_categories
--- One row: a kind of event of a Perfetto trace that records no category, and its category.
--- How: the first rule of perfetto_categories that fits the stage, the arguments and the name.
+-- One row: a kind of event without a recorded category in a Perfetto trace, with its category.
+-- How: the first rule of perfetto_categories that matches the stage, the arguments and the name.
 WITH kinds AS (
     SELECT DISTINCT
         coalesce(stage, '') AS stage, coalesce(name, '') AS name,
@@ -74,17 +75,17 @@ ranked AS (
             AND regexp_matches(k.name, r.name_pattern)
 )
 SELECT
-    stage,  -- Render stage; empty for slices.
-    name,  -- Name; empty where there is none.
+    stage,  -- Render stage; empty string for slices.
+    name,  -- Name; empty string if the event has none.
     arguments,  -- Names of the arguments.
     cat  -- The category.
 FROM ranked
 WHERE place = 1;
 
 -- model: _perfetto_pairs
--- One row: a begin event of a Perfetto trace and its end event, or one that lacks the other.
--- How: those that belong together by their place (_perfetto_sides); of the others, an end closes the last open begin of
--- its track, by time.
+-- One row: a begin event of a Perfetto trace and its end event, or either of them without the other.
+-- How: _perfetto_sides pairs events by position. An end without such a pair closes the last open begin of its track, by
+-- time.
 WITH others AS (
     SELECT begin_n AS n, 'B' AS ph, begin_track AS track, begin_ns AS start_ns, 1 AS change
     FROM _perfetto_sides
@@ -109,10 +110,10 @@ nested AS (
     WINDOW level AS (PARTITION BY track, depth ORDER BY start_ns, n)
 )
 SELECT
-    begin_n,  -- The begin event.
-    end_n,  -- Its end event.
-    begin_ns AS at_ns,  -- Start, ns, of an end alone its time; the least there is where that is unknown.
-    end_ns - begin_ns AS duration_ns  -- Time between them, ns.
+    begin_n,  -- Number of the begin event; NULL for an end event alone.
+    end_n,  -- Number of its end event; NULL for a begin event alone.
+    begin_ns AS at_ns,  -- Start, ns; for an end event alone, its time; the smallest BIGINT if unknown.
+    end_ns - begin_ns AS duration_ns  -- Time from begin to end, ns; NULL without a pair.
 FROM _perfetto_sides
 WHERE is_pair
 UNION ALL
@@ -129,13 +130,13 @@ FROM _perfetto_rows
 WHERE ph IN ('B', 'E') AND start_ns IS NULL;
 
 -- model: _perfetto_arrows
--- One row: an end of an arrow of a Perfetto trace. An arrow starts at the first event that names it.
+-- One row: an end of a flow arrow in a Perfetto trace. An arrow starts at the first event that names it.
 WITH starts AS (
     SELECT n, at_ns, start_ns, flows, ended_flows
     FROM _perfetto_rows
     WHERE
         len(flows) + len(ended_flows) > 0
-        -- An end event that has its begin is not an event.
+        -- An end event with a begin event is part of that event.
         AND (ph <> 'E' OR n IN (SELECT p.end_n FROM _perfetto_pairs AS p WHERE p.begin_n IS NULL))
 ),
 flow_ends AS (
@@ -144,17 +145,18 @@ flow_ends AS (
     SELECT n, at_ns, start_ns, unnest(ended_flows), TRUE FROM starts
 )
 SELECT
-    n,  -- Row in _perfetto_rows that it is at.
-    at_ns,  -- Its start, as there.
-    flow,  -- Joins the ends.
-    -- s start, f end.
+    n,  -- Row of _perfetto_rows to which the arrow is attached.
+    at_ns,  -- at_ns of that row.
+    flow,  -- Flow id; joins the ends of an arrow.
+    -- s for a start, f for an end.
     CASE WHEN row_number() OVER (PARTITION BY flow ORDER BY is_end, start_ns, n) = 1 THEN 's' ELSE 'f' END AS ph
 FROM flow_ends;
 
 -- model: _perfetto_order
--- One row: an event of a Perfetto trace that is no name: a slice or an end of an arrow at it, an instant, GPU work.
--- How: by time; at the same time in the order of the file, arrows after their slice. Only what decides the order is
--- sorted, as whole rows would not fit in memory.
+-- One row: an event of a Perfetto trace except names: a slice, an arrow's end at a slice, an instant, or a GPU
+-- activity.
+-- How: order by time, then by position in the file, with arrows after their slice. Only the columns that decide the
+-- order are sorted, because whole rows would not fit in memory.
 WITH events AS (
     SELECT n, at_ns, ph, duration_ns, CAST(NULL AS BIGINT) AS flow
     FROM _perfetto_rows
@@ -171,21 +173,21 @@ names AS (
     SELECT count(*) AS n_names FROM _perfetto_names
 )
 SELECT
-    -- Number of the event; names come before.
+    -- Number of the event; names precede these events.
     s.n_names + row_number() OVER (ORDER BY e.at_ns, e.n, e.flow NULLS FIRST, e.ph) - 1 AS event_id,
-    e.n,  -- Row in _perfetto_rows that it is, or is at.
-    e.at_ns,  -- Its start, as there.
-    e.ph,  -- X complete, B and E without their other half, i instant, s and f arrows.
+    e.n,  -- Row of _perfetto_rows: the event, or the event at the arrow's end.
+    e.at_ns,  -- at_ns of that row.
+    e.ph,  -- X complete, B or E without its counterpart, i instant, s and f arrows.
     e.duration_ns,  -- Duration, ns.
-    e.flow  -- Joins the ends of an arrow; NULL for what is no arrow.
+    e.flow  -- Flow id; joins the ends of an arrow; NULL for other events.
 FROM events AS e
 CROSS JOIN names AS s;
 
 -- model: _perfetto_events
 -- One row: an event of a Perfetto trace.
--- How: names, and rows in order. A begin that has its end is a complete event, as Kineto writes it; a category that
--- the writer omits comes from perfetto_categories, the kind of a copy from its arguments; work on a GPU has the
--- device as process and the stream as thread.
+-- How: names first, then rows in order. A begin with its end is a complete event, as in Kineto's traces. A missing
+-- category comes from perfetto_categories. The kind of a copy comes from its arguments. GPU work has the device as
+-- process and the stream as thread.
 WITH meant AS (
     SELECT
         o.event_id, o.ph, coalesce(r.category, c.cat) AS cat, coalesce(k.name, r.name) AS name,
@@ -195,7 +197,8 @@ WITH meant AS (
         END AS tid,
         r.start_ns, o.duration_ns, r.args, o.flow
     FROM _perfetto_order AS o
-    -- The number alone identifies the row; the time lets a part of the events be read without looking at all rows.
+    -- The number alone identifies the row. With the time, DuckDB can read a part of the events without scanning all
+    -- rows.
     JOIN _perfetto_rows AS r ON r.n = o.n AND r.at_ns = o.at_ns
     LEFT JOIN _perfetto_tracks AS t ON t.track = r.track
     LEFT JOIN _perfetto_copies AS k
@@ -238,7 +241,7 @@ told AS (
 )
 SELECT
     e.event_id,  -- Number: names first, then by time (_perfetto_order).
-    e.ph,  -- X complete, B and E without their other half, i instant, s and f arrows, M metadata.
+    e.ph,  -- X complete, B or E without its counterpart, i instant, s and f arrows, M metadata.
     e.cat,  -- Category; NULL if not recorded.
     e.name,  -- Name.
     e.pid,  -- Process id as text; for GPU work the device.
@@ -259,7 +262,7 @@ SELECT
     e.arg."graph node id" AS graph_node,  -- Node of the graph.
     e.arg."graph id" AS graph_id,  -- Graph.
     e.arg.bytes AS bytes,  -- Bytes copied or set.
-    CAST(e.flow AS VARCHAR) AS flow_id,  -- Joins the arrows of a flow.
+    CAST(e.flow AS VARCHAR) AS flow_id,  -- Flow id; joins the ends of an arrow.
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Instants belong to their thread.
     e.args  -- All arguments as JSON.
 FROM told AS e;

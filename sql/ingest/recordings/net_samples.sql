@@ -6,14 +6,14 @@
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
-    CAST(t_unix_ns AS BIGINT) AS t_unix_ns,  -- When, ns since the Unix epoch.
-    CAST(t_mono_ns AS BIGINT) AS t_mono_ns,  -- When, ns on the host's monotonic clock.
+    CAST(t_unix_ns AS BIGINT) AS t_unix_ns,  -- Time, ns since the Unix epoch.
+    CAST(t_mono_ns AS BIGINT) AS t_mono_ns,  -- Time, ns on the host's monotonic clock.
     -- infiniband (also RoCE) or net. A RoCE card is both: its RDMA traffic bypasses the interface's counters.
     CAST(kind AS VARCHAR) AS kind,
-    CAST(device AS VARCHAR) AS device,  -- The device, mlx5_0 or eth0.
+    CAST(device AS VARCHAR) AS device,  -- Name of the device, such as mlx5_0 or eth0.
     CAST(port AS VARCHAR) AS port,  -- Port of an RDMA device; NULL for an interface.
-    -- Bytes received (port_rcv_data, which counts units of 4 bytes, times 4); NULL where the device does not report it,
-    -- as in all columns.
+    -- Bytes received (port_rcv_data, which counts units of 4 bytes, times 4); NULL if the device does not report it, as
+    -- in all columns.
     CAST(rx_bytes AS BIGINT) AS rx_bytes,
     CAST(tx_bytes AS BIGINT) AS tx_bytes,  -- Bytes sent (port_xmit_data times 4).
     CAST(rx_packets AS BIGINT) AS rx_packets,  -- Packets received (port_rcv_packets).
@@ -30,5 +30,5 @@ SELECT
     CAST(cnp_handled AS BIGINT) AS cnp_handled,
     -- Packets received that a switch marked as congested (np_ecn_marked_roce_packets).
     CAST(ecn_marked AS BIGINT) AS ecn_marked,
-    CAST(out_of_sequence AS BIGINT) AS out_of_sequence  -- Packets received out of sequence: some were lost on the way.
+    CAST(out_of_sequence AS BIGINT) AS out_of_sequence  -- Packets received out of sequence, a sign of lost packets.
 FROM _staged_net_samples

@@ -1,6 +1,7 @@
 -- One row: a call, range or mark of one process of rocprofiler-sdk's output, with its name.
--- How: in a rocpd database names and domains are texts by number, and the message of a marker is in its event; CSV
--- files have them in the row. A mark, and a call that took no time, is a sample there: it has no name but the message.
+-- How: a rocpd database stores names and domains as numbered texts, and the message of a marker in its event. CSV files
+-- contain all three in the row. A mark or a call of zero duration is a sample in the database, with the message as its
+-- only name.
 WITH rows AS (
     SELECT
         c.start_ns, c.end_ns, c.thread, coalesce(c.correlation, e.correlation) AS correlation,
@@ -15,7 +16,7 @@ WITH rows AS (
         s.at_ns, s.at_ns, t.thread, e.correlation, d.value, NULL,
         CASE WHEN json_valid(e.details) THEN e.details ->> '$.message' END
     FROM _rocm_samples AS s
-    -- Those of other processes have tracks that are not staged.
+    -- Samples of other processes have tracks that are not staged, so the join drops them.
     JOIN _rocm_tracks AS t ON t.id = s.track
     LEFT JOIN _rocm_event_details AS e ON e.id = s.event
     LEFT JOIN _rocm_strings AS d ON d.id = e.domain_id
@@ -32,13 +33,14 @@ kinds AS (
 SELECT
     r.start_ns,  -- Start, ns.
     r.end_ns,  -- End, ns; the start for a mark.
-    r.thread,  -- Thread, as its row in the database is numbered: the system's number in what rocprofv3 writes.
-    r.correlation,  -- Correlation id, which GPU work has too.
-    k.cat,  -- Category by the domain; range: by name.
+    r.thread,  -- Id of the thread's row in the database; in files of rocprofv3, the system's thread id.
+    r.correlation,  -- Correlation id, shared with the GPU work.
+    k.cat,  -- Category by domain; range: the name decides.
     coalesce(nullif(r.message, ''), r.function, '(no name)') AS name,  -- Message of a marker, else the function.
-    coalesce(r.start_ns = r.end_ns, FALSE) AS is_mark,  -- It took no time.
-    r.function IS NULL AND coalesce(r.message, '') = '' AS is_nameless,  -- A call whose name is not told.
-    -- A range that may end on another thread: it does not nest.
+    coalesce(r.start_ns = r.end_ns, FALSE) AS is_mark,  -- Whether its duration is zero.
+    -- Whether neither a name nor a message is recorded.
+    r.function IS NULL AND coalesce(r.message, '') = '' AS is_nameless,
+    -- Whether it is a range that may end on another thread, and so does not nest.
     coalesce(r.function LIKE 'roctxProcessRange%' OR r.function LIKE 'roctxRangeStart%', FALSE) AS is_of_process
 FROM rows AS r
 JOIN kinds AS k ON k.domain = coalesce(r.domain, '')

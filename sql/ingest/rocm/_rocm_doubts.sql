@@ -1,4 +1,4 @@
--- One row: something in rocprofiler-sdk's output that limits what it says.
+-- One row: a caveat about rocprofiler-sdk's output, derived from its rows.
 WITH queues AS (
     SELECT count(DISTINCT queue) AS n_queues, count(DISTINCT stream) AS n_streams
     FROM _rocm_work
@@ -51,7 +51,7 @@ found AS (
 SELECT
     check_name,  -- Name of the finding.
     severity,  -- info or warning.
-    n,  -- How many there are.
-    detail  -- What it means.
+    n,  -- Number of occurrences.
+    detail  -- Explanation of the finding.
 FROM found
 WHERE n > 0

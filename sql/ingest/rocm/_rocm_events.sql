@@ -1,8 +1,9 @@
 -- model: _rocm_devices
--- One row: an agent (CPU or GPU) of rocprofiler-sdk's output, and the device that it is in traces.
+-- One row: an agent (CPU or GPU) of rocprofiler-sdk's output, with its device number in traces.
 SELECT
-    id AS agent,  -- Agent, as GPU work names it.
-    -- Number among the GPUs, as in Kineto's deviceProperties; where that is not told, of the agent.
+    id AS agent,  -- Agent id, as in the rows of GPU work.
+    -- Number among the GPUs, as in Kineto's deviceProperties; if not recorded, the GPU's rank by agent id; NULL for a
+    -- CPU.
     CASE
         WHEN kind = 'GPU' THEN coalesce(type_index, row_number() OVER (PARTITION BY kind ORDER BY id) - 1)
     END AS device
@@ -12,8 +13,9 @@ QUALIFY row_number() OVER (PARTITION BY id ORDER BY kind DESC NULLS LAST, type_i
 
 -- model: _rocm_rows
 -- One row: an event of one process of rocprofiler-sdk's output, a rocpd database or its CSV files, in no order.
--- How: dispatches and copies get Kineto's names and categories on AMD GPUs; HIP calls are runtime calls, as there;
--- ROCTx ranges are operators or annotations (nvtx_categories). Times count from the start of the machine.
+-- How: dispatches and copies get the names and categories that Kineto uses on AMD GPUs. HIP calls are runtime calls, as
+-- in Kineto's traces. ROCTx ranges are operators or annotations (nvtx_categories). Times count from the machine's
+-- start.
 WITH copies AS (
     SELECT w.*, regexp_replace(coalesce(w.name, n.value), '^MEMORY_COPY_', '') AS direction
     FROM _rocm_work AS w
@@ -26,7 +28,7 @@ work AS (
         coalesce(
             w.name, k.display_name, k.mangled_name, 'kernel ' || w.kernel || ' (no name)', 'kernel (no name)'
         ) AS name,
-        -- rocprofiler-sdk counts threads, Kineto blocks.
+        -- rocprofiler-sdk counts the grid in threads, Kineto in blocks.
         CAST(ceil(CAST(w.grid_x AS DOUBLE) / greatest(w.block_x, 1)) AS HUGEINT) AS blocks_x,
         CAST(ceil(CAST(w.grid_y AS DOUBLE) / greatest(w.block_y, 1)) AS HUGEINT) AS blocks_y,
         CAST(ceil(CAST(w.grid_z AS DOUBLE) / greatest(w.block_z, 1)) AS HUGEINT) AS blocks_z, w.block_x, w.block_y,
@@ -108,34 +110,34 @@ all_events AS (
     FROM on_gpu
 )
 SELECT
-    place,  -- What it is: 0 name of a thread, 1 range or mark, 2 call, 4 GPU work.
+    place,  -- Kind of event: 0 name of a thread, 1 range or mark, 2 call, 4 GPU work.
     ph,  -- X complete, i mark, M name of a thread.
     cat,  -- Kineto's category.
     name,  -- Name.
     thread,  -- Thread; NULL on a GPU.
-    gpu_row,  -- Whether it belongs to a device and stream.
-    coalesce(start_ns, -9223372036854775808) AS at_ns,  -- Start, ns; the least there is where there is none.
+    gpu_row,  -- Whether the event belongs to a device and a stream.
+    coalesce(start_ns, -9223372036854775808) AS at_ns,  -- Start, ns; the smallest BIGINT if there is none.
     start_ns,  -- Start, ns since the machine's start.
     end_ns,  -- End, ns.
     device,  -- Number of the GPU.
-    stream,  -- HIP stream; where it was not recorded, the queue.
+    stream,  -- HIP stream; the queue if the stream was not recorded.
     correlation,  -- Correlation id.
     bytes,  -- Bytes copied.
-    own_row,  -- A row in addition to its thread's.
-    args  -- What else is known, as JSON with Kineto's keys.
+    own_row,  -- Suffix of a separate row next to its thread's; else empty.
+    args  -- Other recorded values, as JSON with Kineto's keys.
 FROM all_events;
 
 -- model: _rocm_order
 -- One row: an event of rocprofiler-sdk's output and its number.
--- How: by time; calls in their order, and what encloses first.
+-- How: order by time. At equal times, calls are in order of correlation id and enclosing events come first.
 SELECT
     row_number() OVER (
         ORDER BY
             e.place > 0, e.start_ns NULLS FIRST, e.place, e.correlation NULLS FIRST, e.end_ns DESC NULLS FIRST,
             e.device, e.stream, e.thread, e.name, e.args
     ) - 1 AS event_id,  -- Number of the event.
-    e.rowid AS n,  -- Its row.
-    e.at_ns  -- Its start, as there.
+    e.rowid AS n,  -- rowid in _rocm_rows.
+    e.at_ns  -- at_ns of that row.
 FROM _rocm_rows AS e;
 
 -- model: _rocm_events
@@ -152,12 +154,12 @@ SELECT
     CAST(CASE WHEN e.ph = 'M' THEN 0 ELSE e.start_ns END AS HUGEINT) AS start_ns,
     CAST(e.end_ns AS HUGEINT) - e.start_ns AS duration_ns,  -- Duration, ns.
     e.device,  -- Number of the GPU.
-    e.stream,  -- HIP stream; where it was not recorded, the queue.
+    e.stream,  -- HIP stream; the queue if the stream was not recorded.
     e.correlation,  -- Correlation id.
-    e.bytes,  -- Bytes copied; NULL in CSV files, which do not say.
+    e.bytes,  -- Bytes copied; NULL from CSV files, which do not contain them.
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Marks belong to their thread.
-    e.args  -- What else is known, as JSON with Kineto's keys.
+    e.args  -- Other recorded values, as JSON with Kineto's keys.
 FROM _rocm_order AS o
--- The number alone identifies the row; the time lets a part of the events be read without looking at all rows.
+-- The number alone identifies the row. With the time, DuckDB can read a part of the events without scanning all rows.
 JOIN _rocm_rows AS e ON e.rowid = o.n AND e.at_ns = o.at_ns
 CROSS JOIN _rocm_session AS s;

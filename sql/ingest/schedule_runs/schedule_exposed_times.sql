@@ -1,5 +1,4 @@
--- One row: a task of a run, with the time that an iteration saves when the task is left out (measured by a shortcut
--- run).
+-- One row: a task of a run, with the time that an iteration saves without the task (measured by a shortcut run).
 -- scope: run
 -- check: unique(run_id, task)
 SELECT

@@ -1,5 +1,6 @@
 -- One row: a begin event that has its end event.
--- How: track the depth of open begin events on each thread; the next mark at the same depth closes a begin.
+-- How: track the depth of open begin events on each thread; the next begin or end at the same depth closes a begin if
+-- it is an end.
 WITH marks AS (
     SELECT trace_id, event_id, pid, tid, ph, start_ns, CASE WHEN ph = 'B' THEN 1 ELSE -1 END AS change
     FROM events
@@ -24,6 +25,6 @@ paired AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- The begin event.
-    duration_ns  -- Time up to its end event, ns.
+    duration_ns  -- Time from the begin to its end event, ns.
 FROM paired
 WHERE ph = 'B' AND next_ph = 'E'

@@ -1,8 +1,8 @@
--- One row: a trace, with what its events say about it as a whole.
+-- One row: a trace, with counts and times over its events.
 SELECT
     trace_id,  -- The trace.
     count(*) AS n_events,  -- Entries of traceEvents.
-    count(*) FILTER (WHERE ph IS NOT NULL OR start_ns IS NOT NULL) AS n_readable,  -- Those with a phase or a time.
+    count(*) FILTER (WHERE ph IS NOT NULL OR start_ns IS NOT NULL) AS n_readable,  -- Entries with a phase or a time.
     -- Earliest start of an event with a duration, ns.
     min(CASE WHEN duration_ns IS NOT NULL THEN start_ns END) AS trace_start_ns,
     -- Latest end of an event with a duration, ns.
@@ -15,12 +15,12 @@ SELECT
     count(*) FILTER (WHERE ph = 'E') AS n_ends,  -- End events.
     count(*) FILTER (WHERE duration_ns < 0) AS n_negative,  -- Events with a negative duration.
     count(*) FILTER (WHERE time_flaw = 'not_a_number') AS n_not_a_number,  -- Events with a time that is not a number.
-    -- Events whose time is too far away, or whose duration is too long, for the lake.
+    -- Events whose time or duration is outside the lake's limits.
     count(*) FILTER (WHERE time_flaw = 'out_of_range') AS n_out_of_range,
     -- Events with a time finer than a nanosecond.
     count(*) FILTER (WHERE time_flaw = 'sub_nanosecond') AS n_sub_nanosecond,
     count(*) FILTER (WHERE cat = 'kernel') AS n_kernels,  -- Kernels.
-    -- Operators, and what Python and the user name.
+    -- Operators, user annotations and Python functions.
     count(*) FILTER (WHERE cat IN ('cpu_op', 'user_annotation', 'python_function')) AS n_operators,
     count(*) FILTER (WHERE cat = 'cuda_profiler_range') AS n_counter_ranges  -- Ranges of Kineto's range profiler.
 FROM events

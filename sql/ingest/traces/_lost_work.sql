@@ -1,7 +1,8 @@
 -- model: _workless_launches
 -- One row: a launch of a kernel or graph whose GPU work is not in the trace.
--- How: calls by name (rules/capture_calls.csv) without GPU work of their correlation id. In all traces that were
--- looked at (V100 to B200, MI250, MI300) kernels and graphs have work, while copies and memsets of 0 bytes have none.
+-- How: select launch calls by name (rules/capture_calls.csv) that have no GPU work with their correlation id. In all
+-- traces inspected (V100 to B200, MI250, MI300), launches of kernels and graphs have work, while copies and memsets of
+-- 0 bytes have none.
 WITH launches AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
@@ -31,12 +32,12 @@ WHERE
     AND NOT EXISTS (SELECT 1 FROM work AS w WHERE w.trace_id = l.trace_id AND w.correlation = l.correlation);
 
 -- model: _lost_work
--- One row: a trace that has launches without GPU work; and with a step, a profiler step of it that has launches and no
+-- One row: a trace with launches without GPU work; or, with a step, a profiler step of a trace, whose launches have no
 -- GPU work.
--- How: the work of a launch was lost if its thread later launched work that is there (a stream runs in order), or if
--- its process later waited for its device. Any other is at the end: its work runs after it, unless the profiler lost
--- it. Launches while a graph is captured have no work. In a trace without any GPU work nothing was lost: it was not
--- recorded.
+-- How: the work of a launch was lost if its thread later launched work that is in the trace (a stream runs in order),
+-- or if its process later waited for its device. Any other launch counts as at the end: its work runs after the trace,
+-- unless the profiler lost it. Launches during the capture of a graph have no work and are excluded. A trace without
+-- any GPU work has no rows, because GPU work was not recorded.
 WITH calls AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
@@ -66,7 +67,7 @@ last_waits AS (
     JOIN call_roles AS r ON r.profile = 'default' AND r.role = 'waits_for_device' AND r.name = c.name
     GROUP BY c.trace_id, c.pid
 ),
--- A capture that began before the trace shows by its end: sums below 0.
+-- If a capture began before the trace, its end makes the sum negative.
 marks AS (
     SELECT c.trace_id, c.pid, c.end_ns AS at_ns, 1 AS change, CAST(NULL AS BIGINT) AS event_id
     FROM calls AS c
@@ -139,8 +140,8 @@ SELECT
     c.trace_id,  -- The trace.
     CAST(NULL AS BIGINT) AS step,  -- The profiler step; NULL for the whole trace.
     c.n + coalesce(l.n, 0) AS n_launches,  -- Launches of kernels and graphs.
-    c.n_lost,  -- Those of them whose work was lost.
-    c.n - c.n_lost AS n_at_end  -- Those at the end of the trace, without work.
+    c.n_lost,  -- Launches whose work was lost.
+    c.n - c.n_lost AS n_at_end  -- Launches at the end of the trace, without work.
 FROM counted AS c
 LEFT JOIN launched AS l ON l.trace_id = c.trace_id
 UNION ALL

@@ -1,6 +1,6 @@
--- One row: a name of an NVTX or ROCTx range or mark, and what kind of event it is.
--- How: what emit_nvtx adds to names is cut off (almost every text has another number in it), and the few names that are
--- left are looked up in nvtx_categories.
+-- One row: a name of an NVTX or ROCTx range or mark, with its category.
+-- How: cut off the suffix that emit_nvtx adds, because its numbers make almost every text unique. Look up the few
+-- remaining names in nvtx_categories.
 WITH cut AS (
     SELECT
         text,
@@ -20,12 +20,12 @@ kinds AS (
     QUALIFY row_number() OVER (PARTITION BY n.name, n.is_emitted ORDER BY c.rule_order) = 1
 )
 SELECT
-    c.text,  -- The name as it was given.
+    c.text,  -- Text of the range, as recorded.
     k.cat,  -- cpu_op or user_annotation.
-    c.name,  -- The name without what emit_nvtx adds to it.
-    -- Sequence number, which a forward operator and its backward share.
+    c.name,  -- The text without the suffix of emit_nvtx.
+    -- Sequence number, shared by a forward operator and its backward; NULL if the text has none.
     TRY_CAST(regexp_extract(c.text, ', seq = ([0-9]+)', 1) AS BIGINT) AS sequence,
-    -- Shapes of the inputs, as JSON.
+    -- Shapes of the inputs, as JSON; NULL if the text has none.
     nullif(regexp_extract(c.text, ', sizes = (\[.*?\])(, input_op_ids = .*)?$', 1), '') AS sizes
 FROM cut AS c
 JOIN kinds AS k ON k.name = c.name AND k.is_emitted = (c.name <> c.text)

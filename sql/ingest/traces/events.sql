@@ -1,15 +1,16 @@
 -- One row: an entry of traceEvents.
--- How: the entries in file order; exact decimal microseconds become nanoseconds, plus baseTimeNanoseconds; a begin
--- event takes its duration from its end event (_begin_end, once all are read).
--- It runs on one piece of the file at a time: event_id counts within the piece, before any join; the reader sorts the
--- rows by it and adds the number of earlier entries.
+-- How: entries are in file order. Exact decimal microseconds become nanoseconds, plus baseTimeNanoseconds. A begin
+-- event gets its duration from its end event (_begin_end, after all events are read).
+-- The query runs on one chunk of the file at a time. event_id counts within the chunk, before any join; the reader
+-- sorts the rows by event_id and adds the number of earlier entries.
 -- check: unique(trace_id, event_id)
--- Digits are cut and joined as text: a cast through DECIMAL costs 60 µs per row, and one through a double loses digits.
--- Where a double holds the nanoseconds of all times of a piece, the reader gives ts_us and dur_us, and no text.
--- A ~ in front of a time means that the reader quoted it to keep its digits (~~: the text itself begins with a ~).
--- Times lie within 2^62 - 2^53 ns of zero (4602678819172646912) and durations within 2^53 ns (9007199254740992; see
--- pipelines/readers/kineto/numbers.py), so that no sum of two overflows. In microseconds these limits are cut to
--- whole ones.
+-- Digits are cut and joined as text, because a cast through DECIMAL costs 60 us per row and a cast through a double
+-- loses digits. If a double can represent the nanoseconds of all times in a chunk, the reader supplies ts_us and
+-- dur_us, and no text.
+-- A leading ~ means that the reader quoted the time to keep its digits (~~: the text itself starts with ~).
+-- Times are within 2^62 - 2^53 ns of zero (4602678819172646912) and durations within 2^53 ns (9007199254740992; see
+-- pipelines/readers/kineto/numbers.py), so that no sum of two overflows. In microseconds, these limits are truncated to
+-- whole numbers.
 WITH raw AS (
     SELECT
         row_number() OVER () - 1 AS event_id,
@@ -20,7 +21,7 @@ WITH raw AS (
     FROM raw_events
 ),
 sized AS (
-    -- As doubles, which hold whole microseconds of this size; NULL for what is not a number: a cast to BIGINT would
+    -- As doubles, which are exact for whole microseconds of this size; NULL if not a number. A cast to BIGINT would
     -- accept 0x10.
     SELECT
         * EXCLUDE (ts_us, dur_us),
@@ -80,7 +81,7 @@ found AS (
             "cuda_sync_kind": "VARCHAR", "graph node id": "BIGINT", "graph id": "BIGINT", "bytes": "BIGINT",
             "original_stream": "BIGINT"
         }') AS arg,
-        -- Cuspy gives all copies one name, and says in arguments which way they go.
+        -- Cuspy uses one name for all copies and records their direction in arguments.
         CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."copy kind"') END AS copy_kind,
         CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."src kind"') END AS source_kind,
         CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."dst kind"') END AS target_kind,
@@ -96,9 +97,9 @@ placed AS (
             WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912
                 THEN e.relative_ns + i.base_ns
         END AS start_ns,
-        -- NULL for the pointers that HIP calls write.
+        -- NULL for the pointers that HIP calls record as stream.
         CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS written_stream,
-        -- Where work of a graph is drawn on a lane, or an annotation overwrote its stream.
+        -- Stream of graph work that is drawn on a lane, or whose stream an annotation overwrote.
         coalesce(e.arg.original_stream, CASE WHEN e.arg."graph node id" <> 0 THEN TRY_CAST(e.tid AS BIGINT) END)
             AS graph_stream
     FROM found AS e
@@ -109,7 +110,7 @@ SELECT
     e.batch_id,  -- Ingest run that wrote it.
     e.event_id,  -- Position in traceEvents, from 0.
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
-    coalesce(c.canonical, e.cat) AS cat,  -- Category in its canonical spelling; NULL when the event has none.
+    coalesce(c.canonical, e.cat) AS cat,  -- Category in its canonical spelling; NULL if the event has none.
     -- Name; that of a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
     CASE
         WHEN d.meaning IS NOT NULL
@@ -119,12 +120,11 @@ SELECT
     END AS name,
     e.pid,  -- Process id as text; for GPU work the device.
     e.tid,  -- Thread id as text; for GPU work the stream.
-    e.start_ns,  -- Start, ns since the Unix epoch where the trace has a base, else as in the trace.
-    e.duration_ns,  -- Duration, ns; NULL where there is none.
+    e.start_ns,  -- Start, ns since the Unix epoch if the trace has a base time, else as in the trace.
+    e.duration_ns,  -- Duration, ns; NULL if there is none.
     e.start_ns + e.duration_ns AS end_ns,  -- End, ns.
     e.arg.device AS device,  -- Argument device.
-    -- Stream: the argument original_stream; for other work of a graph tid, if that is a number; otherwise the argument
-    -- stream.
+    -- Stream: the argument original_stream; else, for graph work, a numeric tid; else the argument stream.
     coalesce(e.graph_stream, e.written_stream) AS stream,
     e.arg.correlation AS correlation,  -- Argument correlation: joins a call and the GPU work it launched.
     -- Argument External id: joins an operator and an execution trace.
@@ -143,17 +143,17 @@ SELECT
     e.arg.wait_on_cuda_event_id AS wait_on_cuda_event_id,  -- Id of the event waited for.
     e.arg.cuda_sync_kind AS cuda_sync_kind,  -- Kind of a wait, from the GPU's record of it.
     e.arg."graph node id" AS graph_node,  -- Node of the CUDA or HIP graph the work belongs to.
-    e.arg."graph id" AS graph_id,  -- That graph.
-    -- Argument stream of work of a graph where that is not its stream: the lane on which it is drawn, or that an
-    -- annotation names; else NULL.
+    e.arg."graph id" AS graph_id,  -- The graph.
+    -- Argument stream of graph work if it is not its stream: the lane on which the work is drawn, or an annotation's
+    -- value; else NULL.
     CASE WHEN e.written_stream <> e.graph_stream THEN e.written_stream END AS lane,
     e.arg.bytes AS bytes,  -- Bytes copied or set.
     e.id AS flow_id,  -- Key id: joins the arrows of a flow.
     e.bp,  -- Binding point of a flow's end.
     e.s AS scope,  -- Scope of an instant event.
-    CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL when the event has none.
+    CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL if the event has none.
     -- All other keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr next to args, and unknown
-    -- ones; NULL when there are none.
+    -- keys; NULL if there are none.
     CASE
         WHEN coalesce(
                 e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR), e.unknown,
@@ -169,8 +169,8 @@ SELECT
             END
             || coalesce(',' || substr(e.unknown, 2), '}')
     END AS extra,
-    -- out_of_range or not_a_number: ts or dur is too large or could not be read, and is NULL; sub_nanosecond: it was
-    -- rounded; else NULL.
+    -- out_of_range (ts or dur is too large and became NULL), not_a_number (ts or dur is unreadable and became NULL) or
+    -- sub_nanosecond (rounded); else NULL.
     CASE
         WHEN
             (e.ts IS NOT NULL OR e.ts_us IS NOT NULL) AND e.start_ns IS NULL

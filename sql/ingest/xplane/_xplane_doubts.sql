@@ -1,4 +1,4 @@
--- One row: something that the rows of an XSpace show to be missing.
+-- One row: a caveat about an XSpace, derived from its rows.
 WITH found AS (
     SELECT
         'xplane_no_launch' AS check_name, 'warning' AS severity, count(*) AS n,
@@ -14,7 +14,7 @@ WITH found AS (
 SELECT
     check_name,  -- Name of the finding.
     severity,  -- info or warning.
-    n,  -- How often.
-    detail  -- What it means.
+    n,  -- Number of occurrences.
+    detail  -- Explanation of the finding.
 FROM found
 WHERE n > 0

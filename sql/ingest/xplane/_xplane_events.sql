@@ -1,5 +1,6 @@
 -- model: _xplane_order
--- One row: an event of an XSpace and its number: names of threads come before, then by time, what encloses first.
+-- One row: an event of an XSpace and its number.
+-- How: names of threads come first. Events follow by time, with the longer event first at equal times.
 WITH threads AS (
     SELECT count(*) AS n_threads FROM _xplane_lines WHERE device IS NULL
 )
@@ -7,12 +8,12 @@ SELECT
     -- Number of the event.
     t.n_threads
     + row_number() OVER (ORDER BY r.start_ns NULLS FIRST, r.duration_ns DESC NULLS LAST, r.n) - 1 AS event_id,
-    r.n  -- Its row in _xplane_rows.
+    r.n  -- Row in _xplane_rows.
 FROM _xplane_rows AS r
 CROSS JOIN threads AS t;
 
 -- model: _xplane_categories
--- One row: a kind of event of an XSpace, and its category: the first rule of xplane_categories that fits.
+-- One row: a kind of event of an XSpace, with its category: the first matching rule of xplane_categories.
 WITH kinds AS (
     SELECT DISTINCT
         CASE WHEN device IS NULL THEN 'host' ELSE 'device' END AS side, coalesce(line_name, '') AS line_name,
@@ -32,21 +33,21 @@ ranked AS (
 )
 SELECT
     side,  -- device or host.
-    line_name,  -- Name of the line; empty where there is none.
-    name,  -- Name of the event; empty where there is none.
-    is_step,  -- It has the number of a step.
+    line_name,  -- Name of the line; empty string if it has none.
+    name,  -- Name of the event; empty string if it has none.
+    is_step,  -- Whether the event has a step number.
     cat  -- The category.
 FROM ranked
 WHERE place = 1;
 
 -- model: _xplane_events
 -- One row: an event of an XSpace.
--- How: work on a device has the device as process and the stream as thread, and the launch's grid and block as Kineto
--- writes them; a step is called as PyTorch's profiler calls one. HLO op, category, FLOPs and bytes are arguments.
+-- How: work on a device has the device as process and the stream as thread, with the launch's grid and block as Kineto
+-- writes them. A step gets the name that PyTorch's profiler uses. HLO op, category, FLOPs and bytes are arguments.
 WITH named AS (
     SELECT
         o.event_id, r.*, c.cat,
-        -- XLA names code objects of AMD GPUs, whose kernels end so; Kineto does not.
+        -- On AMD GPUs, XLA uses names of code objects, which end in .kd. Kineto omits the suffix.
         CASE
             WHEN c.cat = 'user_annotation' AND r.step IS NOT NULL THEN 'ProfilerStep#' || r.step
             WHEN c.cat = 'kernel' THEN regexp_replace(r.name, '\.kd$', '')

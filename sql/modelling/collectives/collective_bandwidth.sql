@@ -1,8 +1,7 @@
--- One row: a communication kernel of a rank, a lower bound of its bandwidth, and the time it would take at full link
--- bandwidth.
--- How: as in nccl-tests: S, the bytes of the larger side, divided by the duration, times the factor of the kind. The
--- duration includes waiting for late ranks, so one rank's bandwidth is a lower bound; collectives has that of all ranks
--- together.
+-- One row: a communication kernel of a rank, with a lower bound of its bandwidth and its time at full link bandwidth.
+-- How: as in nccl-tests, the bandwidth is S, the bytes of the larger side, divided by the duration, times the factor of
+-- the kind. The duration includes waiting for late ranks, so one rank's bandwidth is a lower bound. Table collectives
+-- has the bandwidth over all ranks.
 -- check: unique(trace_id, event_id)
 WITH kinds AS (
     SELECT DISTINCT kind, bus_numerator FROM collective_kinds
@@ -16,7 +15,7 @@ told AS (
     FROM _collective_args AS a
     LEFT JOIN element_sizes AS z ON z.dtype = lower(a.args ->> '$.dtype')
 ),
--- Ranks are written in order, "[0, 1]"; a long list is cut off, and its last rank is missing.
+-- The trace lists ranks in order, "[0, 1]". A long list is truncated, so its last rank is missing.
 placed AS (
     SELECT
         k.trace_id, k.event_id, k.name, k.kind, k.device, k.stream, k.step, k.start_ns, k.duration_ns,
@@ -66,36 +65,36 @@ limited AS (
 )
 SELECT
     trace_id,  -- The trace.
-    event_id,  -- The kernel's position in traceEvents.
+    event_id,  -- Position of the kernel in traceEvents.
     name,  -- Name of the kernel.
     kind,  -- Kind of the collective, as in collective_kinds.
-    collective_name,  -- Name in the framework; NULL where the trace does not say.
-    group_name,  -- Process group; NULL where the trace does not say.
-    group_size,  -- Ranks in the group; NULL where the trace does not say.
-    device,  -- Device it ran on.
+    collective_name,  -- Name in the framework; NULL if not recorded.
+    group_name,  -- Process group; NULL if not recorded.
+    group_size,  -- Ranks in the group; NULL if not recorded.
+    device,  -- Device of the kernel.
     stream,  -- Stream on the device.
     step,  -- Profiler step of its launch; NULL outside of steps.
-    launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
+    launch_event_id,  -- Launch call; NULL if it is not in the trace.
     start_ns,  -- Start, ns.
     duration_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
-    -- S: bytes of the larger of input and output on this rank; NULL where the trace does not say, or for an unknown
-    -- type.
+    -- S: bytes of the larger of input and output on this rank; NULL if not recorded, or for an unknown type.
     bytes,
     -- Factor of the kind: 2(n-1)/n for allreduce, (n-1)/n for allgather, reducescatter, alltoall, gather and scatter, 1
-    -- for others; NULL where the group's size is needed and not known.
+    -- for others; NULL if the group's size is needed and unknown.
     factor,
     -- S divided by the duration, decimal GB/s; NULL without S or duration.
     CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) AS algbw_gigabytes_per_s,
-    -- The same times the factor: what each link carried at least, decimal GB/s; also NULL for a group of one.
+    -- The algorithm bandwidth times the factor: the least that each link carried, decimal GB/s; also NULL for a group
+    -- of one.
     CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor END
         AS busbw_lower_gigabytes_per_s,
-    -- The group's ranks are on several nodes, if each node has as many ranks as the host has devices; NULL where that
-    -- is unknown.
+    -- True if the group's ranks are on several nodes, assuming that each node has as many ranks as the host has
+    -- devices; NULL where unknown.
     spans_nodes,
-    -- What a rank's links can carry in one direction, decimal GB/s: its device's links, or across nodes the slower of
-    -- those and the network; NULL for an unknown device or network.
+    -- Bandwidth of a rank's links in one direction, decimal GB/s: its device's links, or across nodes the slower of
+    -- these and the network; NULL for an unknown device or network.
     limit_gigabytes_per_s,
-    -- busbw_lower_gigabytes_per_s divided by limit_gigabytes_per_s, not clipped; NULL where either is.
+    -- busbw_lower_gigabytes_per_s divided by limit_gigabytes_per_s, not clipped; NULL where either is NULL.
     CASE
         WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor / limit_gigabytes_per_s
     END AS link_utilization,

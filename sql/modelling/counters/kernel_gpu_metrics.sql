@@ -1,6 +1,6 @@
--- One row: a metric of the GPU while a kernel ran, where at least one sample of gpu_metrics fell into it.
--- How: samples after its start and until its end, from running sums over samples, starts and ends in the order of time.
--- Kernels that ran concurrently count, too.
+-- One row: a metric of the GPU while a kernel ran, with at least one sample of gpu_metrics during the kernel.
+-- How: samples after the kernel's start and until its end, from running sums over samples, starts and ends in time
+-- order. The samples include the effect of concurrent kernels.
 -- scope: lake
 -- check: unique(trace_id, event_id, metric)
 WITH metrics AS (
@@ -38,11 +38,11 @@ summed AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- The kernel, in kernels.
-    device,  -- Its device.
+    device,  -- Device of the kernel.
     metric,  -- Metric, as in gpu_metrics.
-    n AS n_samples,  -- Samples while it ran.
-    total,  -- Sum of their values, for means over several kernels.
-    -- Their mean; NULL where fewer than threshold('metric_samples') samples fell into it.
+    n AS n_samples,  -- Samples while the kernel ran.
+    total,  -- Sum of the samples' values, for means over several kernels.
+    -- Mean of the samples; NULL for fewer than threshold('metric_samples') samples.
     CASE WHEN n >= threshold('metric_samples') THEN total / n END AS mean
 FROM summed
 WHERE n > 0

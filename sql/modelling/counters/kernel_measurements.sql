@@ -1,8 +1,8 @@
--- One row: a kernel of a trace, with what files of hardware counters say of the same kernel in another run.
--- How: dispatches of a file meet kernels of the same name, threads of the grid and threads of a block, of the same job
--- where both have one. Where a file has as many of them as the trace, the n-th meets the n-th (order); else each kernel
--- gets their mean (shape). A trace without grids gets the mean of a name that the file has with one shape
--- only (name). Several files, or processes of one, are averaged.
+-- One row: a kernel of a trace, with the hardware counters measured for the same kernel in another run.
+-- How: dispatches of a file match kernels with the same name, threads of the grid and threads of a block, and of the
+-- same job if both have one. If a file has as many of them as the trace, the n-th matches the n-th (order); else each
+-- kernel gets their mean (shape). A trace without grids gets the mean of a name that the file has with one shape only
+-- (name). Several files, or several processes of a file, are averaged.
 -- scope: lake
 -- check: unique(trace_id, event_id)
 WITH valued AS (
@@ -14,7 +14,8 @@ WITH valued AS (
     JOIN counter_measures AS m ON m.counter = c.metric
     WHERE c.kernel_name IS NOT NULL
 ),
--- A profiler may print names without namespaces, types and arguments; such names meet what is left of others then.
+-- A profiler may print names without namespaces, types and arguments. Such names match other names reduced in the same
+-- way.
 dispatches AS (
     SELECT
         counters_id, process_id, dispatch_id, kernel_name, grid_threads, block_threads,
@@ -73,7 +74,7 @@ told AS (
 sized AS (
     SELECT
         *,
-        -- Not as integers: three of them may be more than 64 bits hold.
+        -- Not integers, because the product of three may exceed 64 bits.
         TRY_CAST(regexp_extract(grid, '^([0-9]{1,10})', 1) AS DOUBLE)
         * coalesce(TRY_CAST(regexp_extract(grid, '^[^,]*,([0-9]{1,10})', 1) AS DOUBLE), 1)
         * coalesce(TRY_CAST(regexp_extract(grid, '^[^,]*,[^,]*,([0-9]{1,10})', 1) AS DOUBLE), 1) AS blocks,
@@ -97,7 +98,7 @@ asked AS (
 kinds AS (
     SELECT DISTINCT trace_id, job, name, short_name, grid_threads, block_threads, is_untold, n FROM asked
 ),
--- The files that have a kind of kernel: by its whole name, else by the short one.
+-- The files with a kind of kernel: by full name, or by short name if the file has a short name.
 met AS (
     SELECT
         k.trace_id, k.name, k.grid_threads, k.block_threads, k.is_untold, k.n, s.counters_id,
@@ -151,21 +152,22 @@ SELECT
     a.trace_id,  -- The trace.
     a.event_id,  -- The kernel's position in traceEvents.
     a.device,  -- Device it ran on.
-    a.name,  -- Its name.
+    a.name,  -- Name of the kernel.
     a.grid,  -- Blocks of the grid, X, Y, Z; NULL if not recorded.
     a.block,  -- Threads of a block, X, Y, Z; NULL if not recorded.
     a.grid_threads,  -- Threads of the whole grid.
     a.block_threads,  -- Threads of a block.
-    a.duration_ns,  -- Its duration in the trace, ns.
-    -- order, shape or name, as above: shape where files differ; NULL where no file has counted such a kernel.
+    a.duration_ns,  -- Duration in the trace, ns.
+    -- order, shape or name, as above; shape if files differ; NULL if no file has counted such a kernel.
     v.matched_by,
-    v.is_short AS by_short_name,  -- A file has its name without namespaces, types and arguments; NULL as matched_by.
+    -- True if a file has its name without namespaces, types and arguments; NULL as matched_by.
+    v.is_short AS by_short_name,
     coalesce(v.n_files, 0) AS n_files,  -- Files that have counted such a kernel.
-    v.bytes_read,  -- Bytes read from the device's memory; NULL where not measured, as in all that follow.
-    v.bytes_written,  -- Bytes written to it.
-    v.occupancy_percent,  -- Warps (waves) that were resident, of the most that fit, while it ran, in percent.
+    v.bytes_read,  -- Bytes read from the device's memory; NULL where not measured, as in all following columns.
+    v.bytes_written,  -- Bytes written to the device's memory.
+    v.occupancy_percent,  -- Resident warps (waves) while the kernel ran, percent of the maximum.
     v.l1_hit_percent,  -- Hits of the L1 cache, percent.
     v.l2_hit_percent,  -- Hits of the L2 cache, percent.
-    v.tensor_percent  -- How busy tensor cores (AMD: matrix cores) were, percent.
+    v.tensor_percent  -- Activity of tensor cores (AMD: matrix cores), percent.
 FROM asked AS a
 LEFT JOIN averaged AS v ON v.trace_id = a.trace_id AND v.event_id = a.event_id

@@ -1,7 +1,7 @@
--- One row: the kernels of a trace with one name and shape on a device, their time, and what hardware counters of
--- another run say of them.
--- How: sums and means over kernel_measurements, which says how counters and kernels meet. Times are those of the trace,
--- in which nothing was counted. Bandwidth is measured bytes over the time of the kernels for which they were measured.
+-- One row: a kernel name and shape on a device of a trace, with the time of its kernels and their hardware counters
+-- from another run.
+-- How: sums and means over kernel_measurements, which defines how counters match kernels. Times are those of the trace,
+-- which ran without counters. Bandwidth is measured bytes over the time of the kernels for which they were measured.
 -- scope: lake
 -- check: unique(trace_id, device, name, grid, block)
 WITH kinds AS (
@@ -21,25 +21,26 @@ WITH kinds AS (
 )
 SELECT
     k.trace_id,  -- The trace.
-    k.device,  -- Device they ran on.
+    k.device,  -- Device of the kernels.
     k.name,  -- Name of the kernel.
     k.grid,  -- Blocks of the grid, X, Y, Z; NULL if not recorded.
     k.block,  -- Threads of a block, X, Y, Z; NULL if not recorded.
-    k.n_kernels,  -- How often it ran in the trace.
-    TRY_CAST(k.duration_ns AS BIGINT) AS duration_ns,  -- Their summed duration there, ns.
-    k.n_measured,  -- For how many of them a file has counters.
-    -- How they met: order, shape or name, as in kernel_measurements; NULL where no file has counted such a kernel.
+    k.n_kernels,  -- Kernels in the trace.
+    TRY_CAST(k.duration_ns AS BIGINT) AS duration_ns,  -- Summed duration of these kernels in the trace, ns.
+    k.n_measured,  -- Kernels for which a file has counters.
+    -- How counters match kernels: order, shape or name, as in kernel_measurements; NULL if no file has counted such a
+    -- kernel.
     CASE WHEN k.n_measured > 0 THEN k.matched_by END AS matched_by,
-    k.by_short_name,  -- A file has its name without namespaces, types and arguments; NULL as matched_by.
-    k.n_files,  -- Files that have counted it.
-    k.occupancy_percent,  -- Mean occupancy, percent; NULL where not measured, as in all that follow.
+    k.by_short_name,  -- True if a file has its name without namespaces, types and arguments; NULL as matched_by.
+    k.n_files,  -- Files that have counted such a kernel.
+    k.occupancy_percent,  -- Mean occupancy, percent; NULL where not measured, as in all following columns.
     k.l1_hit_percent,  -- Mean share of hits of the L1 cache, percent.
     k.l2_hit_percent,  -- Mean share of hits of the L2 cache, percent.
     k.tensor_percent,  -- Mean activity of tensor cores (AMD: matrix cores), percent.
-    k.bytes_read,  -- Bytes that those of them that were measured read from the device's memory.
-    k.bytes_written,  -- Bytes that they wrote to it.
-    k.bytes_read / nullif(k.read_ns, 0) AS read_gigabytes_per_s,  -- Bytes read per second of their time, decimal GB/s.
-    -- Bytes read and written per second, decimal GB/s; NULL where only one of them was measured.
+    k.bytes_read,  -- Bytes that the measured kernels read from the device's memory.
+    k.bytes_written,  -- Bytes that the measured kernels wrote to it.
+    k.bytes_read / nullif(k.read_ns, 0) AS read_gigabytes_per_s,  -- Bytes read per second of kernel time, decimal GB/s.
+    -- Bytes read and written per second of kernel time, decimal GB/s; NULL if only one of the two was measured.
     k.bytes_both / nullif(k.both_ns, 0) AS gigabytes_per_s,
     t.device_key,  -- The device in devices; NULL where no rule recognizes it.
     -- gigabytes_per_s in percent of the memory's bandwidth on the data sheet; not clipped.

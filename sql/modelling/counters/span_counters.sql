@@ -1,26 +1,26 @@
--- One row: a span and what hardware counters of another run say of its GPU work in a phase.
--- How: sums over the kernels of span_gpu_work and their rows in kernel_measurements. A span for which nothing was
--- measured has no row.
+-- One row: a span and a phase, with the hardware counters of its GPU work from another run.
+-- How: sums over the kernels of span_gpu_work and their rows in kernel_measurements. A span without measurements has no
+-- row.
 -- scope: lake
 -- check: unique(trace_id, span_id, phase)
 SELECT
     w.trace_id,  -- The trace.
     w.span_id,  -- The span.
     w.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work. Never add up nested spans.
-    count(*) AS n_kernels,  -- Its kernels.
-    count(m.matched_by) AS n_measured,  -- Those that a file has counted: read the sums with this in mind.
-    TRY_CAST(sum(m.duration_ns) AS BIGINT) AS duration_ns,  -- Their summed duration in the trace, ns.
-    -- Summed duration of those that were counted, ns.
+    count(*) AS n_kernels,  -- Kernels of the span.
+    count(m.matched_by) AS n_measured,  -- Kernels that a file has counted: read the sums with this number in mind.
+    TRY_CAST(sum(m.duration_ns) AS BIGINT) AS duration_ns,  -- Summed duration of the kernels in the trace, ns.
+    -- Summed duration of the counted kernels, ns.
     TRY_CAST(sum(CASE WHEN m.matched_by IS NOT NULL THEN m.duration_ns END) AS BIGINT) AS measured_ns,
     sum(m.bytes_read) AS bytes_read,  -- Bytes read from the device's memory; NULL where not measured.
-    sum(m.bytes_written) AS bytes_written,  -- Bytes written to it.
-    -- Mean occupancy of those that were counted, weighted with their time in the trace, percent; so the next two.
+    sum(m.bytes_written) AS bytes_written,  -- Bytes written to the device's memory; NULL where not measured.
+    -- Mean occupancy of the counted kernels, weighted by their time in the trace, percent.
     sum(m.occupancy_percent * m.duration_ns)
     / nullif(sum(CASE WHEN m.occupancy_percent IS NOT NULL THEN m.duration_ns END), 0) AS occupancy_percent,
-    -- Hits of the L2 cache.
+    -- Hits of the L2 cache, percent, weighted likewise.
     sum(m.l2_hit_percent * m.duration_ns)
     / nullif(sum(CASE WHEN m.l2_hit_percent IS NOT NULL THEN m.duration_ns END), 0) AS l2_hit_percent,
-    -- Activity of tensor cores (AMD: matrix cores).
+    -- Activity of tensor cores (AMD: matrix cores), percent, weighted likewise.
     sum(m.tensor_percent * m.duration_ns)
     / nullif(sum(CASE WHEN m.tensor_percent IS NOT NULL THEN m.duration_ns END), 0) AS tensor_percent
 FROM span_gpu_work AS w

@@ -1,6 +1,6 @@
--- One row: a call that added GPU work to a CUDA or HIP graph while the graph was captured, instead of running it.
+-- One row: a call that added GPU work to a CUDA or HIP graph during its capture, instead of running the work.
 -- How: calls by name (rules/capture_calls.csv) that start between the begin and the end of a capture and launched no
--- GPU work. If several captures of a process are open, it belongs to its own thread's, else to none.
+-- GPU work. If several captures of a process are open, the call belongs to the capture on its own thread, else to none.
 -- check: unique(trace_id, event_id)
 WITH marks AS (
     SELECT e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, r.role
@@ -31,7 +31,7 @@ parts AS (
 lengths AS (
     SELECT DISTINCT trace_id, pid, part_ns FROM captures
 ),
--- The part is a column before any capture is met, as in _clip.
+-- `part` is computed before the join with captures, as in _clip.
 adding AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, r.role, e.args, l.part_ns, e.start_ns // l.part_ns AS part
@@ -59,11 +59,11 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- The call.
     capture_id,  -- The call that began the capture.
-    stop_ns,  -- When the capture ended, ns.
-    -- Place of the call in the capture, from 0.
+    stop_ns,  -- End of the capture, ns.
+    -- Position of the call in the capture, from 0.
     row_number() OVER (PARTITION BY trace_id, capture_id ORDER BY start_ns, event_id) - 1 AS ordinal,
-    cat,  -- Category of the GPU work that it added: kernel, gpu_memcpy or gpu_memset.
-    args ->> '$."kernel"' AS kernel_name,  -- Name of the kernel, which HIP writes; NULL where the call has none.
+    cat,  -- Category of the added GPU work: kernel, gpu_memcpy or gpu_memset.
+    args ->> '$."kernel"' AS kernel_name,  -- Name of the kernel, which HIP records; NULL where the call has none.
     args ->> '$."grid"' AS grid,  -- Grid as JSON; NULL where the call has none.
     args ->> '$."block"' AS block  -- Block as JSON; NULL where the call has none.
 FROM counted

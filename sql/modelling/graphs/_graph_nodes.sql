@@ -1,6 +1,6 @@
--- One row: a GPU activity that a replay of a CUDA or HIP graph ran, with its place in the replay.
--- How: GPU work of one launch is one replay. Its order is that of the graph's node ids, which count nodes as they were
--- captured; where some are missing or one ran twice, it is the order of time.
+-- One row: a GPU activity that a replay of a CUDA or HIP graph ran, with its position in the replay.
+-- How: the GPU work of one launch is one replay. Node ids determine its order, because they count nodes in capture
+-- order. If ids are missing, or a node ran twice, the order is by time.
 -- check: unique(trace_id, event_id)
 WITH work AS (
     SELECT
@@ -26,26 +26,27 @@ replays AS (
 SELECT
     w.trace_id,  -- The trace.
     w.event_id,  -- The GPU work's position in traceEvents.
-    w.replay_id,  -- The replay: its first GPU activity in the file.
-    w.launch_event_id,  -- The call that launched the replay; NULL when it is not in the trace.
+    w.replay_id,  -- The replay, by its first GPU activity in the file.
+    w.launch_event_id,  -- Launch call of the replay; NULL if it is not in the trace.
     w.graph_id,  -- Argument graph id; NULL where the writer has none.
     w.graph_node,  -- Argument graph node id; NULL where the writer has none.
-    -- Place in the replay, from 0.
+    -- Position in the replay, from 0.
     row_number() OVER (
         PARTITION BY w.trace_id, w.replay_id
         ORDER BY CASE WHEN r.is_by_node THEN w.graph_node END, w.start_ns, w.event_id
     ) - 1 AS ordinal,
-    -- That is the order in which nodes were captured: by node ids, or all of them ran on one stream.
+    -- True if ordinal is the capture order: it is by node ids, or all nodes ran on one stream.
     r.is_ordered,
     w.start_ns,  -- Start, ns.
     w.cat,  -- kernel, gpu_memcpy or gpu_memset.
-    w.name,  -- Name.
+    w.name,  -- Name of the activity.
     w.grid,  -- Grid as JSON; NULL where the writer has none.
     w.block,  -- Block as JSON; NULL where the writer has none.
     w.bytes,  -- Bytes copied or set; NULL for kernels.
-    -- Same for GPU work of equal category, name, grid, block and bytes in a trace: the first of it in the file.
+    -- First activity in the file with equal category, name, grid, block and bytes: equal for all such activities of a
+    -- trace.
     min(w.event_id) OVER (PARTITION BY w.trace_id, w.cat, w.name, w.grid, w.block, w.bytes) AS signature_id,
-    -- What the program called this part of the graph (torch.cuda.graph_annotations); NULL where it did not.
+    -- The program's name for this part of the graph (torch.cuda.graph_annotations); NULL without one.
     w.annotation
 FROM work AS w
 JOIN replays AS r ON r.trace_id = w.trace_id AND r.replay_id = w.replay_id

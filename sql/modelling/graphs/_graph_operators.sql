@@ -34,20 +34,20 @@ ranked AS (
 SELECT
     a.trace_id,  -- The trace with the replays.
     a.sequence_id,  -- The sequence.
-    a.ordinal,  -- Place in the sequence, from 0.
+    a.ordinal,  -- Position in the sequence, from 0.
     a.op,  -- The operator; NULL where the calls do not agree.
-    a.dims,  -- Shapes of its arguments, JSON; NULL where the calls do not agree.
+    a.dims,  -- Shapes of the operator's arguments, JSON; NULL where the calls do not agree.
     a.module,  -- The module; NULL where the calls do not agree.
-    -- First place in the sequence of the same run of the operator; NULL where the calls do not agree on its work.
+    -- First position in the sequence of the same run of the operator; NULL where the calls do not agree on its work.
     a.op_ordinal,
     -- Shapes of the arguments, JSON, for formulas; NULL where the calls do not agree in shapes, types and literals.
     CASE WHEN a.is_one_call THEN a.dims END AS call_dims,
     CASE WHEN a.is_one_call THEN a.types END AS call_types,  -- NULL as call_dims, or where types were not recorded.
     CASE WHEN a.is_one_call THEN a.concrete END AS call_concrete,  -- NULL as call_dims, or where the writer has none.
-    r.how,  -- capture or eager: the best of what it is known from.
+    r.how,  -- capture or eager: the best source of operator and module.
     r.confidence,  -- As in graph_kernels.
-    r.capture_trace_id,  -- The trace with that call.
-    r.call_event_id  -- That call.
+    r.capture_trace_id,  -- The trace with the best such call.
+    r.call_event_id  -- The best such call.
 FROM agreed AS a
 JOIN ranked AS r
     ON r.trace_id = a.trace_id AND r.sequence_id = a.sequence_id AND r.ordinal = a.ordinal AND r.choice = 1

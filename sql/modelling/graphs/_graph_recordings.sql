@@ -1,10 +1,10 @@
 -- model: _graph_capture_pairs
--- One row: a trace with graph replays and a trace that may show how the graphs were captured: itself, or one that the
--- user gave for it.
+-- One row: a trace with graph replays and a trace that may show the capture of the graphs: the trace itself, or a trace
+-- that the user supplied for it.
 -- check: unique(trace_id, capture_trace_id)
 SELECT
     trace_id,  -- The trace with the replays.
-    trace_id AS capture_trace_id  -- The trace to look in.
+    trace_id AS capture_trace_id  -- The trace to search.
 FROM _graph_sequences
 GROUP BY trace_id
 UNION
@@ -12,10 +12,10 @@ SELECT trace_id, capture_trace_id
 FROM _graph_capture_traces;
 
 -- model: _capture_matches
--- One row: a sequence of graph work and a capture that recorded as many calls of the same kinds in the same order, with
--- the same kernels and grids where the calls name them.
--- How: only where the order of the sequence is that of the capture, and for a capture in the same trace only where it
--- ended before the first replay began.
+-- One row: a sequence of graph work and a capture with the same number of calls, of the same kinds in the same order,
+-- and with the same kernels and grids where the calls name them.
+-- How: only sequences whose order is that of the capture. A capture in the same trace must have ended before the first
+-- replay began.
 -- check: unique(trace_id, sequence_id, capture_trace_id, capture_id)
 WITH sequences AS (
     SELECT s.trace_id, s.sequence_id, s.n_nodes, min(n.start_ns) AS first_ns
@@ -40,7 +40,7 @@ SELECT
     z.sequence_id,  -- The sequence.
     z.capture_trace_id,  -- The trace with the capture.
     z.capture_id,  -- The call that began the capture.
-    -- All calls name their kernels (HIP); without names, calls are matched by kind and place only.
+    -- True if all calls name their kernels (HIP); without names, calls are matched by kind and position only.
     min(CASE WHEN n.cat <> 'kernel' OR c.kernel_name IS NOT NULL THEN 1 ELSE 0 END) = 1 AS is_named
 FROM sized AS z
 JOIN _graph_nodes AS n ON n.trace_id = z.trace_id AND n.replay_id = z.sequence_id AND n.is_ordered
@@ -52,9 +52,9 @@ GROUP BY z.trace_id, z.sequence_id, z.capture_trace_id, z.capture_id, z.n_nodes
 HAVING count(*) = z.n_nodes;
 
 -- model: _eager_kernels
--- One row: a GPU activity that ran outside graphs, in a trace that may show what graphs were captured from, with
--- its place among such work of its device.
--- How: in the order of the launching calls, which is that in which a capture records them.
+-- One row: a GPU activity outside graphs, in a trace that may show the source of a graph, with its position among such
+-- activities of its device.
+-- How: in the order of the launch calls, which is the order in which a capture records them.
 -- check: unique(trace_id, event_id)
 WITH wanted AS (
     SELECT DISTINCT capture_trace_id AS trace_id FROM _graph_capture_pairs
@@ -64,10 +64,10 @@ SELECT
     k.event_id,  -- The GPU work's position in traceEvents.
     k.launch_event_id,  -- The call that launched it.
     k.device,  -- Device it ran on.
-    -- Place among them, from 0.
+    -- Position among these activities on the device, from 0.
     row_number() OVER (PARTITION BY k.trace_id, k.device ORDER BY l.start_ns, k.start_ns, k.event_id) - 1 AS ordinal,
     k.cat,  -- kernel, gpu_memcpy or gpu_memset.
-    k.name,  -- Name.
+    k.name,  -- Name of the activity.
     e.args ->> '$."grid"' AS grid,  -- Grid as JSON; NULL where the writer has none.
     e.args ->> '$."block"' AS block,  -- Block as JSON; NULL where the writer has none.
     k.bytes  -- Bytes copied or set; NULL for kernels.
@@ -79,10 +79,11 @@ LEFT JOIN _graph_nodes AS g ON g.trace_id = k.trace_id AND g.event_id = k.event_
 WHERE g.event_id IS NULL;
 
 -- model: _eager_matches
--- One row: a sequence of graph work and a place where the same work ran outside graphs, one piece after another.
--- How: the sequence's rarest name gives the places to try, the last 64 of them; there all of it must be equal:
--- category, name, and, where both have them, grid, block and bytes. Sequences of fewer than 4 pieces or 2 names are
--- left out: the same work in the same order would say little.
+-- One row: a sequence of graph work and a position where the same work ran outside graphs, in the same order without
+-- interruption.
+-- How: the occurrences of the sequence's rarest name are the candidates, at most the last 64. The whole sequence must
+-- match there: category, name, and grid, block and bytes where both record them. Sequences of fewer than 4 activities
+-- or 2 names are excluded, because a match of so few proves little.
 -- check: unique(trace_id, sequence_id, capture_trace_id, device, first_ordinal)
 WITH nodes AS (
     SELECT n.*, s.sequence_id, s.n_nodes
@@ -125,8 +126,8 @@ SELECT
     p.trace_id,  -- The trace with the replays.
     p.sequence_id,  -- The sequence.
     p.capture_trace_id,  -- The trace with the same work outside graphs.
-    p.device,  -- Device that it ran on.
-    p.first_ordinal  -- Where it begins in _eager_kernels.
+    p.device,  -- Device of that work.
+    p.first_ordinal  -- Position in _eager_kernels where the match begins.
 FROM places AS p
 JOIN nodes AS n ON n.trace_id = p.trace_id AND n.sequence_id = p.sequence_id
 JOIN _eager_kernels AS e
@@ -138,8 +139,8 @@ GROUP BY p.trace_id, p.sequence_id, p.capture_trace_id, p.device, p.first_ordina
 HAVING count(*) = p.n_nodes;
 
 -- model: _graph_recordings
--- One row: a GPU activity of a sequence and a call that recorded it, or ran the same outside graphs, with the
--- operator and module around that call.
+-- One row: a GPU activity of a sequence and a call that recorded it, or that launched the same work outside graphs,
+-- with the operator and module around the call.
 -- check: unique(trace_id, sequence_id, ordinal, how, capture_trace_id, place_id, call_event_id)
 WITH calls AS (
     SELECT
@@ -159,7 +160,8 @@ WITH calls AS (
         ON e.trace_id = m.capture_trace_id AND e.device = m.device AND e.ordinal >= m.first_ordinal
             AND e.ordinal < m.first_ordinal + s.n_nodes
 ),
--- No row_number() = 1: DuckDB 1.5.6 turns that into an aggregate, and fails where it knows that no span is a module.
+-- No row_number() = 1: DuckDB 1.5.6 rewrites that into an aggregate, and then fails if it infers that no span is a
+-- module.
 modules AS (
     SELECT a.trace_id, a.event_id, a.height, s.name
     FROM (SELECT DISTINCT capture_trace_id, call_event_id FROM calls) AS c
@@ -179,19 +181,19 @@ around AS (
 SELECT
     c.trace_id,  -- The trace with the replays.
     c.sequence_id,  -- The sequence.
-    c.ordinal,  -- Place in the sequence, from 0.
+    c.ordinal,  -- Position in the sequence, from 0.
     c.how,  -- capture or eager.
     c.confidence,  -- As in graph_kernels.
     c.capture_trace_id,  -- The trace with the call.
-    c.place_id,  -- Identifies the capture, or the place outside graphs.
+    c.place_id,  -- Id of the capture, or position of the match outside graphs.
     c.call_event_id,  -- The call.
-    e.name AS op,  -- Operator around it; NULL where there is none.
+    e.name AS op,  -- Operator around the call; NULL where there is none.
     -- Shapes of the operator's arguments, JSON; NULL where they were not recorded.
     coalesce(e.args ->> '$."Input Dims"', e.args ->> '$."Input dims"') AS dims,
-    e.args ->> '$."Input type"' AS types,  -- Their types, JSON; NULL as dims.
-    -- Their literals, JSON; NULL as dims.
+    e.args ->> '$."Input type"' AS types,  -- Types of these arguments, JSON; NULL as dims.
+    -- Literals of these arguments, JSON; NULL as dims.
     coalesce(e.args ->> '$."Concrete Inputs"', e.args ->> '$."Concrete inputs"') AS concrete,
-    -- First place in the sequence of the same run of the operator; NULL without operator.
+    -- First position in the sequence of the same run of the operator; NULL without operator.
     CASE
         WHEN o.op_event_id IS NOT NULL
             THEN

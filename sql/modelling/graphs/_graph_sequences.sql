@@ -1,5 +1,5 @@
 -- One row: a replay of a graph and the first replay of its trace that ran the same GPU work in the same order.
--- How: replays with equal sums over their work are compared with the first of them, piece by piece.
+-- How: replays with equal sums over their work are compared with the first of them, activity by activity.
 -- check: unique(trace_id, replay_id)
 WITH summed AS (
     SELECT
@@ -27,9 +27,9 @@ compared AS (
 SELECT
     a.trace_id,  -- The trace.
     a.replay_id,  -- The replay.
-    -- The first replay of the same work; it stands for all of them.
+    -- The first replay of the same work, which represents all of them.
     CASE WHEN c.n_same = a.n_nodes THEN a.first_id ELSE a.replay_id END AS sequence_id,
-    a.n_nodes,  -- GPU activities.
-    a.n_names  -- Different names among them.
+    a.n_nodes,  -- GPU activities in the replay.
+    a.n_names  -- Distinct names of these activities.
 FROM alike AS a
 LEFT JOIN compared AS c ON c.trace_id = a.trace_id AND c.replay_id = a.replay_id

@@ -1,7 +1,6 @@
--- One row: a GPU activity of a graph replay, and a module or annotation that it belonged to when the graph was
--- captured.
--- How: the names around all calls that may have recorded the work; a name that one of them lacks is left out. What the
--- program called the kernel itself (torch.cuda.graph_annotations) counts as an annotation.
+-- One row: a GPU activity of a graph replay, and a module or annotation around it when the graph was captured.
+-- How: the names that are around all calls that may have recorded the work. The program's own name for the kernel
+-- (torch.cuda.graph_annotations) counts as an annotation.
 -- check: unique(trace_id, event_id, kind, name)
 WITH found AS (
     SELECT trace_id, sequence_id, ordinal, how, confidence, capture_trace_id, place_id, call_event_id
@@ -58,7 +57,7 @@ SELECT
     trace_id,  -- The trace with the replay.
     event_id,  -- The GPU work's position in traceEvents.
     kind,  -- module or annotation.
-    name,  -- Its name, as in spans.
+    name,  -- Name, as in spans.
     family,  -- The name without its number, as in spans.
     source,  -- capture, eager or annotation, as in graph_kernels.
     confidence  -- As in graph_kernels.

@@ -1,8 +1,9 @@
 -- model: _graph_periods
--- One row: a sequence of graph work in which a block repeats, at least three times and over at least half of the
--- sequence, with a kernel in it: a layer of the model, or several that alternate.
--- How: distances from each piece of work to the next 16 like it are possible periods, the 64 most frequent are tried.
--- The period wins after which work is like itself over the longest unbroken stretch; of equal ones, the shortest.
+-- One row: a sequence of graph work with a repeating block, at least three times and over at least half of the
+-- sequence, and with a kernel in it: a layer of the model, or several layers that alternate.
+-- How: the distances from each activity to the next 16 equal activities are candidate periods; the 64 most frequent are
+-- tried. The period with the longest unbroken interval of work that equals the work one period later wins. Among equal
+-- intervals, the shortest period wins.
 -- check: unique(trace_id, sequence_id)
 WITH nodes AS (
     SELECT
@@ -67,60 +68,61 @@ SELECT
     trace_id,  -- The trace.
     sequence_id,  -- The sequence.
     period,  -- GPU activities in the block.
-    first_ordinal,  -- Where the first block begins.
-    n_covered  -- GPU activities from there that follow the period; the last block may be cut short.
+    first_ordinal,  -- Position where the first block begins.
+    n_covered  -- GPU activities from there that follow the period; the last block may be incomplete.
 FROM chosen
 WHERE choice = 1 AND period >= threshold('graph_period_least');
 
 -- model: graph_kernels
--- One row: a GPU activity that a replay of a CUDA or HIP graph ran, with the operator, module and layer that it
--- belongs to, as far as the trace shows them.
--- How: from calls that captured the graph and from the same work in the same order outside graphs, in this trace or one
--- given for it; from annotations in the trace; layers from blocks of work that repeat. Nothing is filled in: where
--- calls that may have recorded the work disagree, the column is NULL. The durations add up to those of the same work in
--- kernels.
+-- One row: a GPU activity that a replay of a CUDA or HIP graph ran, with its operator, module and layer as far as the
+-- trace shows them.
+-- How: operator and module come from calls that captured the graph, from the same work in the same order outside graphs
+-- (in this trace or in a trace supplied for it), or from annotations in the trace. Layers come from repeating blocks of
+-- work. Nothing is interpolated: if the calls that may have recorded the work disagree, the column is NULL. The
+-- durations add up to the durations of the same work in kernels.
 -- check: unique(trace_id, event_id)
 SELECT
     n.trace_id,  -- The trace.
     n.event_id,  -- The GPU work's position in traceEvents.
-    n.replay_id,  -- The replay: the position of its first GPU work in the file.
-    n.launch_event_id,  -- The call that launched the replay; NULL when it is not in the trace.
+    n.replay_id,  -- The replay, by the position of its first GPU activity in the file.
+    n.launch_event_id,  -- Launch call of the replay; NULL if it is not in the trace.
     n.graph_id,  -- Id of the graph that ran; NULL where the writer has none.
-    n.graph_node,  -- Id of the node in it; NULL where the writer has none.
-    s.sequence_id,  -- Same for all replays of a trace that ran the same work in the same order: the first of them.
-    n.ordinal,  -- Place in the replay, from 0: by node id, else by time.
+    n.graph_node,  -- Id of the node in the graph; NULL where the writer has none.
+    s.sequence_id,  -- First replay with the same work in the same order: equal for all such replays of a trace.
+    n.ordinal,  -- Position in the replay, from 0: by node id, else by time.
     s.n_nodes,  -- GPU activities in the replay.
-    -- Length of the block of work that repeats; NULL where none does, or the work lies outside the repetitions.
+    -- Length of the repeating block; NULL if nothing repeats, or outside of the repetitions.
     p.period,
-    -- Number of the repetition, from 0: a layer of the model, or several that alternate. A guess from names and grids,
-    -- and blocks may begin in the middle of a layer; NULL as period.
+    -- Number of the repetition, from 0: a layer of the model, or several layers that alternate. This is a guess from
+    -- names and grids, and blocks may begin in the middle of a layer. NULL as period.
     (n.ordinal - p.first_ordinal) // p.period AS repetition,
-    (n.ordinal - p.first_ordinal) % p.period AS repetition_ordinal,  -- Place in the repetition, from 0; NULL as period.
+    -- Position in the repetition, from 0; NULL as period.
+    (n.ordinal - p.first_ordinal) % p.period AS repetition_ordinal,
     o.op,  -- Name of the operator; NULL where it is unknown.
-    -- The program's own name for this part of the graph (torch.cuda.graph_annotations), else the innermost module;
-    -- NULL where neither is known.
+    -- The program's name for this part of the graph (torch.cuda.graph_annotations), else the innermost module; NULL
+    -- where both are unknown.
     coalesce(n.annotation, o.module) AS module,
-    o.dims,  -- Shapes of its arguments, JSON; NULL where they are unknown.
-    -- What the operator or module is known from: capture, eager (the same work outside graphs) or annotation;
-    -- repetition where only the layer is guessed; NULL where nothing is known.
+    o.dims,  -- Shapes of the operator's arguments, JSON; NULL where they are unknown.
+    -- Source of the operator or module: capture, eager (the same work outside graphs) or annotation; repetition if only
+    -- the layer is guessed; NULL where nothing is known.
     CASE
         WHEN o.op IS NOT NULL THEN o.how
         WHEN n.annotation IS NOT NULL THEN 'annotation'
         WHEN o.module IS NOT NULL THEN o.how
         WHEN p.period IS NOT NULL THEN 'repetition'
     END AS source,
-    -- 1: annotation; 0.9: capture whose calls name the kernels; 0.8: eager; 0.7: capture, matched by kind and place of
-    -- the calls; 0.5: repetition; NULL where nothing is known. An order, not a probability.
+    -- 1: annotation; 0.9: capture whose calls name the kernels; 0.8: eager; 0.7: capture, matched by kind and position
+    -- of the calls; 0.5: repetition; NULL where nothing is known. These values are a ranking, not probabilities.
     CASE
         WHEN o.op IS NOT NULL THEN o.confidence
         WHEN n.annotation IS NOT NULL THEN 1e0
         WHEN o.module IS NOT NULL THEN o.confidence
         WHEN p.period IS NOT NULL THEN 5e-1
     END AS confidence,
-    o.capture_trace_id,  -- The trace with the call that the operator is known from; NULL without one.
-    o.call_event_id,  -- That call's position in its file; NULL without one.
-    k.class,  -- Its class, as in kernels.
-    k.name,  -- Name.
+    o.capture_trace_id,  -- Trace with the call that identifies the operator; NULL without one.
+    o.call_event_id,  -- Position of that call in its file; NULL without one.
+    k.class,  -- Class, as in kernels.
+    k.name,  -- Name of the activity.
     k.device,  -- Device it ran on.
     k.stream,  -- Stream on the device.
     k.start_ns,  -- Start, ns.

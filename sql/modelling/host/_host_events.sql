@@ -1,5 +1,5 @@
--- One row: a host event with a duration, and whether we look for the events around it (is_inner) or it can be one of
--- those (is_outer).
+-- One row: a host event with a duration. An event with is_inner needs the events around it; an event with is_outer can
+-- be one of these.
 -- check: unique(trace_id, event_id)
 WITH inner_events AS (
     SELECT trace_id, launch_event_id AS event_id FROM kernels WHERE launch_event_id IS NOT NULL
@@ -13,12 +13,12 @@ WITH inner_events AS (
 SELECT
     e.trace_id,  -- The trace.
     e.event_id,  -- Position in traceEvents.
-    t.thread_id,  -- Its thread in threads.
+    t.thread_id,  -- Thread of the event, in threads.
     e.start_ns,  -- Start, ns.
     e.start_ns + greatest(e.duration_ns, 0) AS end_ns,  -- End, ns.
-    -- A launch or capture of GPU work, a forward operator with a backward, or a span.
+    -- True for a launch or capture of GPU work, a forward operator with a backward, or a span.
     i.event_id IS NOT NULL AS is_inner,
-    s.event_id IS NOT NULL OR b.backward_event_id IS NOT NULL AS is_outer  -- A span or a backward operator.
+    s.event_id IS NOT NULL OR b.backward_event_id IS NOT NULL AS is_outer  -- True for a span or a backward operator.
 FROM events AS e
 JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
 LEFT JOIN category_sides AS c ON c.cat = e.cat

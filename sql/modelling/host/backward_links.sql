@@ -1,6 +1,6 @@
 -- model: _autograd_ops
 -- One row: an operator with an autograd sequence number.
--- How: a backward operator is one that names the thread of its forward (`Fwd thread id`, the profiler's own thread
+-- How: a backward operator records the thread of its forward operator (`Fwd thread id`, the profiler's own thread
 -- number, not a tid).
 -- check: unique(trace_id, event_id)
 WITH numbered AS (
@@ -18,19 +18,20 @@ SELECT
     tid,  -- Thread.
     start_ns,  -- Start, ns.
     end_ns,  -- End, ns.
-    sequence,  -- Sequence number; a backward operator has that of its forward. Several operators and threads share one.
-    -- The profiler's number of the forward's thread; NULL for a forward operator.
+    -- Sequence number; a backward operator has its forward's. Several operators and threads may share a number.
+    sequence,
+    -- The profiler's number of the forward operator's thread; NULL for a forward operator.
     nullif(forward_thread, 0) AS forward_thread,
-    -- The engine's event around a backward operator.
+    -- True for the engine's event around a backward operator.
     starts_with(name, 'autograd::engine::evaluate_function') AS is_wrapper
 FROM numbered
 WHERE sequence >= 0;
 
 -- model: backward_links
--- One row: a backward operator and the forward operator it is the derivative of.
--- How: the profiler's fwdbwd arrow where there is one; else the forward operator of the same sequence number that
--- started last before it, on the thread that arrows name.
--- Several forward operators share a number, and numbers repeat: the first of them would be wrong for most pairs.
+-- One row: a backward operator and the forward operator whose derivative it computes.
+-- How: the profiler's fwdbwd arrow determines the forward operator. Without an arrow, it is the last forward operator
+-- with the same sequence number that started before the backward operator, on the thread that arrows name. Several
+-- forward operators share a number, and numbers repeat, so the first such operator would be wrong for most pairs.
 -- check: unique(trace_id, backward_event_id)
 WITH arrows AS (
     SELECT
@@ -46,7 +47,7 @@ WITH arrows AS (
     WHERE f.cat = 'fwdbwd' AND f.ph = 'f'
     QUALIFY row_number() OVER (PARTITION BY f.trace_id, f.event_id ORDER BY s.start_ns DESC, s.event_id) = 1
 ),
--- Arrows are tied to operators by thread and start; of several that start together, the deepest is meant.
+-- Thread and start identify the operator of an arrow. Among operators that start together, the deepest is meant.
 heads AS (
     SELECT a.trace_id, a.from_pid, a.from_tid, a.from_ns, b.event_id AS backward_event_id, b.sequence, b.forward_thread
     FROM arrows AS a
@@ -94,12 +95,12 @@ by_number AS (
 SELECT
     b.trace_id,  -- The trace.
     b.event_id AS backward_event_id,  -- The backward operator.
-    -- Its forward operator; NULL when that is not in the trace.
+    -- The forward operator; NULL if it is not in the trace.
     coalesce(f.forward_event_id, n.forward_event_id) AS forward_event_id,
     CASE
         WHEN f.forward_event_id IS NOT NULL THEN 'flow'
         WHEN n.forward_event_id IS NOT NULL THEN 'sequence'
-    END AS how  -- flow (the profiler's arrow), sequence (by sequence number), or NULL: none was found.
+    END AS how  -- flow (the profiler's arrow) or sequence (the sequence number); NULL without a forward operator.
 FROM _autograd_ops AS b
 LEFT JOIN flows AS f ON f.trace_id = b.trace_id AND f.backward_event_id = b.event_id
 LEFT JOIN by_number AS n ON n.trace_id = b.trace_id AND n.backward_event_id = b.event_id

@@ -1,7 +1,7 @@
 -- model: _host_calls
--- One row: a stretch in which a thread was inside an operator or runtime call (call), or inside a call that waits for
+-- One row: an interval in which a thread was inside an operator or runtime call (call), or inside a call that waits for
 -- the GPU (wait).
--- How: of calls inside one another the outermost has the stretch; where two cross, the later one has the rest.
+-- How: the outermost of nested calls owns the interval. If two calls cross, the later call owns the rest.
 WITH calls AS (
     SELECT
         e.trace_id, t.thread_id, e.event_id, e.start_ns, e.end_ns, r.name IS NOT NULL AS is_wait
@@ -30,16 +30,16 @@ SELECT
     thread_id,  -- The thread in threads.
     kind,  -- call or wait.
     event_id,  -- The operator or call.
-    greatest(start_ns, coalesce(reached_ns, start_ns)) AS start_ns,  -- Start of the stretch, ns.
-    end_ns  -- End of the stretch, ns.
+    greatest(start_ns, coalesce(reached_ns, start_ns)) AS start_ns,  -- Start of the interval, ns.
+    end_ns  -- End of the interval, ns.
 FROM reached
 WHERE reached_ns IS NULL OR end_ns > reached_ns;
 
 -- model: host_gpu_overlap
 -- One row: a profiler step of a trace, or the whole trace, divided by whether the host, the GPU, both or neither was
 -- busy. The four parts add up to duration_ns. A trace without GPU work, or without host calls, has no row.
--- How: the host is busy while any thread is in an operator or runtime call and not in a call that waits for the GPU;
--- the GPU is, while any device runs something. Python between operators does not count as busy.
+-- How: the host is busy while any thread is in an operator or runtime call, but not in a call that waits for the GPU.
+-- The GPU is busy while any device runs something. Python between operators does not count as busy.
 -- check: unique(trace_id, step)
 WITH marks AS (
     SELECT
@@ -95,7 +95,7 @@ windows AS (
 kinds AS (
     SELECT v.kind FROM (VALUES ('both'), ('host'), ('gpu')) AS v (kind)
 ),
--- The stretches of a kind, and the times at which windows begin (-1) and end (1).
+-- The intervals of a kind, and the times at which windows begin (-1) and end (1).
 marks_of_kinds AS (
     SELECT
         trace_id, CASE WHEN host AND gpu THEN 'both' WHEN host THEN 'host' ELSE 'gpu' END AS kind, start_ns AS at_ns,
@@ -107,7 +107,8 @@ marks_of_kinds AS (
     UNION ALL
     SELECT w.trace_id, k.kind, w.end_ns, NULL, w.step, 1 FROM windows AS w CROSS JOIN kinds AS k
 ),
--- How long they had lasted at each time: those that began before it, less what is left of the last one.
+-- Summed duration of these intervals up to each time: the intervals that began before it, minus the remainder of the
+-- last.
 lasted AS (
     SELECT
         *,

@@ -1,7 +1,7 @@
 -- model: _frame_calls
 -- One row: a launch of GPU work, or a forward operator with a backward, with the Python frames open on its thread.
--- How: as in op_kernels: open frames are running sums over starts and ends, the frame at a depth is the last that
--- reached it. A trace without Python frames has no rows.
+-- How: as in _call_operators: running sums over starts and ends count the open frames, and the frame at a depth is the
+-- last that reached that depth. A trace without Python frames has no rows.
 WITH traced AS (
     SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND duration_ns > 0
 ),
@@ -33,7 +33,7 @@ framed AS (
     JOIN calling AS c ON c.trace_id = t.trace_id AND c.thread_id = t.thread_id
     WHERE e.cat = 'python_function' AND e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
--- Most frames launch nothing: of them, only those stay that a call follows before they end.
+-- Most frames launch nothing, so only frames that a call follows before they end are kept.
 follows AS (
     SELECT
         trace_id, thread_id, event_id, name, start_ns, duration_ns,
@@ -81,7 +81,7 @@ ordered AS (
     FROM marks
     WINDOW in_time AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
 ),
--- First the places of the frames, as in _call_operators.
+-- This step finds the ordinals of the frames, as in _call_operators.
 found AS (
     SELECT
         trace_id, thread_id, event_id, change, n_open, n_of_user,
@@ -114,10 +114,10 @@ LEFT JOIN ordered AS u
     ON u.trace_id = c.trace_id AND u.thread_id = c.thread_id AND u.ordinal = c.user_frame_ordinal;
 
 -- model: python_frame_gpu_time
--- One row: a Python frame of a trace, the user's frame that it ran in, and the GPU time that they launched. Only traces
--- with Python frames (with_stack) have rows; theirs add up to the time of all their GPU work.
--- How: the innermost frames open on the launch's thread when it was called. Work of the backward pass has no frame of
--- its own there: it belongs to the frames of its forward operator, as far as the trace links the two.
+-- One row: a Python frame of a trace, the user's frame around it and a phase, with the GPU time that they launched.
+-- Only traces with Python frames (with_stack) have rows. The rows of a trace add up to the time of all its GPU work.
+-- How: the innermost frames open on the launch call's thread when it started. Work of the backward pass has no such
+-- frame, so it belongs to the frames of its forward operator, as far as the trace links the two.
 -- check: unique(trace_id, frame, user_frame, phase)
 WITH traced AS (
     SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND duration_ns > 0
@@ -158,11 +158,11 @@ SELECT
     -- Innermost frame in a file that is neither PyTorch's nor Python's own (rules in python_frames); NULL where there
     -- is none.
     u.name AS user_frame,
-    -- launch: the frames called it; backward: they called the forward operator; no_launch: the launch is not in the
-    -- trace; no_frame: its thread had no frame open, and no forward operator with one is known.
+    -- launch: the frames called the launch; backward: the frames called the forward operator; no_launch: the launch is
+    -- not in the trace; no_frame: no frame was open on its thread, and no forward operator with a frame is known.
     s.phase,
     TRY_CAST(sum(s.n_kernels) AS BIGINT) AS n_kernels,  -- GPU activities.
-    TRY_CAST(sum(s.gpu_ns) AS BIGINT) AS gpu_ns  -- Their summed duration, ns.
+    TRY_CAST(sum(s.gpu_ns) AS BIGINT) AS gpu_ns  -- Summed duration of the activities, ns.
 FROM summed AS s
 LEFT JOIN events AS f ON f.trace_id = s.trace_id AND f.event_id = s.frame_event_id
 LEFT JOIN events AS u ON u.trace_id = s.trace_id AND u.event_id = s.user_frame_event_id

@@ -1,5 +1,5 @@
--- One row: a stretch without work on a device: between two busy stretches, before the first or after the last.
--- How: of the work that starts where the stretch ends, that which was launched first ended it.
+-- One row: an interval without work on a device: between two busy intervals, before the first or after the last.
+-- How: among the activities that start where the interval ends, the one launched first ended it.
 WITH busy AS (
     SELECT
         trace_id, device, start_ns, end_ns,
@@ -37,17 +37,17 @@ gaps AS (
 SELECT
     g.trace_id,  -- The trace.
     g.device,  -- The device.
-    -- Number of the stretch on its device, from 1.
+    -- Number of the interval on its device, from 1.
     row_number() OVER (PARTITION BY g.trace_id, g.device ORDER BY g.start_ns) AS gap_no,
     g.start_ns,  -- Start, ns.
     g.end_ns,  -- End, ns.
-    g.is_inner,  -- Between two busy stretches.
-    g.event_id AS ended_by_event_id,  -- The work that ended it; NULL after the last work.
-    g.launch_event_id,  -- The call that launched that; NULL where it is not in the trace.
-    g.launch_ts_ns,  -- When that call began, ns.
-    -- The same, moved into the stretch, ns: until then the host had not asked for the work.
+    g.is_inner,  -- True between two busy intervals.
+    g.event_id AS ended_by_event_id,  -- GPU activity that ended the interval; NULL after the last activity.
+    g.launch_event_id,  -- Launch call of that activity; NULL if it is not in the trace.
+    g.launch_ts_ns,  -- Start of the launch call, ns.
+    -- Start of the launch call, clamped to the interval, ns: until then, the host had not launched the work.
     greatest(g.start_ns, least(g.end_ns, g.launch_ts_ns)) AS asked_ns,
-    t.thread_id  -- The thread that called.
+    t.thread_id  -- Thread of the launch call.
 FROM gaps AS g
 LEFT JOIN threads AS t ON t.trace_id = g.trace_id AND t.pid = g.pid AND t.tid = g.tid
 WHERE g.end_ns > g.start_ns

@@ -1,7 +1,7 @@
 -- One row: an interval in which a device ran nothing, with its owner. Models that divide idle time read this table.
--- How: what the critical path of the whole trace says of that time, and a new stretch where that changes. The path has
--- all of the time from its first event to its last; before that the owner is start, after it end, and where the trace
--- has no path, unknown.
+-- How: the critical path of the whole trace determines the owner; a new interval begins where the owner changes. The
+-- path covers the time from its first event to its last. Before that time, the owner is start; after it, end. In a
+-- trace without a path, it is unknown.
 -- check: unique(trace_id, device, start_ns)
 WITH windows AS (
     SELECT w.trace_id, w.window_no, w.path_start_ns, w.path_end_ns
@@ -17,7 +17,7 @@ pathless AS (
 devices AS (
     SELECT DISTINCT trace_id, device FROM _idle_gaps
 ),
--- A piece of the path has its number where it begins, the path's end 0; gaps likewise.
+-- A segment of the path has its number at its start, and the path's end has 0. The same applies to gaps.
 marks AS (
     SELECT g.trace_id, g.device, g.start_ns AS at_ns, 1 AS turn, g.gap_no, CAST(NULL AS BIGINT) AS piece_no
     FROM _idle_gaps AS g
@@ -33,7 +33,7 @@ marks AS (
     FROM windows AS w
     JOIN devices AS d ON d.trace_id = w.trace_id
 ),
--- The gap and the piece at a mark are the n-th of their kind, where n is how many had begun by then.
+-- The gap and the segment at a mark are the n-th of their kind, where n is the number begun so far.
 numbered AS (
     SELECT
         trace_id, device, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns, gap_no, piece_no,
@@ -63,12 +63,12 @@ SELECT
         WHEN s.piece_no = 0 THEN 'end'
         ELSE 'start'
     END AS cause,
-    coalesce(n.name, '') AS name,  -- The owner by name, as in causes; empty outside of the path.
-    p.event_id,  -- The event of the path that shows it; NULL outside of the path.
-    -- It follows from a wait that no event shows; NULL outside of the path.
+    coalesce(n.name, '') AS name,  -- Name of the owner, as in causes; empty outside of the path.
+    p.event_id,  -- Event of the path that shows the owner; NULL outside of the path.
+    -- True if the owner follows from a wait that no event records; NULL outside of the path.
     p.inferred,
-    g.gap_no,  -- The gap on its device, counted from 1.
-    g.is_inner  -- It lies between two pieces of work, in idle_gaps; else before the first or after the last.
+    g.gap_no,  -- Number of the gap on its device, from 1.
+    g.is_inner  -- True between two GPU activities (the gap is in idle_gaps), false before the first or after the last.
 FROM swept AS s
 JOIN _idle_gaps AS g ON g.trace_id = s.trace_id AND g.device = s.device AND g.gap_no = s.gap_no
 LEFT JOIN pathless AS x ON x.trace_id = s.trace_id

@@ -1,7 +1,7 @@
--- One row: a stretch between two GPU activities in which a device ran nothing, with who owns most of it and what
--- ended it. The gaps of a device add up to idle_ns of temporal_breakdown.
--- How: the owner is the one in idle_causes with the most of the gap; the work that ended it starts at its end, of
--- several the one launched first.
+-- One row: an interval between two GPU activities in which a device ran nothing, with the owner of most of it and the
+-- activity that ended it. The gaps of a device add up to idle_ns of temporal_breakdown.
+-- How: the owner is the owner in idle_causes with the largest part of the gap. The activity that ended the gap starts
+-- at its end; among several, the one launched first.
 -- check: unique(trace_id, device, start_ns)
 WITH sums AS (
     SELECT
@@ -50,24 +50,24 @@ spans AS (
 SELECT
     g.trace_id,  -- The trace.
     g.device,  -- The device.
-    g.start_ns,  -- Start: the end of the work before, ns.
-    g.end_ns,  -- End: the start of the work after, ns.
+    g.start_ns,  -- Start, ns: the end of the work before the gap.
+    g.end_ns,  -- End, ns: the start of the work after the gap.
     g.end_ns - g.start_ns AS duration_ns,  -- Duration, ns.
-    o.cause,  -- What the GPU waits for most of the gap, in cause_kinds.
-    o.name,  -- The owner of that time by name, as in causes.
-    TRY_CAST(o.owned_ns AS BIGINT) AS owned_ns,  -- That time, ns; idle_causes has all owners.
-    o.n_owners,  -- How many owners the gap has.
-    coalesce(o.inferred, FALSE) AS inferred,  -- The owner follows from a wait that no event shows.
-    i.event_id AS owner_event_id,  -- The event that shows the longest stretch of it.
-    e.name AS event_name,  -- Its name.
-    g.ended_by_event_id,  -- The work that ended the gap.
-    k.name AS ended_by,  -- Its name.
-    g.launch_event_id,  -- The call that launched it; NULL where that is not in the trace.
-    l.name AS launch_name,  -- Name of that call.
-    g.launch_ts_ns,  -- When it began, ns; before the gap where the work had been waiting.
-    g.thread_id,  -- Its thread in threads.
+    o.cause,  -- What the GPU waits for during most of the gap, in cause_kinds.
+    o.name,  -- Name of the owner of that time, as in causes.
+    TRY_CAST(o.owned_ns AS BIGINT) AS owned_ns,  -- Duration of that time, ns; idle_causes has all owners.
+    o.n_owners,  -- Owners of the gap.
+    coalesce(o.inferred, FALSE) AS inferred,  -- True if the owner follows from a wait that no event records.
+    i.event_id AS owner_event_id,  -- Event that shows the owner's longest interval.
+    e.name AS event_name,  -- Name of the owner event.
+    g.ended_by_event_id,  -- GPU activity that ended the gap.
+    k.name AS ended_by,  -- Name of the activity that ended the gap.
+    g.launch_event_id,  -- Launch call of that activity; NULL if it is not in the trace.
+    l.name AS launch_name,  -- Name of the launch call.
+    g.launch_ts_ns,  -- Start of the launch call, ns; before the gap if the work was already queued.
+    g.thread_id,  -- Thread of the launch call, in threads.
     s.module,  -- Innermost module around the launch; NULL outside of modules, and where the trace records none.
-    s.annotation  -- Innermost annotation around the launch, profiler steps aside; NULL outside of any.
+    s.annotation  -- Innermost annotation around the launch, except profiler steps; NULL outside of any.
 FROM _idle_gaps AS g
 JOIN owners AS o ON o.trace_id = g.trace_id AND o.device = g.device AND o.gap_no = g.gap_no AND o.place = 1
 JOIN longest AS i

@@ -1,9 +1,8 @@
 -- One row: a block of memory, from its allocation to the release of its address; the trace may show only one of the
 -- two.
--- How: an allocation and the next event at its address are a pair if that event is a release; what is released without
--- an allocation was allocated before the trace.
--- The owner is the innermost CPU event open on the thread at that moment; at equal times ends come before starts, and
--- events with zero duration own nothing.
+-- How: an allocation and the next event at its address are a pair if that event is a release. A block released without
+-- an allocation was allocated before the trace. The owner is the innermost CPU event open on the thread at that moment.
+-- At equal times, ends come before starts. Events with zero duration own nothing.
 -- check: unique(trace_id, event_id)
 WITH followed AS (
     SELECT
@@ -39,7 +38,8 @@ marks AS (
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
     WHERE e.duration_ns > 0
 ),
--- A block's owner is what the n-th start or end on its thread left open, where n is how many there were by then.
+-- A block's owner is the event left open by the n-th start or end on its thread, where n is the number of starts and
+-- ends so far.
 numbered AS (
     SELECT
         trace_id, thread_id, event_id, open_event_id,
@@ -59,21 +59,21 @@ owners AS (
 )
 SELECT
     b.trace_id,  -- The trace.
-    b.event_id,  -- Position of its allocation in traceEvents; of its release where the allocation is missing.
+    b.event_id,  -- Position of the allocation in traceEvents, or of the release if the allocation is missing.
     b.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
     b.device,  -- Device number; -1 for the CPU.
-    TRY_CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
-    -- Its size, bytes. (The least number there is has no positive one.)
+    TRY_CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Address of the block.
+    -- Size of the block, bytes. The smallest BIGINT has no positive counterpart.
     abs(greatest(b.delta_bytes, -9223372036854775807)) AS size_bytes,
-    -- When it was allocated, ns; NULL where that was before the trace.
+    -- Time of the allocation, ns; NULL if it was before the trace.
     CASE WHEN b.is_allocated THEN b.at_ns END AS alloc_ns,
-    -- When it was released, ns; NULL where the trace does not show it.
+    -- Time of the release, ns; NULL if it is not in the trace.
     CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.at_ns END AS free_ns,
-    -- Its release in traceEvents.
+    -- Position of the release in traceEvents.
     CASE WHEN b.is_pair THEN b.next_event_id WHEN NOT b.is_allocated THEN b.event_id END AS free_event_id,
-    -- From allocation to release, ns; NULL where one of them is missing.
+    -- From allocation to release, ns; NULL if either is missing.
     CASE WHEN b.is_pair THEN b.next_ns - b.at_ns END AS lifetime_ns,
-    -- paired; live: not released within the trace; before_trace: allocated before the trace; release_missing: its
+    -- paired; live: not released within the trace; before_trace: allocated before the trace; release_missing: the
     -- address was allocated again without a release in between; size_mismatch: a different size was released.
     CASE
         WHEN NOT b.is_allocated THEN 'before_trace'
@@ -84,7 +84,7 @@ SELECT
     END AS state,
     -- Innermost CPU event around the allocation; NULL where there is none.
     CASE WHEN b.is_allocated THEN o.owner_event_id END AS owner_event_id,
-    CASE WHEN b.is_allocated THEN e.name END AS owner  -- Its name.
+    CASE WHEN b.is_allocated THEN e.name END AS owner  -- Name of the owner.
 FROM blocks AS b
 LEFT JOIN owners AS o ON o.trace_id = b.trace_id AND o.event_id = b.event_id
 LEFT JOIN events AS e ON e.trace_id = o.trace_id AND e.event_id = o.owner_event_id

@@ -1,5 +1,5 @@
--- One row: the memory of a device over a trace: peaks, and how allocations and releases pair up.
--- How: peaks over the events of memory_timeline, pairs from memory_blocks; NULL where the trace does not record them.
+-- One row: a device of a trace, with its memory peaks and the pairing of allocations and releases.
+-- How: memory_timeline supplies the peaks, memory_blocks the pairs. Values that the trace does not record are NULL.
 -- check: unique(trace_id, device_type, device)
 WITH peaks AS (
     SELECT
@@ -41,23 +41,24 @@ SELECT
     p.n_events,  -- Allocations and releases.
     p.n_allocs,  -- Allocations.
     p.n_frees,  -- Releases.
-    p.first_allocated_bytes,  -- In use after the first of them, bytes; NULL where the trace does not say.
-    p.peak_allocated_bytes,  -- Peak memory in use, bytes; NULL where the trace does not say.
-    p.peak_reserved_bytes,  -- Peak memory reserved by the allocator, bytes; NULL where the trace does not say.
-    p.peak_relative_bytes,  -- Peak memory in use beyond what was in use when the trace began, bytes.
-    t.peak_ns,  -- When the peak was reached, ns.
-    p.net_bytes,  -- In use at the end beyond what was in use when the trace began, bytes.
-    -- Blocks allocated in the trace and not released by its end; NULL where it has no addresses.
+    p.first_allocated_bytes,  -- Memory in use after the first event, bytes; NULL if not recorded.
+    p.peak_allocated_bytes,  -- Peak memory in use, bytes; NULL if not recorded.
+    p.peak_reserved_bytes,  -- Peak memory reserved by the allocator, bytes; NULL if not recorded.
+    p.peak_relative_bytes,  -- Peak memory in use, minus the memory in use at the start of the trace, bytes.
+    t.peak_ns,  -- Time of that peak, ns.
+    p.net_bytes,  -- Memory in use at the end, minus the memory in use at the start of the trace, bytes.
+    -- Blocks allocated in the trace and not released by its end; NULL where the trace has no addresses.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,
-    CASE WHEN p.n_addresses > 0 THEN coalesce(b.live_bytes, 0) END AS live_bytes,  -- Their bytes.
-    -- Blocks released that were allocated before the trace.
+    -- Bytes of these blocks; NULL likewise.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.live_bytes, 0) END AS live_bytes,
+    -- Released blocks that were allocated before the trace.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_before_trace, 0) END AS n_before_trace,
     -- Blocks whose address was allocated again without a release in between.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_release_missing, 0) END AS n_release_missing,
     -- Blocks released with a different size.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_size_mismatch, 0) END AS n_size_mismatch,
     p.n_delta_ok,  -- Events whose bytes equal the change of the allocator's totals.
-    p.n_delta_bad  -- Events whose bytes do not; they are also counted in quality.
+    p.n_delta_bad  -- Events whose bytes differ from that change; they are also counted in quality.
 FROM peaks AS p
 JOIN peak_times AS t
     ON t.trace_id = p.trace_id AND t.device_type IS NOT DISTINCT FROM p.device_type

@@ -1,11 +1,11 @@
--- One row: an allocation of a memory snapshot with the step, operator and module of the profiler trace that it was made
--- in, and the frames of its stack.
--- How: a [memory] event of the trace at the same address within 100 us gives the thread and the time to the ns. With
--- several, or in a trace without such events, the snapshot's clock does: it is cut to the us, so the operator counts
--- only if no operator begins or ends in that us on any thread, and only one thread is in an operator. Both clocks are
--- calibrated to Unix time apart from each other; clock_gap_ns says how far apart they were where that can be measured.
--- If that is more than 2 us on average, or the trace shows allocations of the device but not this one (a thread that it
--- does not record, or clocks further apart), neither is known.
+-- One row: an allocation of a memory snapshot, with the step, operator and module around it in the profiler trace, and
+-- the frames of its stack.
+-- How: a [memory] event of the trace at the same address within 100 us determines the thread and the time in ns. If
+-- several events match, or the trace has no such events, the snapshot's clock determines the time. That clock is
+-- truncated to the us, so an operator counts only if no operator begins or ends in that us on any thread, and only one
+-- thread is in an operator. Both clocks are calibrated to Unix time independently; clock_gap_ns is their measured
+-- difference. Operator and module are unknown if the difference exceeds 2 us on average, or if the trace shows
+-- allocations of the device but not this one (an unrecorded thread, or clocks further apart).
 -- scope: lake
 WITH in_traces AS (
     SELECT
@@ -84,7 +84,8 @@ looked_up AS (
     UNION ALL
     SELECT 'module', TRUE
 ),
--- First, which thread it was: the first and the last ns at which it may have been made, among all calls of the trace.
+-- First, find the thread: check the first and the last ns at which the allocation may have been made, among all calls
+-- of the trace.
 depths AS (
     SELECT
         trace_id, thread_id, kind, at_ns, turn, change,
@@ -95,7 +96,7 @@ depths AS (
     FROM changes
 ),
 busy AS (
-    -- 1 where a thread enters its first call, -1 where it leaves it.
+    -- 1 where a thread enters its outermost call, -1 where it leaves that call.
     SELECT
         trace_id, thread_id, kind, at_ns, turn,
         CASE WHEN change = 1 AND n_open = 1 THEN 1 WHEN change = -1 AND n_open = 0 THEN -1 ELSE 0 END AS change
@@ -113,7 +114,7 @@ all_threads AS (
     FROM placed AS p
     CROSS JOIN looked_up AS r
 ),
--- Where one thread is in a call, the sum of those that are is its number.
+-- If exactly one thread is in a call, the sum over the threads in calls is its number.
 summed AS (
     SELECT
         trace_id, kind, snapshot_id, allocation_id,
@@ -157,7 +158,7 @@ threads_found AS (
     LEFT JOIN shown AS s ON s.trace_id = p.trace_id AND s.device = p.device
     LEFT JOIN gaps AS g ON g.snapshot_id = p.snapshot_id AND g.trace_id = p.trace_id
 ),
--- Then, what was open on that thread.
+-- Then, find the calls open on that thread.
 marks AS (
     SELECT
         trace_id, thread_id, kind, event_id, at_ns, turn, by_length, by_place, change,
@@ -180,7 +181,7 @@ ordered AS (
     FROM marks
     WINDOW track AS (PARTITION BY trace_id, thread_id, kind ORDER BY at_ns, turn, by_length, by_place)
 ),
--- The call open at a depth is the last that reached it. First its place, as in _call_operators.
+-- The call open at a depth is the last that reached that depth. This step finds its ordinal, as in _call_operators.
 opened AS (
     SELECT
         trace_id, thread_id, kind, change, snapshot_id, allocation_id, n_changes,
@@ -204,7 +205,7 @@ by_kind AS (
     WHERE l.change = 0
     GROUP BY l.snapshot_id, l.allocation_id, l.trace_id, l.kind
 ),
--- Where calls of a thread overlap without one being inside the other, that call may have ended.
+-- If calls of a thread overlap without nesting, the call found may have ended already.
 owners AS (
     SELECT
         k.snapshot_id, k.allocation_id, k.trace_id,
@@ -216,8 +217,7 @@ owners AS (
     WHERE k.is_sure AND c.start_ns + c.duration_ns > f.last_ns
     GROUP BY k.snapshot_id, k.allocation_id, k.trace_id
 ),
--- Not those of snapshot_steps, where a number that a second profiler counts again is one step, from the first to the
--- last.
+-- Not snapshot_steps: there, a step number that a second profiler repeats is one step, from the first mark to the last.
 marked AS (
     SELECT
         snapshot_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, stage, at_ns,
@@ -260,33 +260,33 @@ SELECT
     a.snapshot_id,  -- The snapshot.
     a.allocation_id,  -- The allocation, in snapshot_allocations.
     a.device,  -- Device number.
-    a.size_bytes,  -- Bytes that were asked for, before rounding.
-    a.alloc_ns,  -- When it was allocated, ns since the Unix epoch; NULL where the history does not show it.
-    s.step,  -- Step in which it was allocated; NULL where there is none, or where the steps are ambiguous.
-    -- The trace of the same rank in whose time it was allocated; NULL where none or several are.
+    a.size_bytes,  -- Requested bytes, before rounding.
+    a.alloc_ns,  -- Time of the allocation, ns since the Unix epoch; NULL if the history does not contain it.
+    s.step,  -- Step of the allocation; NULL outside of steps, or where steps are ambiguous.
+    -- Trace of the same rank that covers the allocation; NULL unless exactly one does.
     p.trace_id,
-    o.op_event_id,  -- Innermost operator that was open, by its position in traceEvents; NULL where it is not certain.
-    c.name AS op,  -- Its name.
-    -- Innermost module that was open on the same thread, as in spans; NULL where there is none (as in the backward
-    -- pass), where it is not certain, or where the trace has no Python frames.
+    o.op_event_id,  -- Innermost open operator, by its position in traceEvents; NULL where it is uncertain.
+    c.name AS op,  -- Name of the operator.
+    -- Innermost open module on the same thread, as in spans; NULL if there is none (as in the backward pass), if it is
+    -- uncertain, or if the trace has no Python frames.
     d.name AS module,
-    -- What operator and module are known from: memory_event (the trace shows the same allocation) or clock; NULL where
-    -- neither is known.
+    -- Source of operator and module: memory_event (the trace shows the same allocation) or clock; NULL where both are
+    -- unknown.
     CASE
         WHEN o.op_event_id IS NULL AND o.module_event_id IS NULL THEN NULL
         WHEN k.thread_id IS NOT NULL THEN 'memory_event'
         ELSE 'clock'
     END AS source,
-    -- 1 for memory_event, 0.7 for clock: it relies on two clocks; NULL as source.
+    -- 1 for memory_event, 0.7 for clock, which relies on two clocks; NULL where source is NULL.
     CASE
         WHEN o.op_event_id IS NULL AND o.module_event_id IS NULL THEN NULL
         WHEN k.thread_id IS NOT NULL THEN 1e0
         ELSE 7e-1
     END AS confidence,
-    -- Time of the same allocation in the trace minus that in the snapshot, ns (0 to 999 where the clocks agree, for the
-    -- snapshot's is cut to the us); NULL where the trace does not show the allocation.
+    -- Time of the allocation in the trace minus its time in the snapshot, ns; 0 to 999 where the clocks agree, because
+    -- the snapshot's clock is truncated to the us. NULL where the trace does not show the allocation.
     k.alloc_ns - a.alloc_ns AS clock_gap_ns,
-    -- Innermost `forward` of its stack, the code of the module that allocated: `file:line function`; NULL without one.
+    -- Innermost `forward` in its stack, the code of the allocating module: `file:line function`; NULL without one.
     f.frame AS module_frame,
     t.user_frame  -- Innermost frame of the user's code; NULL without a stack.
 FROM snapshot_allocations AS a

@@ -1,5 +1,6 @@
--- One row: an operator, module and module's code, with what they allocated and was in use at the peak of a device of a
--- memory snapshot; without a history, at the snapshot. The rows of a device add up to its peak.
+-- One row: an operator, a module and the module's code, with the memory that they allocated and that was in use at the
+-- peak of a device of a memory snapshot. Without a history, the time of the snapshot counts. The rows of a device add
+-- up to its peak.
 -- scope: lake
 WITH alive AS (
     SELECT
@@ -20,11 +21,11 @@ SELECT
     module_frame,  -- Innermost `forward` of the stack: `file:line function`; NULL without one.
     source,  -- memory_event or clock, as in snapshot_owners; NULL where operator and module are unknown.
     max(confidence) AS confidence,  -- As in snapshot_owners; NULL as source.
-    min(step) AS first_step,  -- First step in which some of it was allocated; NULL where no step is known.
+    min(step) AS first_step,  -- First step with one of these allocations; NULL where no step is known.
     max(step) AS last_step,  -- Last such step; NULL where no step is known.
-    count(*) AS n_allocations,  -- Allocations.
-    TRY_CAST(sum(size_bytes) AS BIGINT) AS size_bytes,  -- Their bytes, as asked for.
-    -- Their share of all that was in use then, percent.
+    count(*) AS n_allocations,  -- Allocations in use.
+    TRY_CAST(sum(size_bytes) AS BIGINT) AS size_bytes,  -- Requested bytes of these allocations.
+    -- Share of all memory in use then, percent.
     100.0 * sum(size_bytes) / nullif(max(peak_bytes), 0) AS size_percent
 FROM alive
 GROUP BY snapshot_id, device, op, module, module_frame, source

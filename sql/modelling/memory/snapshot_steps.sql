@@ -1,6 +1,7 @@
--- One row: a profiler step and a device of a memory snapshot: what was in use when the step ended, and how much more
--- that is than a step earlier.
--- How: steps from the snapshot's own annotations; where it has none, from the profiler trace of the same rank and time.
+-- One row: a profiler step and a device of a memory snapshot, with the memory in use when the step ended, and its
+-- growth since the previous step.
+-- How: the snapshot's own annotations define the steps. Without any, the profiler trace of the same rank and time
+-- defines them.
 -- scope: lake
 WITH own AS (
     SELECT
@@ -27,7 +28,7 @@ steps AS (
 on_devices AS (
     SELECT
         s.snapshot_id, p.device, s.step, s.start_ns, s.end_ns, s.source, p.first_allocated_bytes,
-        -- The snapshot's own annotations ended before it was taken, so after its last event nothing changed.
+        -- The snapshot's own annotations ended before the snapshot was taken, so nothing changed after its last event.
         s.end_ns >= m.first_event_ns AND (s.end_ns <= m.last_event_ns OR s.source = 'snapshot') AS is_within
     FROM steps AS s
     JOIN memory_snapshots AS m ON m.snapshot_id = s.snapshot_id
@@ -54,10 +55,10 @@ SELECT
     d.step,  -- Number of the step.
     d.start_ns,  -- Start of the step, ns since the Unix epoch; NULL where it began before the annotations.
     d.end_ns,  -- End of the step, ns since the Unix epoch; NULL where it had not ended.
-    d.source,  -- Where the step is from: snapshot or trace.
-    -- In use at its end, bytes asked for; NULL where the history does not reach it.
+    d.source,  -- Source of the step: snapshot or trace.
+    -- Memory in use at the end of the step, requested bytes; NULL where the history does not reach that time.
     TRY_CAST(d.first_allocated_bytes + l.added_bytes AS BIGINT) AS allocated_bytes,
-    -- What was in use beyond the end of the step before it in this table, bytes; NULL where one of them is unknown.
+    -- Growth of allocated_bytes since the end of the previous step in this table, bytes; NULL where either is unknown.
     TRY_CAST(
         d.first_allocated_bytes + l.added_bytes
         - lag(d.first_allocated_bytes + l.added_bytes) OVER (PARTITION BY d.snapshot_id, d.device ORDER BY d.step)

@@ -1,9 +1,8 @@
--- One row: a call that launched GPU work, or that added some to a graph while it was captured, and the operator that it
--- belongs to.
--- How: of the operators open on the call's thread when it starts, the outermost whose model covers everything below
--- it, else the innermost with a model, else the innermost. Open operators are found by running sums over starts and
--- ends.
--- At equal times, ends come first, then starts (longer, then earlier in the file).
+-- One row: a call that launched GPU work, or that added GPU work to a graph during its capture, and the operator that
+-- it belongs to.
+-- How: of the operators open on the call's thread when the call starts, the outermost whose model covers everything
+-- below it, else the innermost with a model, else the innermost. Running sums over starts and ends find the open
+-- operators. At equal times, ends come first, then starts (longer, then earlier in the file).
 -- check: unique(trace_id, event_id)
 WITH launching AS (
     SELECT trace_id, launch_event_id FROM kernels WHERE launch_event_id IS NOT NULL
@@ -52,8 +51,8 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
 ),
--- The operator open at a depth is the last that reached it. First its place: last_value with IGNORE NULLS would step
--- back over all calls since, for each call anew.
+-- The operator open at a depth is the last that reached that depth. This step finds its ordinal, because last_value
+-- with IGNORE NULLS would search back over all calls since then, for each call.
 found AS (
     SELECT
         trace_id, thread_id, event_id, change, n_open, n_modelled, n_owning,

@@ -1,6 +1,6 @@
--- One row: an operator instance that GPU work belongs to, with its arguments as the trace has them.
--- How: the work of op_kernels summed by operator; what a graph replay ran has the arguments of the call that was
--- captured. Calls of one operator with equal arguments share a shape.
+-- One row: an operator instance that GPU work belongs to, with its recorded arguments.
+-- How: the work of op_kernels summed by operator. Work of a graph replay has the arguments of the captured call. Calls
+-- of one operator with equal arguments share a shape.
 WITH owners AS (
     SELECT
         trace_id, op_event_id, count(*) AS n_kernels, TRY_CAST(sum(duration_ns) AS BIGINT) AS gpu_ns,
@@ -33,14 +33,15 @@ told AS (
 SELECT
     trace_id,  -- The trace.
     op_event_id AS event_id,  -- The operator, as in op_kernels.
-    name AS op,  -- Its name.
-    n_kernels,  -- GPU activities that belong to it.
-    gpu_ns,  -- Their summed duration, ns.
-    is_graph,  -- It launched a CUDA or HIP graph.
-    source,  -- launch, capture or eager, as in op_kernels; NULL where it only launched a graph.
+    name AS op,  -- Name of the operator.
+    n_kernels,  -- GPU activities that belong to the operator.
+    gpu_ns,  -- Summed duration of these activities, ns.
+    is_graph,  -- True if the operator launched a CUDA or HIP graph.
+    source,  -- launch, capture or eager, as in op_kernels; NULL if the operator only launched a graph.
     confidence,  -- As in op_kernels; NULL as source.
     dims,  -- Input Dims, JSON; NULL where shapes were not recorded.
     types,  -- Input type, JSON; NULL where shapes were not recorded.
     concrete,  -- Concrete Inputs, JSON; NULL where the writer has none.
-    dense_rank() OVER (ORDER BY name, dims, types, concrete) AS shape_id  -- Number of its name and arguments, from 1.
+    -- Number of the combination of name and arguments, from 1.
+    dense_rank() OVER (ORDER BY name, dims, types, concrete) AS shape_id
 FROM told

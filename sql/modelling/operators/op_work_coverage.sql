@@ -1,5 +1,5 @@
--- One row: a trace with GPU work, and how much of its GPU time the models of operators cover.
--- How: sums over op_kernels and op_work; what is not covered is listed by reason.
+-- One row: a trace with GPU work, and the part of its GPU time that operator models cover.
+-- How: sums over op_kernels and op_work. Uncovered time is listed by reason.
 -- check: unique(trace_id)
 WITH work AS (
     SELECT
@@ -18,7 +18,7 @@ WITH work AS (
 SELECT
     k.trace_id,  -- The trace.
     coalesce(max(w.n_ops), 0) AS n_ops,  -- Operator instances that GPU work belongs to.
-    coalesce(max(w.n_modelled), 0) AS n_ops_modelled,  -- Those with a model.
+    coalesce(max(w.n_modelled), 0) AS n_ops_modelled,  -- Instances with a model.
     TRY_CAST(sum(k.duration_ns) AS BIGINT) AS gpu_ns,  -- Summed duration of all GPU work, ns.
     -- Duration of the work that belongs to an operator, ns.
     TRY_CAST(coalesce(max(w.with_op_ns), 0) AS BIGINT) AS with_op_ns,
@@ -42,17 +42,17 @@ SELECT
     ) AS launch_without_op_ns,
     -- Summed matrix operations; NULL where no operator has a model.
     TRY_CAST(max(w.flops_matrix) AS BIGINT) AS flops_matrix,
-    -- The same without causal masks; NULL where no operator has a model.
+    -- Summed matrix operations without causal masks; NULL where no operator has a model.
     TRY_CAST(max(w.flops_uncausal) AS BIGINT) AS flops_uncausal,
     -- Summed other operations; NULL where no operator has a model.
     TRY_CAST(max(w.flops_vector) AS BIGINT) AS flops_vector,
     TRY_CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed least traffic, bytes; NULL where no operator has a model.
-    -- Modeled share of the GPU time with an operator; NULL where there is none.
+    -- Share of with_op_ns that has a model; NULL where with_op_ns is 0.
     CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,
-    -- Percentage of the same with matrix operations, 0 to 100; NULL where there is none.
+    -- matrix_ns in percent of with_op_ns, 0 to 100; NULL where with_op_ns is 0.
     100 * CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_percent,
-    -- Duration of work launched as CUDA or HIP graphs whose operator is known from the capture or the same work outside
-    -- graphs, ns: part of with_op_ns.
+    -- Duration of work launched as CUDA or HIP graphs whose operator follows from the capture, or from the same work
+    -- outside graphs, ns: part of with_op_ns.
     TRY_CAST(sum(CASE WHEN k.source IN ('capture', 'eager') THEN k.duration_ns ELSE 0 END) AS BIGINT) AS graph_known_ns
 FROM op_kernels AS k
 LEFT JOIN work AS w ON w.trace_id = k.trace_id

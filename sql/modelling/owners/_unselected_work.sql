@@ -1,5 +1,5 @@
--- One row: a trace with GPU work, and how much of its GPU time no scenario by operator, module or layer can select,
--- because graph replays ran it and the trace does not show of what.
+-- One row: a trace with GPU work, and the part of its GPU time that no scenario by operator, module or layer can
+-- select, because graph replays ran it and the trace does not show what it belongs to.
 -- check: unique(trace_id)
 SELECT
     trace_id,  -- The trace.

@@ -1,5 +1,5 @@
--- One row: a GPU activity and a module that it belongs to: one around its launch, one around the forward of its
--- backward operator, or, where a graph replay ran it, one in which the graph was captured.
+-- One row: a GPU activity and a module that it belongs to. The module is around its launch, around the forward of its
+-- backward operator, or for a graph replay, around the capture.
 -- How: span_gpu_work (without windows), and _graph_spans for replays.
 -- check: unique(trace_id, event_id, name)
 WITH found AS (
@@ -24,8 +24,8 @@ named AS (
 SELECT
     n.trace_id,  -- The trace.
     n.event_id,  -- The GPU work's position in traceEvents.
-    n.name,  -- Name of the module, as in spans; for a replay also what the program called this part of the graph.
-    -- The innermost of them; NULL for a replay, where graph_kernels has it.
+    n.name,  -- Name of the module, as in spans; for a replay also the program's name for this part of the graph.
+    -- True for the innermost module; NULL for a replay, whose innermost module graph_kernels has.
     CASE WHEN g.event_id IS NULL THEN n.place = 1 END AS is_innermost
 FROM named AS n
 LEFT JOIN _graph_nodes AS g ON g.trace_id = n.trace_id AND g.event_id = n.event_id

@@ -1,5 +1,5 @@
 -- One row: a GPU activity and an operator, module or layer by which a scenario can select it.
--- How: kernel_owners, and for modules also those around the innermost one (_work_modules).
+-- How: kernel_owners, and for modules also the modules around the innermost module (_work_modules).
 -- check: unique(trace_id, kind, name, event_id)
 SELECT
     trace_id,  -- The trace.

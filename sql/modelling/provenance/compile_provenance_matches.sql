@@ -1,6 +1,8 @@
--- One row: provenance of torch.compile and a profiler trace of the same process. One without a trace has a row, too.
--- How: in the trace's folder or below it, or, where the process is the same, in its job. No rank or process that both
--- know may differ. Of a trace's candidates those of its process count, else those of its rank, else the others.
+-- One row: torch.compile provenance and a profiler trace of the same process. Provenance without a trace has a row,
+-- too.
+-- How: the provenance is in the trace's folder or below it, or, if the process is the same, in its job. Ranks and
+-- processes that both record must be equal. Among a trace's candidates, those of its process win, then those of its
+-- rank, then the others.
 -- scope: lake
 WITH folders AS (
     SELECT trace_id, rank, job, regexp_replace(path, '[/\\][^/\\]*$', '') AS folder FROM traces
@@ -42,8 +44,8 @@ chosen AS (
 )
 SELECT
     p.provenance_id,  -- The log or debug folder, in compile_provenance.
-    c.trace_id,  -- A trace of the process; NULL where there is none.
-    -- What tied it to the trace: pid, rank or, where the file says neither, folder; NULL where there is no trace.
+    c.trace_id,  -- A trace of the process; NULL if there is none.
+    -- Evidence for the match: pid, rank, or folder if the file records neither; NULL without a trace.
     CASE c.way WHEN 1 THEN 'pid' WHEN 2 THEN 'rank' WHEN 3 THEN 'folder' END AS matched_by
 FROM compile_provenance AS p
 LEFT JOIN chosen AS c ON c.provenance_id = p.provenance_id

@@ -1,9 +1,9 @@
 -- One row: the name of a torch.compile kernel that ran in a trace, with the operators, graph nodes and source lines
--- that the kernel was made from.
--- How: by its name in the provenance of the trace's process. Kernels are numbered in each compiled graph anew, so
--- several graphs may have one name, and the trace does not say which of them ran: then operators and source lines are
--- there where all of them agree, and nodes, which are numbered anew, too, are NULL. Only graphs that the provenance has
--- are compared.
+-- that the kernel was compiled from.
+-- How: by name, in the provenance of the trace's process. Each compiled graph numbers its kernels from the start, so
+-- several graphs may share a name, and the trace does not record which of them ran. Then operators and source lines are
+-- set only if all these graphs agree. Nodes are NULL, because each graph numbers them from the start, too. Only graphs
+-- in the provenance are compared.
 -- scope: lake
 WITH matched AS (
     SELECT
@@ -29,7 +29,7 @@ work AS (
     FROM calls
     GROUP BY trace_id, side, name
 ),
--- A call in several files counts once; a field missing from one file may come from another.
+-- A call in several files counts once. A field missing from one file may come from another file.
 told AS (
     SELECT
         m.trace_id, k.name, k.graph_key, k.handle,
@@ -56,20 +56,22 @@ named AS (
 )
 SELECT
     w.trace_id,  -- The trace.
-    w.name,  -- Name of the kernel; without `graph_0_` in front, as CPU kernels have it in traces.
-    w.side,  -- gpu, or cpu: C++ kernels, which are in traces with `cpp.enable_kernel_profile` only.
-    w.n_calls,  -- How many times the trace ran it.
-    w.duration_ns,  -- Their durations, ns.
-    coalesce(n.n_entries, 0) AS n_entries,  -- Calls with that name in the compiled graphs; 0: the provenance lacks it.
-    coalesce(n.n_graphs, 0) AS n_graphs,  -- Different compiled graphs that have them.
-    n.operators,  -- Operators that it computes, with commas; NULL where not told, or graphs or calls do not agree.
-    n.post_grad_nodes,  -- Nodes of the compiled graph; NULL where not told, or where there are several entries.
-    n.pre_grad_nodes,  -- Nodes before autograd and Inductor's passes; NULL where not told, or with several entries.
-    n.source_lines,  -- Innermost source lines, `file:line function`; NULL where not told, or they do not agree.
+    w.name,  -- Name of the kernel, without the prefix `graph_0_` that CPU kernels have in traces.
+    w.side,  -- gpu, or cpu for C++ kernels, which traces contain only with `cpp.enable_kernel_profile`.
+    w.n_calls,  -- Calls in the trace.
+    w.duration_ns,  -- Summed duration of the calls, ns.
+    -- Calls with this name in the compiled graphs; 0 if the provenance has none.
+    coalesce(n.n_entries, 0) AS n_entries,
+    coalesce(n.n_graphs, 0) AS n_graphs,  -- Distinct compiled graphs with such calls.
+    -- Operators that the kernel computes, comma-separated; NULL if not recorded, or if graphs or calls disagree.
+    n.operators,
+    n.post_grad_nodes,  -- Nodes of the compiled graph; NULL if not recorded, or with several entries.
+    n.pre_grad_nodes,  -- Nodes before autograd and Inductor's passes; NULL if not recorded, or with several entries.
+    n.source_lines,  -- Innermost source lines, `file:line function`; NULL if not recorded, or if entries disagree.
     m.matched_by,  -- As in compile_provenance_matches: pid, rank or folder.
-    -- 1: one entry in the log of the trace's process or rank; 0.9: several that agree; 0.7: no log but debug folders,
-    -- which other graphs with the name may lack, or a file that says neither process nor rank. An order, not a
-    -- probability; NULL where neither operators nor source lines are known.
+    -- 1: one entry in the log of the trace's process or rank; 0.9: several entries that agree; 0.7: no log but debug
+    -- folders, where other graphs with the name may be missing, or a file that records neither process nor rank. These
+    -- values are a ranking, not probabilities. NULL where both operators and source lines are unknown.
     CASE
         WHEN n.operators IS NULL AND n.source_lines IS NULL THEN NULL
         WHEN m.matched_by = 'folder' OR m.n_logs = 0 THEN 7e-1

@@ -1,6 +1,6 @@
 -- One row: the interval between two samples of a process's counters, with rates.
--- How: differences from the sample before, divided by the monotonic time between them; there are none across a restart
--- of the process.
+-- How: differences from the previous sample, divided by the monotonic time between the two. An interval across a
+-- restart of the process has no row.
 -- scope: lake
 WITH steps AS (
     SELECT
@@ -25,10 +25,10 @@ SELECT
     r.host,  -- Host.
     r.rank,  -- Rank; NULL if not recorded.
     s.t_unix_ns,  -- The later sample, ns since the Unix epoch.
-    s.between_ns,  -- Time since the earlier one, ns.
-    -- Cores in use by user code; in steps of the tick (10 ms) divided by the interval.
+    s.between_ns,  -- Time since the earlier sample, ns.
+    -- Cores in use by user code; resolution: the tick (10 ms) divided by the interval.
     CAST(s.user_ns AS DOUBLE) / s.between_ns AS user_cores,
-    -- Cores in use by the system on its behalf; in the same steps.
+    -- Cores in use by the system for the process; same resolution.
     CAST(s.system_ns AS DOUBLE) / s.between_ns AS system_cores,
     1e9 * s.minflt / s.between_ns AS minor_faults_per_s,  -- Page faults without storage, 1/s.
     1e9 * s.majflt / s.between_ns AS major_faults_per_s,  -- Page faults from storage, 1/s.

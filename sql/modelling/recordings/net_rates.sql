@@ -1,5 +1,5 @@
 -- One row: the interval between two samples of a network device's counters, with rates.
--- How: differences from the sample before, divided by the monotonic time between them. Where a counter went back (it
+-- How: differences from the previous sample, divided by the monotonic time between the two. If a counter went back (it
 -- wrapped, or the device was reset), the interval has no rates at all.
 -- scope: lake
 WITH steps AS (
@@ -38,18 +38,17 @@ SELECT
     t.recording_id,  -- The recording, in recordings.
     r.run_id,  -- The run.
     r.host,  -- Host.
-    -- Rank of the process that was sampled at the same time; NULL where unknown. The counters are the host's: never add
-    -- up the ranks of a host.
+    -- Rank of the process sampled at the same time; NULL where unknown. The counters are the host's: never add up the
+    -- ranks of a host.
     r.rank,
     t.kind,  -- infiniband or net.
     t.device,  -- The device.
     t.port,  -- Port of an RDMA device; NULL for an interface.
     t.t_unix_ns,  -- The later sample, ns since the Unix epoch.
-    t.between_ns,  -- Time since the earlier one, ns.
-    -- A counter is lower than before: it wrapped or was reset, so what happened in between is unknown and all rates
-    -- are NULL.
+    t.between_ns,  -- Time since the earlier sample, ns.
+    -- True if a counter is lower than before: it wrapped or was reset, so its change is unknown and all rates are NULL.
     coalesce(t.went_back, FALSE) AS went_back,
-    -- Received, bytes/s; NULL where the device does not report it, as in all rates.
+    -- Received, bytes/s; NULL if the device does not report it, as in all rates.
     1e9 * t.rx_bytes / t.over_ns AS rx_bytes_per_s,
     1e9 * t.tx_bytes / t.over_ns AS tx_bytes_per_s,  -- Sent, bytes/s.
     1e9 * t.rx_packets / t.over_ns AS rx_packets_per_s,  -- Packets received, 1/s.
@@ -58,7 +57,7 @@ SELECT
     1e9 * t.tx_errors / t.over_ns AS tx_errors_per_s,  -- Packets that could not be sent, 1/s.
     1e9 * t.rx_dropped / t.over_ns AS rx_dropped_per_s,  -- Packets received and dropped, 1/s.
     1e9 * t.tx_dropped / t.over_ns AS tx_dropped_per_s,  -- Packets dropped before they were sent, 1/s.
-    -- Ticks with data that was not allowed to be sent, 1/s. Compare it over time only: the tick is specific to the
+    -- Ticks with data that was not allowed to be sent, 1/s. Compare only over time, because the tick is specific to the
     -- port.
     1e9 * t.tx_wait / t.over_ns AS tx_wait_per_s,
     1e9 * t.cnp_sent / t.over_ns AS cnp_sent_per_s,  -- Congestion notifications sent, 1/s.

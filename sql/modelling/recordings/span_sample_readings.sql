@@ -1,8 +1,8 @@
--- One row: a span of a sampled step, and what a counter beside it read meanwhile: of the process, the host's GPUs and
--- networks, and NCCL.
--- How: samples by time. Those of a process belong to spans of that process; those of GPUs and networks are the host's,
--- taken from one recording of counters there (of the same process, else of the same run). A rate counts where the
--- middle of its interval falls into the span; a call of NCCL where it was enqueued in it.
+-- One row: a span of a sampled step and a counter sampled during it: of the process, of the host's GPUs and networks,
+-- or of NCCL.
+-- How: samples by time. Samples of a process belong to spans of that process. Samples of GPUs and networks are the
+-- host's, from one recording of counters there (of the same process, else of the same run). A rate counts if the middle
+-- of its interval falls into the span, an NCCL call if it was enqueued in the span.
 -- scope: lake
 -- check: unique(recording_id, step, span_id, source, device, reading)
 WITH chosen AS (
@@ -128,15 +128,15 @@ SELECT
     s.recording_id,  -- The recording of the span, in recordings.
     s.step,  -- Number of the step in its loop.
     s.span_id,  -- The span within its step, in span_samples.
-    r.source,  -- process, gpu, infiniband, net, or nccl (a log of the NCCL Inspector with times of enqueueing).
-    -- Number of the GPU on its host, device (and port) of the network, call of NCCL; empty for the process.
+    r.source,  -- process, gpu, infiniband, net, or nccl (an NCCL Inspector log with enqueue times).
+    -- Number of the GPU on its host, device (and port) of the network, or NCCL call; empty for the process.
     r.device,
-    -- What was read, as a column of host_samples, host_rates, gpu_samples, net_rates or inspector_collectives.
+    -- Name of the reading, as a column of host_samples, host_rates, gpu_samples, net_rates or inspector_collectives.
     r.reading,
-    count(*) AS n_samples,  -- Samples that fell into the span: with few, read the mean with this in mind.
-    avg(r.value) AS mean,  -- Their mean.
-    min(r.value) AS least,  -- The least of them.
-    max(r.value) AS most  -- The most.
+    count(*) AS n_samples,  -- Samples that fell into the span; with few samples, the mean is uncertain.
+    avg(r.value) AS mean,  -- Mean of the samples.
+    min(r.value) AS least,  -- Smallest sample.
+    max(r.value) AS most  -- Largest sample.
 FROM span_samples AS s
 JOIN readings AS r
     ON r.recording_id = s.recording_id AND r.at_ns >= s.start_ns AND r.at_ns < s.start_ns + s.duration_ns

@@ -1,7 +1,7 @@
--- One row: a span of a sampled step, and how much of the hardware's peak it reached; one row per kind of peak.
+-- One row: a span of a sampled step, with the share of the hardware's peak that it reached; one row per kind of peak.
 -- How: the work of its inputs (span_sample_work) divided by its time and the device's peaks, as in span_utilization.
--- Spans of a census are left out, because their times are too long. A duration that is not that of the work gives no
--- ratios (not_measured).
+-- Spans of a census are excluded, because their times are too long. A duration that is not the duration of the work
+-- yields no ratios (not_measured).
 -- scope: lake
 -- check: unique(recording_id, step, span_id, peak_kind)
 WITH fitting AS (
@@ -107,20 +107,21 @@ SELECT
     t.rank,  -- Rank; NULL if not recorded.
     t.step,  -- Number of the step in its loop.
     t.span_id,  -- The span within its step.
-    t.parent_id,  -- The span that it lies in; NULL for the step.
+    t.parent_id,  -- Enclosing span; NULL for the step.
     t.depth,  -- Nesting depth, 0 for the step.
     t.name,  -- Module, or step.
-    t.class,  -- Its class.
+    t.class,  -- Class of the module.
     t.phase,  -- step, forward, backward or recompute. Never add up nested spans.
-    t.duration_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span until it left it.
-    -- inputs_not_counted: no census had such inputs, so its work is unknown; else NULL.
+    -- Duration by its clock, ns; on a GPU, from the time its stream reached the span until the stream left it.
+    t.duration_ns,
+    -- inputs_not_counted if no census had such inputs, so that the span's work is unknown; else NULL.
     CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,
-    -- Why there are no ratios: host_calls: the duration is that of the host's calls, the work ran at its own time;
+    -- Why there are no ratios: host_calls: the duration is that of the host's calls, and the work ran at another time;
     -- other_device: not the device of the peaks; too_short: less than the work takes at peak, so some of it ran at
     -- another time or on another stream; else NULL.
     t.not_measured,
-    CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is unknown.
-    -- Those without a model: read every other number with this in mind.
+    CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in the span; NULL where its work is unknown.
+    -- Operators without a model: read every other number with this in mind.
     CAST(t.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,
     -- Matrix operations, including those of a recomputed forward; NULL without a model.
     CAST(t.flops_matrix AS BIGINT) AS flops_matrix,
@@ -129,18 +130,18 @@ SELECT
     CAST(t.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations per second, 10^12.
     CAST(t.bytes AS DOUBLE) / t.over_ns AS gigabytes_per_s,  -- Bytes per second, decimal GB/s.
-    t.device_key,  -- The device; NULL where unknown, and then all that follows is NULL.
-    t.peak_kind,  -- Where the peaks come from: datasheet or measured.
+    t.device_key,  -- The device; NULL where unknown, and then all following columns are NULL.
+    t.peak_kind,  -- Source of the peaks: datasheet or measured.
     -- Operators with matrix operations in a type without a peak: ideal_ns does not include them.
     CAST(t.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,
-    t.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    t.memory_ns,  -- Bytes at the memory's bandwidth, ns.
-    -- Ideal time of the model's work (without recomputation) divided by the duration; not clipped; NULL where
-    -- not_measured, like all ratios.
+    t.ideal_ns,  -- Time of the matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
+    t.memory_ns,  -- Time of the bytes at the memory's bandwidth, ns.
+    -- Ideal time of the model's work (without recomputation) divided by the duration, not clipped; NULL where
+    -- not_measured is set, like all ratios.
     t.ideal_once_ns / t.over_ns AS mfu_wall,
-    t.ideal_once_tf32_ns / t.over_ns AS mfu_wall_tf32,  -- The same with fp32 at the TF32 peak, a lower bound.
-    t.ideal_ns / t.over_ns AS hfu_wall,  -- The same for all that ran, including recomputation.
-    t.ideal_tf32_ns / t.over_ns AS hfu_wall_tf32,  -- The same with fp32 at the TF32 peak.
+    t.ideal_once_tf32_ns / t.over_ns AS mfu_wall_tf32,  -- mfu_wall with fp32 at the TF32 peak, a lower bound.
+    t.ideal_ns / t.over_ns AS hfu_wall,  -- mfu_wall for all that ran, including recomputation.
+    t.ideal_tf32_ns / t.over_ns AS hfu_wall_tf32,  -- hfu_wall with fp32 at the TF32 peak.
     -- Bytes divided by the duration and the memory's bandwidth; above 1 where operands are in caches.
     t.memory_ns / t.over_ns AS bandwidth_utilization,
     t.flops_matrix / nullif(CAST(t.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
@@ -148,7 +149,7 @@ SELECT
     CASE WHEN t.ideal_ns >= t.memory_ns THEN 'compute' WHEN t.ideal_ns < t.memory_ns THEN 'memory' END AS bound_by,
     -- The larger ideal time divided by the duration.
     greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,
-    -- The ideal time is more than threshold('ideal_suspect') times the duration: TF32 where fp32 was assumed, a wrong
-    -- peak, or a duration that is not the work's.
+    -- True if the ideal time is more than threshold('ideal_suspect') times the duration: TF32 where fp32 was assumed, a
+    -- wrong peak, or a duration that is not the work's.
     coalesce(t.ideal_ns / nullif(t.duration_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect
 FROM timed AS t

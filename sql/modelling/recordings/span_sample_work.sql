@@ -1,7 +1,7 @@
--- One row: the work of a span of sampled steps with certain inputs, in operators of one type, including the spans
--- inside it.
--- How: the operators of the first census that had these inputs. Spans of other steps with the same name, phase and
--- inputs do the same work.
+-- One row: a span of sampled steps with certain inputs and a type, with the work of its operators in that type,
+-- including the spans inside it.
+-- How: the operators of the first census with these inputs. Spans of other steps with the same name, phase and inputs
+-- do the same work.
 -- scope: lake
 -- check: unique(recording_id, name, phase, input_shapes, input_dtypes, dtype)
 WITH counted AS (
@@ -18,14 +18,14 @@ SELECT
     c.name,  -- Module, or step.
     c.phase,  -- step, forward, backward or recompute.
     c.input_shapes,  -- Shapes of its inputs, as in span_samples.
-    c.input_dtypes,  -- Their types.
+    c.input_dtypes,  -- Types of these inputs.
     o.dtype,  -- Type that decides the peak; NULL for operators without a model or without a known type.
     CAST(coalesce(sum(o.n_calls), 0) AS BIGINT) AS n_ops,  -- Operators that ran, not counting views.
-    -- Those without a model.
+    -- Operators without a model.
     CAST(coalesce(sum(CASE WHEN o.not_modelled IS NOT NULL THEN o.n_calls END), 0) AS BIGINT) AS n_ops_not_modelled,
     -- Matrix operations, including those of a recomputed forward; NULL without a model.
     CAST(sum(o.n_calls * o.flops_matrix) AS BIGINT) AS flops_matrix,
-    -- Those of a recomputed forward; NULL without a model.
+    -- Matrix operations of a recomputed forward; NULL without a model.
     CAST(sum(o.n_calls_recompute * o.flops_matrix) AS BIGINT) AS flops_recompute,
     CAST(sum(o.n_calls * o.flops_vector) AS BIGINT) AS flops_vector,  -- Other operations; NULL without a model.
     CAST(sum(o.n_calls * o.bytes) AS BIGINT) AS bytes  -- Least traffic, bytes; NULL without a model.

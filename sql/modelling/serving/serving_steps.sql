@@ -1,7 +1,7 @@
 -- model: _serving_marks
--- One row: an event of the host that is a step of a server, with what its name says.
--- How: names by rules/serving_phases.csv, of a trace only those of its lowest tier; an event that begins in another one
--- on its thread is part of that step.
+-- One row: a host event that is a step of a server, with the numbers in its name.
+-- How: names that match rules/serving_phases.csv; per trace, only the lowest tier. An event that begins during another
+-- such event on its thread is part of that step.
 -- check: unique(trace_id, event_id)
 WITH names AS (
     SELECT DISTINCT cat, name
@@ -32,7 +32,7 @@ reached AS (
     FROM named AS n
     JOIN lowest AS l ON l.trace_id = n.trace_id AND l.tier = n.tier
 ),
--- A number that a name does not contain: no text, or an empty one.
+-- A number that is missing from the name is NULL or an empty text.
 told AS (
     SELECT
         m.trace_id, m.event_id, m.name, m.pid, m.tid, m.start_ns, m.end_ns, m.rule_id, m.tier, r.phase,
@@ -49,14 +49,14 @@ told AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
-    name,  -- Its name.
+    name,  -- Name of the event.
     pid,  -- Process.
     tid,  -- Thread.
     start_ns,  -- Start on the host, ns.
     end_ns,  -- End on the host, ns.
     rule_id,  -- Rule in serving_phases.
-    tier,  -- 1 where the name says what the step does.
-    -- prefill, decode, mixed, idle or unknown; NULL where the name does not say.
+    tier,  -- 1 where the name specifies the phase of the step.
+    -- prefill, decode, mixed, idle or unknown; NULL if the name does not specify it.
     CASE
         WHEN phase IS NOT NULL THEN phase
         WHEN n_prefill_requests > 0 AND n_decode_requests > 0 THEN 'mixed'
@@ -64,13 +64,13 @@ SELECT
         WHEN n_decode_requests > 0 THEN 'decode'
         WHEN n_prefill_requests = 0 AND n_decode_requests = 0 THEN 'idle'
     END AS phase,
-    -- Requests in the batch; NULL where the name does not say.
+    -- Requests in the batch; NULL if the name does not specify it.
     CASE
         WHEN n_requests IS NOT NULL THEN n_requests
         WHEN n_prefill_requests IS NOT NULL OR n_decode_requests IS NOT NULL
             THEN coalesce(n_prefill_requests, 0) + coalesce(n_decode_requests, 0)
     END AS n_requests,
-    -- Tokens of all requests; NULL where the name does not say.
+    -- Tokens of all requests; NULL if the name does not specify it.
     CASE
         WHEN n_tokens IS NOT NULL THEN n_tokens
         WHEN n_prefill_requests > 0 AND n_prefill_tokens IS NULL THEN NULL
@@ -78,16 +78,16 @@ SELECT
         WHEN n_prefill_tokens IS NOT NULL OR n_decode_tokens IS NOT NULL
             THEN coalesce(n_prefill_tokens, 0) + coalesce(n_decode_tokens, 0)
     END AS n_tokens,
-    n_prefill_requests,  -- Requests in prefill; NULL where the name does not say.
-    n_prefill_tokens,  -- Tokens of these; NULL where the name does not say.
-    n_decode_requests,  -- Requests in decode; NULL where the name does not say.
-    n_decode_tokens  -- Tokens of these; NULL where the name does not say.
+    n_prefill_requests,  -- Requests in prefill; NULL if the name does not specify it.
+    n_prefill_tokens,  -- Tokens of these requests; NULL if the name does not specify it.
+    n_decode_requests,  -- Requests in decode; NULL if the name does not specify it.
+    n_decode_tokens  -- Tokens of these requests; NULL if the name does not specify it.
 FROM told;
 
 -- model: _serving_shapes
--- One row: a step of a server in which operators of rules/serving_tokens.csv ran, and how many tokens their shapes
--- tell.
--- How: those that start on the step's thread during it.
+-- One row: a step of a server in which operators of rules/serving_tokens.csv ran, with the number of tokens in their
+-- input shapes.
+-- How: the operators that start on the step's thread during the step. A step whose operators disagree has no row.
 -- check: unique(trace_id, mark_id)
 WITH marks AS (
     SELECT trace_id, pid, tid, start_ns, 0 AS turn, event_id, event_id AS mark_id, end_ns, NULL AS n_tokens
@@ -100,7 +100,7 @@ WITH marks AS (
     JOIN serving_tokens AS r ON r.op = e.name
     WHERE e.cat = 'cpu_op' AND e.start_ns IS NOT NULL
 ),
--- The step that began last is the n-th of its thread, where n is how many had begun by then.
+-- The latest step on the thread is the n-th, where n is the number of steps that have begun so far.
 numbered AS (
     SELECT
         trace_id, pid, tid, start_ns, mark_id, end_ns, n_tokens,
@@ -124,7 +124,7 @@ HAVING min(o.n_tokens) = max(o.n_tokens);
 
 -- model: _serving_work
 -- One row: a GPU activity that a step of a server launched.
--- How: the step that is open on the launching thread, else the one that began last in its process, if it is still open.
+-- How: the step that is open on the launching thread, else the latest step in the process if it is still open.
 -- check: unique(trace_id, event_id)
 WITH calls AS (
     SELECT DISTINCT k.trace_id, l.event_id, l.pid, l.tid, l.start_ns
@@ -142,7 +142,7 @@ marks AS (
     FROM calls AS l
     JOIN served AS m ON m.trace_id = l.trace_id
 ),
--- The step that began last is the n-th of the thread, or of the process, where n is how many had begun by then.
+-- The latest step on the thread, or in the process, is the n-th, where n is the number of steps that have begun so far.
 numbered AS (
     SELECT
         trace_id, event_id, pid, tid, start_ns, mark_id, end_ns,
@@ -175,7 +175,7 @@ SELECT
     k.trace_id,  -- The trace.
     k.event_id,  -- The GPU activity in kernels.
     o.mark_id,  -- The step in _serving_marks.
-    k.name,  -- Name of the work.
+    k.name,  -- Name of the GPU activity.
     k.cat,  -- kernel, gpu_memcpy or gpu_memset.
     k.start_ns,  -- Start, ns.
     k.end_ns,  -- End, ns.
@@ -185,8 +185,8 @@ JOIN owners AS o ON o.trace_id = k.trace_id AND o.event_id = k.launch_event_id
 WHERE o.mark_id IS NOT NULL;
 
 -- model: _earlier_stretches
--- One row: a stretch of a device's time that belongs to GPU work from before the trace: such work ran, or nothing of
--- the trace did and the path waits for such work.
+-- One row: an interval on a device that belongs to GPU work from before the trace. Such work ran, or the device was
+-- idle and the path waits for such work.
 WITH parts AS (
     SELECT trace_id, device, start_ns, end_ns FROM _earlier_work WHERE duration_ns > 0
     UNION ALL
@@ -210,9 +210,10 @@ WHERE reached_ns IS NULL OR end_ns > reached_ns;
 
 -- model: serving_steps
 -- One row: a step of a server: one forward pass over a batch of requests.
--- How: by the name that the server gives it (rules/serving_phases.csv: vLLM, SGLang, TensorRT-LLM, ATOM); without one,
--- by the frame of the function that runs a batch, or the profiler step, whose attention kernels then say the phase
--- (rules/serving_kernels.csv). GPU work belongs to the step that launched it, also if it runs later.
+-- How: the event name that the server sets identifies a step (rules/serving_phases.csv: vLLM, SGLang, TensorRT-LLM,
+-- ATOM). Without such a name, a step is the frame of the function that runs a batch, or the profiler step. Attention
+-- kernels then determine the phase (rules/serving_kernels.csv). GPU work belongs to the step that launched it, even if
+-- it runs later.
 -- check: unique(trace_id, event_id)
 WITH reached AS (
     SELECT
@@ -299,44 +300,47 @@ told AS (
 )
 SELECT
     trace_id,  -- The trace.
-    event_id,  -- The step: position in traceEvents of the event that is it.
-    -- Place of the step in the trace, from 0.
+    event_id,  -- Position in traceEvents of the step's event.
+    -- Index of the step in the trace, from 0.
     row_number() OVER (PARTITION BY trace_id ORDER BY start_ns, event_id) - 1 AS step_number,
     name,  -- Name of the event.
-    rule_id,  -- Rule in serving_phases that knows the name.
+    rule_id,  -- Rule in serving_phases that matches the name.
     step_phase AS phase,  -- prefill, decode, mixed (both in one batch), idle (no requests) or unknown.
-    -- Where the phase is from: annotation (the name) or kernels; NULL where it is unknown.
+    -- Source of the phase: annotation (the name) or kernels; NULL where the phase is unknown.
     CASE
         WHEN step_phase = 'unknown' THEN NULL
         WHEN phase IS NOT NULL AND phase <> 'unknown' THEN 'annotation'
         ELSE 'kernels'
     END AS phase_source,
-    -- What its attention kernels say: prefill, decode or mixed; NULL where both phases use them, or none ran.
+    -- Phase by its attention kernels: prefill, decode or mixed; NULL if both phases use these kernels, or if none ran.
     kernel_phase,
-    n_requests,  -- Batch size: requests in the step; NULL where the name does not say.
-    n_prefill_requests,  -- Those in prefill; NULL where the name does not say.
-    n_decode_requests,  -- Those in decode; NULL where the name does not say.
-    -- Tokens that went into the model, of prompts and in decode; NULL where neither name nor shapes say.
+    n_requests,  -- Batch size: requests in the step; NULL if the name does not specify it.
+    n_prefill_requests,  -- Requests in prefill; NULL if the name does not specify it.
+    n_decode_requests,  -- Requests in decode; NULL if the name does not specify it.
+    -- Input tokens of the model, of prompts and in decode; NULL if neither name nor shapes contain them.
     coalesce(n_tokens, shape_tokens) AS n_tokens,
-    n_prefill_tokens,  -- Those of requests in prefill; NULL where the name does not say.
-    n_decode_tokens,  -- Those of requests in decode; NULL where the name does not say.
-    -- Where n_tokens is from: annotation, or shapes of operators (which may be padded); NULL where it is NULL.
+    n_prefill_tokens,  -- Tokens of requests in prefill; NULL if the name does not specify it.
+    n_decode_tokens,  -- Tokens of requests in decode; NULL if the name does not specify it.
+    -- Source of n_tokens: annotation, or shapes of operators (which may be padded); NULL where n_tokens is NULL.
     CASE WHEN n_tokens IS NOT NULL THEN 'annotation' WHEN shape_tokens IS NOT NULL THEN 'shapes' END AS tokens_source,
     pid,  -- Process.
     tid,  -- Thread.
     start_ns,  -- Start on the host, ns.
     end_ns,  -- End on the host, ns.
-    -- What the step took, ns: from its start to the end of the call and of its GPU work, or to the next step's start on
-    -- the thread if that is earlier. So time between steps is in none, and time of two steps at once counts once.
+    -- Duration of the step, ns: from its start to the end of the call and of its GPU work, or to the start of the next
+    -- step on the thread if that is earlier. Time between steps belongs to no step, and overlapping time on a thread
+    -- counts once.
     step_ns,
-    -- The part of it that belongs to GPU work from before the trace, ns: such work ran, or the step waits for it; NULL
+    -- Part of step_ns that belongs to GPU work from before the trace, ns: such work ran, or the step waits for it; NULL
     -- where the trace has no GPU work at all.
     TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns,
-    -- From its start to the end of the call and of its GPU work, ns: the latency, longer than step_ns if steps overlap.
+    -- Latency, ns: from the start of the step to the end of the call and of its GPU work; longer than step_ns if steps
+    -- overlap.
     until_done_ns AS latency_ns,
-    n_pieces AS n_gpu_pieces,  -- GPU activities that it launched; NULL where the trace has no GPU work at all.
-    work_ns AS gpu_ns,  -- Their summed duration, ns; NULL where the trace has no GPU work at all.
-    busy_ns AS gpu_busy_ns,  -- Time in which any of them ran, ns; NULL where the trace has no GPU work at all.
-    work_start_ns AS gpu_start_ns,  -- Start of the first, ns; NULL where there is none.
-    work_end_ns AS gpu_end_ns  -- End of the last, ns; NULL where there is none.
+    n_pieces AS n_gpu_pieces,  -- GPU activities that the step launched; NULL where the trace has no GPU work at all.
+    work_ns AS gpu_ns,  -- Summed duration of these activities, ns; NULL where the trace has no GPU work at all.
+    -- Time in which any of these activities ran, ns; NULL where the trace has no GPU work at all.
+    busy_ns AS gpu_busy_ns,
+    work_start_ns AS gpu_start_ns,  -- Start of the first activity, ns; NULL without any.
+    work_end_ns AS gpu_end_ns  -- End of the last activity, ns; NULL without any.
 FROM told;

@@ -1,8 +1,8 @@
 -- model: _launch_windows
 -- One row: a launch of GPU work and a step, annotation or task during which it started, on any thread of the process.
--- How: on every thread with such spans, the last that started before the launch, and those around it, if they had not
--- ended.
--- A launch is in one step only, preferably one on its own thread, so that no GPU work counts in two steps.
+-- How: on every thread with such spans, the last span that started before the launch, and the spans around it, unless
+-- they had ended. A launch is in one step only, preferably a step on its own thread, so that no GPU work counts in two
+-- steps.
 -- check: unique(trace_id, launch_event_id, span_id)
 WITH timed AS (
     SELECT trace_id, event_id, kind, pid, tid, start_ns, end_ns FROM _span_events WHERE kind <> 'module'
@@ -17,7 +17,7 @@ marks AS (
     FROM launches AS l
     JOIN timed_threads AS t ON t.trace_id = l.trace_id AND t.pid = l.pid
 ),
--- The span that started last is the n-th of its thread, where n is how many had started by then.
+-- The latest span on a thread is the n-th, where n is the number of spans started so far.
 numbered AS (
     SELECT
         trace_id, pid, tid, event_id, start_ns, span_id,
@@ -70,8 +70,8 @@ FROM steps;
 
 -- model: _forward_modules
 -- One row: a forward operator with a backward, and a module that it ran in.
--- How: the modules around it; where it is itself recomputed inside a backward operator, the modules inside that
--- operator, then those of that operator's forward above the outermost of them.
+-- How: the modules around the operator. If the operator is itself recomputed inside a backward operator, these are the
+-- modules inside that backward operator, then the modules of that operator's forward above the outermost of them.
 -- check: unique(trace_id, forward_event_id, module_event_id)
 WITH forwards AS (
     SELECT DISTINCT trace_id, forward_event_id AS event_id FROM backward_links WHERE forward_event_id IS NOT NULL
@@ -84,7 +84,7 @@ around AS (
     LEFT JOIN _work_contexts AS c ON c.trace_id = a.trace_id AND c.event_id = a.event_id
     WHERE c.event_id IS NULL OR a.height < c.height
 ),
--- A recomputed module is already in the chain where the hook that recomputes it belongs to an operator inside it.
+-- A recomputed module is already in the chain if the hook that recomputes it belongs to an operator inside it.
 beyond AS (
     SELECT
         c.trace_id, c.event_id, a.module_event_id, a.name, c.height + a.height AS height, c.recomputed_module,
@@ -98,9 +98,9 @@ beyond AS (
 SELECT
     trace_id,  -- The trace.
     event_id AS forward_event_id,  -- The forward operator.
-    module_event_id,  -- The module's call.
-    name,  -- The module's name.
-    height  -- Order on the way up: the innermost module has the lowest number.
+    module_event_id,  -- Call of the module.
+    name,  -- Name of the module.
+    height  -- Order on the way up; the innermost module has the lowest number.
 FROM around
 UNION ALL
 SELECT trace_id, event_id, module_event_id, name, height
@@ -108,9 +108,9 @@ FROM beyond
 WHERE recomputed_height IS NULL OR height > recomputed_height;
 
 -- model: _launch_spans
--- One row: a launch of GPU work, a span that owns the work, and the phase in which it does.
+-- One row: a launch of GPU work, a span that owns the work, and the phase in which the span owns it.
 -- How: the spans around the launch up to the first backward operator, the modules of that operator's forward, and the
--- windows of steps and annotations.
+-- windows of steps, annotations and tasks.
 -- check: unique(trace_id, launch_event_id, span_id, phase)
 WITH around AS (
     SELECT
@@ -124,7 +124,8 @@ WITH around AS (
     JOIN _host_ancestors AS a ON a.trace_id = l.trace_id AND a.event_id = l.event_id
     JOIN _span_events AS s ON s.trace_id = a.trace_id AND s.event_id = a.ancestor_id
     LEFT JOIN _work_contexts AS c ON c.trace_id = a.trace_id AND c.event_id = a.event_id
-    -- A module around a backward operator does not belong to its forward: the backward pass was called inside it.
+    -- A module around a backward operator does not belong to its forward: the backward pass was called inside that
+    -- module.
     WHERE c.event_id IS NULL OR a.height < c.height OR s.kind <> 'module'
 ),
 forward AS (
@@ -156,7 +157,7 @@ SELECT
     launch_event_id,  -- The launch.
     span_id,  -- The span.
     phase,  -- fwd, bwd, recompute, bwd_direct or window.
-    is_innermost  -- No other span inside of this one owns the work in this phase; NULL for window.
+    is_innermost  -- True if no span inside this span owns the work in this phase; NULL for window.
 FROM innermost
 UNION ALL
 SELECT trace_id, launch_event_id, span_id, 'window', NULL

@@ -1,5 +1,5 @@
--- One row: a launch of GPU work, or a forward operator with a backward, and where it stands in the backward pass.
--- How: go up the stack to the first backward operator; a module met on the way means that the forward is recomputed.
+-- One row: a launch of GPU work, or a forward operator with a backward, and its position in the backward pass.
+-- How: go up the stack to the first backward operator. A module on the way means that the forward is recomputed.
 -- check: unique(trace_id, event_id)
 WITH lowest AS (
     SELECT a.trace_id, a.event_id, min(a.height) AS height
@@ -22,12 +22,12 @@ outermost AS (
 )
 SELECT
     f.trace_id,  -- The trace.
-    f.event_id,  -- The launch or forward operator; those without a backward operator around them have no row.
-    b.backward_event_id,  -- The innermost backward operator around it.
-    f.height,  -- That operator's height above it.
-    b.forward_event_id,  -- The forward operator of the backward one; NULL when that is not in the trace.
-    b.how,  -- How that was found: flow or sequence.
-    o.name AS recomputed_module  -- The outermost module inside the backward operator; NULL where nothing is recomputed.
+    f.event_id,  -- The launch or forward operator; without a backward operator around it, it has no row.
+    b.backward_event_id,  -- Innermost backward operator around the event.
+    f.height,  -- Height of that operator above the event.
+    b.forward_event_id,  -- Forward operator of the backward operator; NULL if it is not in the trace.
+    b.how,  -- Source of forward_event_id: flow or sequence.
+    o.name AS recomputed_module  -- Outermost module inside the backward operator; NULL where nothing is recomputed.
 FROM lowest AS f
 JOIN _host_ancestors AS a ON a.trace_id = f.trace_id AND a.event_id = f.event_id AND a.height = f.height
 JOIN backward_links AS b ON b.trace_id = a.trace_id AND b.backward_event_id = a.ancestor_id

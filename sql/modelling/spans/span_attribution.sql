@@ -1,5 +1,5 @@
--- One row: a trace with GPU work, and how that work was attributed to spans.
--- How: counts of GPU activities by what was found on the way up from their launches.
+-- One row: a trace with GPU work, with the number of GPU activities by their attribution to spans.
+-- How: counts of GPU activities by the spans and operators found on the way up from their launches.
 -- check: unique(trace_id)
 WITH owners AS (
     SELECT
@@ -49,22 +49,23 @@ crossing AS (
 SELECT
     c.trace_id,  -- The trace.
     c.n_work,  -- GPU activities.
-    TRY_CAST(c.sum_ns AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
-    c.n_no_launch,  -- Those whose launch is not in the trace.
-    c.n_outside_spans,  -- Those launched outside of all spans.
-    c.n_forward,  -- Those launched outside of backward operators.
-    c.n_in_forward_span,  -- Of them, those in a span on their thread.
-    c.n_in_forward_module,  -- Of them, those in a module.
-    c.n_under_backward,  -- Those launched by backward operators.
-    c.n_by_flow,  -- Of them, those whose forward operator the profiler's arrow names.
-    c.n_by_sequence,  -- Of them, those whose forward operator was found by sequence number.
-    c.n_recompute,  -- Of them, the forward computed again (activation checkpointing).
-    -- Of these, those whose outer modules are unknown, because the backward operator has no forward in the trace.
+    TRY_CAST(c.sum_ns AS BIGINT) AS sum_ns,  -- Summed duration of the activities, ns.
+    c.n_no_launch,  -- Activities whose launch is not in the trace.
+    c.n_outside_spans,  -- Activities launched outside of all spans.
+    c.n_forward,  -- Activities launched outside of backward operators.
+    c.n_in_forward_span,  -- Activities of n_forward in a span on their thread.
+    c.n_in_forward_module,  -- Activities of n_forward in a module.
+    c.n_under_backward,  -- Activities launched by backward operators.
+    c.n_by_flow,  -- Activities of n_under_backward whose forward operator follows from the profiler's arrow.
+    c.n_by_sequence,  -- Activities of n_under_backward whose forward operator follows from the sequence number.
+    c.n_recompute,  -- Activities of n_under_backward that recompute the forward (activation checkpointing).
+    -- Activities of n_recompute whose outer modules are unknown, because the backward operator has no forward in the
+    -- trace.
     c.n_recompute_without_forward,
-    c.n_backward_linked,  -- Backward proper with its forward operator in the trace.
-    c.n_in_backward_module,  -- Of it, in a module.
-    c.n_backward_without_forward,  -- Backward proper whose forward operator is not in the trace.
-    -- Host events that end after the event they started in; they stay its children.
+    c.n_backward_linked,  -- Activities of the backward proper, with the forward operator in the trace.
+    c.n_in_backward_module,  -- Activities of n_backward_linked in a module.
+    c.n_backward_without_forward,  -- Activities of the backward proper whose forward operator is not in the trace.
+    -- Host events that end after the event in which they started; they remain its children.
     coalesce(x.n, 0) AS n_crossing_pairs
 FROM counted AS c
 LEFT JOIN crossing AS x ON x.trace_id = c.trace_id

@@ -1,5 +1,6 @@
--- One row: a span and its GPU work in a phase: how much, its time, and how long the GPU was busy with it.
--- How: sums over span_gpu_work; busy is the union of the intervals over all streams. A phase without work has no row.
+-- One row: a span and a phase, with the number, summed duration and busy time of its GPU activities.
+-- How: sums over span_gpu_work. Busy time is the union of the intervals over all streams. A phase without work has no
+-- row.
 -- check: unique(trace_id, span_id, phase)
 WITH work AS (
     SELECT
@@ -23,13 +24,13 @@ SELECT
     span_id,  -- The span.
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     count(*) AS n,  -- GPU activities.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns,  -- Summed duration of the activities, ns.
     -- Time in which at least one of them ran, ns.
     TRY_CAST(sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS BIGINT) AS busy_ns,
-    -- Pieces that no span inside this one owns; NULL for window.
+    -- Activities that no span inside this span owns; NULL for window.
     CASE WHEN phase <> 'window' THEN count(*) FILTER (WHERE is_innermost) END AS self_n,
     CASE
         WHEN phase <> 'window' THEN TRY_CAST(coalesce(sum(duration_ns) FILTER (WHERE is_innermost), 0) AS BIGINT)
-    END AS self_ns  -- Their summed duration, ns; NULL for window.
+    END AS self_ns  -- Summed duration of these activities, ns; NULL for window.
 FROM reached
 GROUP BY trace_id, span_id, phase

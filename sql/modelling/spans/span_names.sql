@@ -1,7 +1,7 @@
--- One row: a name of spans and the GPU work in a phase of all of them together.
--- How: like span_kernels, over all spans of the name; work in several of them (a name nested in itself) counts once.
--- Phase replay has what graph replays ran again of the modules and annotations in which the graphs were captured, also
--- where that was in another trace.
+-- One row: a span name and a phase, with the GPU work of all spans of that name.
+-- How: like span_kernels, over all spans of the name. Work in several of these spans (a name nested in itself) counts
+-- once. Phase replay contains the work that graph replays repeat for the modules and annotations in which the graphs
+-- were captured, even if the capture is in another trace.
 -- check: unique(trace_id, kind, name, phase)
 WITH numbered AS (
     SELECT
@@ -12,7 +12,7 @@ WITH numbered AS (
 own_names AS (
     SELECT DISTINCT trace_id, kind, name, name_id FROM numbered
 ),
--- Names that only the trace with the capture has get negative numbers.
+-- Names that occur only in the trace with the capture get negative numbers.
 replayed_names AS (
     SELECT
         r.trace_id, r.event_id, r.kind, r.name, r.family, n.name_id AS own_name_id,
@@ -64,14 +64,14 @@ SELECT
     c.kind,  -- step, annotation, module or task.
     c.name,  -- The name, as in spans.
     c.family,  -- The name without its number.
-    -- fwd, bwd, recompute, bwd_direct or window; replay: run again by a graph captured in such a span; NULL where no
-    -- GPU work belongs to the name.
+    -- fwd, bwd, recompute, bwd_direct or window; replay: repeated by a graph captured in such a span; NULL where no GPU
+    -- work belongs to the name.
     w.phase,
     c.n_spans,  -- Spans of the name; 0 where the graph was captured in another trace.
-    -- Their summed duration on the host, ns; NULL without any.
+    -- Summed duration of the spans on the host, ns; NULL without any.
     TRY_CAST(c.host_ns AS BIGINT) AS host_ns,
     coalesce(w.n, 0) AS n,  -- GPU activities.
-    TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
-    TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one of them ran, ns.
+    TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Summed duration of the activities, ns.
+    TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one activity ran, ns.
 FROM named AS c
 LEFT JOIN summed AS w ON w.trace_id = c.trace_id AND w.name_id = c.name_id

@@ -1,6 +1,6 @@
 -- One row: a span: a profiler step, an annotation, a call of a module, or a task of a software pipeline.
--- How: host events by name; the parent is the span it started in on its thread. A span that ends after its parent stays
--- its child.
+-- How: host events by name. The parent is the innermost span on the same thread in which the span started. A span that
+-- ends after its parent remains its child.
 -- check: unique(trace_id, span_id)
 WITH lowest AS (
     SELECT a.trace_id, a.event_id, min(a.height) AS height
@@ -17,9 +17,9 @@ parents AS (
 SELECT
     s.trace_id,  -- The trace.
     s.event_id AS span_id,  -- The span: its position in traceEvents.
-    p.ancestor_id AS parent_id,  -- The span that it started in on its thread; NULL at the top.
+    p.ancestor_id AS parent_id,  -- Innermost span on the same thread in which it started; NULL at the top.
     s.kind,  -- step (ProfilerStep#N), annotation, module (nn.Module) or task (SWP/Task/iterN).
-    s.name,  -- Its name; for a module its class and number, like Linear_3.
+    s.name,  -- Name; for a module its class and number, like Linear_3.
     s.family,  -- The name without the number: the module's class, the task, ProfilerStep; an annotation's name.
     -- The number in the name: of the step, the module in its class, the task's iteration; NULL for annotations.
     s.number,

@@ -1,6 +1,6 @@
--- One row: a reason why GPU work could not be attributed to spans, and how much work that is. None of it is spread over
--- spans.
--- How: the first reason that holds for each GPU activity; work that is fully attributed has none.
+-- One row: a reason why GPU work of a trace could not be attributed to spans, with the amount of that work. None of it
+-- is distributed over spans.
+-- How: the first reason that applies to each GPU activity. Fully attributed work has no reason.
 -- check: unique(trace_id, reason)
 WITH has_span AS (
     SELECT DISTINCT trace_id, launch_event_id FROM _launch_spans
@@ -20,12 +20,12 @@ reasons AS (
 )
 SELECT
     trace_id,  -- The trace.
-    -- no_launch: the call that launched it is not in the trace, so it is in no span; outside_spans: launched outside of
-    -- all spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is
-    -- not in the trace, so it is in no module of that forward, though in its step's window.
+    -- no_launch: the launch call is not in the trace, so the work is in no span; outside_spans: launched outside of all
+    -- spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is not
+    -- in the trace, so the work is in no module of that forward, but in its step's window.
     reason,
     count(*) AS n,  -- GPU activities.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns  -- Summed duration of the activities, ns.
 FROM reasons
 WHERE reason IS NOT NULL
 GROUP BY trace_id, reason

@@ -1,7 +1,7 @@
--- One row: a profiler step of a trace and a device, divided into what the device did and why it did nothing. The parts
--- add up to duration_ns. A trace without GPU work has no rows, because it does not record what its devices did.
--- How: the step as in step_times; communication and memory count where nothing before them in this order hides them, as
--- in temporal_breakdown; who owns the idle time is in idle_causes.
+-- One row: a profiler step of a trace and a device, divided into kinds of GPU work and idle time. The parts add up to
+-- duration_ns. A trace without GPU work has no rows, because it does not record the activity of its devices.
+-- How: the step is as in step_times. Communication counts only without computation, and memory only without both, as in
+-- temporal_breakdown. idle_causes determines the owners of idle time.
 -- check: unique(trace_id, step, device)
 WITH busy AS (
     SELECT
@@ -22,7 +22,7 @@ of_devices AS (
     FROM steps AS s
     JOIN idle_devices AS d ON d.trace_id = s.trace_id
 ),
--- Idle stretches that begin in a step, and those that last into one: steps do not overlap.
+-- Idle intervals that begin in a step, and idle intervals that last into a step. Steps do not overlap.
 pieces AS (
     SELECT i.trace_id, s.step, i.device, i.cause, i.name, least(i.end_ns, s.end_ns) - i.start_ns AS ns
     FROM idle_causes AS i
@@ -68,17 +68,18 @@ parts AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step.
-    device,  -- Device; NULL where no device did anything in the step.
+    device,  -- Device; NULL where no device ran anything in the step.
     start_ns,  -- Start of the step, ns, as in step_lengths.
     duration_ns,  -- Length of the step, ns.
-    compute_ns,  -- Time with computing kernels, ns: nothing lost.
+    compute_ns,  -- Time with compute kernels, ns: nothing lost.
     TRY_CAST(communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication without computation, ns.
     TRY_CAST(memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copies without computation or communication, ns.
-    -- Only GPU work of no such class, ns.
+    -- Time with only GPU work of other classes, ns.
     TRY_CAST(busy_ns - compute_ns - communication_ns - memory_ns AS BIGINT) AS other_work_ns,
-    -- Time in which it ran nothing, ns: all of the step where no device did anything in it.
+    -- Time in which the device ran nothing, ns: the whole step if no device ran anything in it.
     TRY_CAST(duration_ns - busy_ns AS BIGINT) AS idle_ns,
-    cause AS idle_cause,  -- The cause in cause_kinds that owns most of it; NULL where nothing ran, or it never idles.
-    TRY_CAST(cause_ns AS BIGINT) AS idle_cause_ns,  -- Its part of the idle time, ns.
-    name AS idle_name  -- The name with the most of that.
+    -- Cause with the most idle time, in cause_kinds; NULL where nothing ran, or without idle time.
+    cause AS idle_cause,
+    TRY_CAST(cause_ns AS BIGINT) AS idle_cause_ns,  -- Idle time of idle_cause, ns.
+    name AS idle_name  -- Name with the most idle time of idle_cause.
 FROM parts

@@ -1,7 +1,7 @@
 -- model: _kernel_steps
 -- One row: a GPU activity that runs during a profiler step.
--- How: it starts within the step's annotation, or that starts while it runs. Time is cut into parts longer than the
--- step, or longer than the work, as in _steps_in_parts.
+-- How: the activity starts within the step's annotation, or the annotation starts while the activity runs. Time is
+-- divided into parts longer than the step, or longer than the activity, as in _steps_in_parts.
 -- check: unique(trace_id, event_id, step)
 WITH lengths AS (
     SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
@@ -36,7 +36,7 @@ step_starts AS (
 )
 SELECT
     k.trace_id,  -- The trace.
-    k.event_id,  -- The work.
+    k.event_id,  -- The GPU activity.
     s.step  -- Number of the step.
 FROM starts AS k
 JOIN _steps_in_parts AS s ON s.trace_id = k.trace_id AND s.part_ns = k.part_ns AND s.part = k.part
@@ -48,12 +48,12 @@ JOIN work_parts AS k ON k.trace_id = s.trace_id AND k.part_ns = s.part_ns AND k.
 WHERE k.start_ns < s.start_ns AND k.end_ns > s.start_ns;
 
 -- model: _step_intervals
--- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU
--- events of its stages.
--- How: by the launch's start; GPU work that runs during the step counts as running only; CPU events are clipped to the
--- step. Those that begin before it are found by parts of time longer than the event, as in _kernel_steps.
--- A SendRecv kernel that the trace says nothing about may be an all-to-all, so it counts as a collective, not as a
--- transfer.
+-- One row: an interval that counts for a profiler step: GPU work launched in the step, GPU work that runs during the
+-- step, or a CPU event of one of its stages.
+-- How: launched work belongs to the step in which its launch call starts. Work that runs during the step counts as
+-- running only. CPU events are clipped to the step. Events that begin before the step are found by parts of time longer
+-- than the event, as in _kernel_steps. A SendRecv kernel without details in the trace may be an all-to-all, so it
+-- counts as a collective, not as a transfer.
 WITH launched AS (
     SELECT
         k.trace_id, s.step, k.event_id, k.start_ns, k.end_ns, k.cat, k.class, k.name,
@@ -107,7 +107,7 @@ staged AS (
     JOIN stage_parts AS e ON e.trace_id = s.trace_id AND e.part_ns = s.part_ns AND e.part = s.part
     WHERE e.start_ns < s.start_ns AND e.end_ns > s.start_ns
 ),
--- A launch is in an optimizer's call where more of these have begun than ended.
+-- A launch is in an optimizer's call if more such calls have begun than ended.
 marks AS (
     SELECT trace_id, step, CAST(NULL AS BIGINT) AS event_id, start_ns AS at_ns, 1 AS turn, 1 AS change
     FROM staged
@@ -162,8 +162,8 @@ WHERE part IS NOT NULL;
 
 -- model: _step_parts
 -- One row: a profiler step with the duration of its parts; overlaps within a part count once.
--- How: a sweep over the starts and ends of _step_intervals: between two of them, the set of open intervals does not
--- change.
+-- How: a sweep over the starts and ends of _step_intervals. Between two consecutive ones, the set of open intervals
+-- does not change.
 WITH bounds AS (
     SELECT
         trace_id, step,
@@ -224,24 +224,24 @@ stretches AS (
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- The profiler step.
-    -- With computing kernels launched in the step, ns.
+    -- Time with compute kernels launched in the step, ns.
     sum(CASE WHEN s.compute > 0 THEN s.duration_ns ELSE 0 END) AS compute_ns,
-    -- With communication launched in the step, ns.
+    -- Time with communication launched in the step, ns.
     sum(CASE WHEN s.comm > 0 THEN s.duration_ns ELSE 0 END) AS communication_ns,
-    sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.duration_ns ELSE 0 END) AS overlapped_ns,  -- With both, ns.
-    -- With copies to the device launched in the step, ns.
+    sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.duration_ns ELSE 0 END) AS overlapped_ns,  -- Time with both, ns.
+    -- Time with copies to the device launched in the step, ns.
     sum(CASE WHEN s.htod > 0 THEN s.duration_ns ELSE 0 END) AS htod_ns,
-    -- With copies to the host launched in the step, or in annotations that save, ns.
+    -- Time with copies to the host launched in the step, or in annotations that save, ns.
     sum(CASE WHEN s.saving > 0 THEN s.duration_ns ELSE 0 END) AS save_ns,
-    sum(CASE WHEN s.loading > 0 THEN s.duration_ns ELSE 0 END) AS loader_ns,  -- In the data loader, ns.
-    -- In the data loader while no GPU work runs, ns.
+    sum(CASE WHEN s.loading > 0 THEN s.duration_ns ELSE 0 END) AS loader_ns,  -- Time in the data loader, ns.
+    -- Time in the data loader while no GPU work runs, ns.
     sum(CASE WHEN s.loading > 0 AND s.running = 0 THEN s.duration_ns ELSE 0 END) AS stall_ns,
-    -- Between first_ns and last_ns with kernels that are not transfers, ns.
+    -- Time between first_ns and last_ns with kernels that are not transfers, ns.
     sum(
         CASE WHEN s.stage > 0 AND s.at_ns >= b.first_ns AND s.at_ns < b.last_ns THEN s.duration_ns ELSE 0 END
     ) AS stage_busy_ns,
-    b.first_ns,  -- Start of the first computation (the optimizer's left out), ns; NULL without any.
-    b.last_ns,  -- End of the last one, ns; NULL without any.
+    b.first_ns,  -- Start of the first computation, except the optimizer's, ns; NULL without any.
+    b.last_ns,  -- End of the last such computation, ns; NULL without any.
     b.n_transfers  -- Kernels that send to or receive from another rank.
 FROM stretches AS s
 JOIN bounds AS b ON b.trace_id = s.trace_id AND b.step = s.step
@@ -249,7 +249,7 @@ GROUP BY s.trace_id, s.step, b.first_ns, b.last_ns, b.n_transfers;
 
 -- model: _step_times
 -- One row: a profiler step with its measured times and the ideal times of its operators and collectives.
--- How: measured times from _step_parts; an operator counts in the step in which its first work was launched.
+-- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work.
 WITH ops AS (
     SELECT
         o.trace_id, o.op_event_id, min(s.step) AS step
@@ -284,29 +284,29 @@ SELECT
     s.start_ns,  -- Start on the CPU, ns.
     s.end_ns,  -- End on the CPU, ns.
     s.duration_ns,  -- Duration on the CPU, ns.
-    -- In the data loader, ns; NULL where the trace's steps have none.
+    -- Time in the data loader, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
-    -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
+    -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.stall_ns, 0) END AS stall_ns,
-    -- Copies to the device, ns; NULL without GPU work.
+    -- Time with copies to the device, ns; NULL without GPU work.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.htod_ns, 0) END AS htod_ns,
-    -- Computing kernels, ns; NULL without GPU work.
+    -- Time with compute kernels, ns; NULL without GPU work.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.compute_ns, 0) END AS comp_ns,
-    -- Copies to the host and annotations that save, ns; NULL without GPU work.
+    -- Time with copies to the host and in annotations that save, ns; NULL without GPU work.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
     coalesce(c.n_communication, 0) AS n_communication,  -- Communication kernels.
-    coalesce(c.n_communication_known, 0) AS n_communication_known,  -- Those with an ideal time.
-    -- Collectives at full link bandwidth, ns; NULL where that of any is unknown.
+    coalesce(c.n_communication_known, 0) AS n_communication_known,  -- Communication kernels with an ideal time.
+    -- Time of collectives at full link bandwidth, ns; NULL if it is unknown for any of them.
     CASE
         WHEN g.trace_id IS NULL OR c.n_communication > c.n_communication_known THEN NULL
         ELSE coalesce(c.ideal_ns, 0)
     END AS communication_ideal_ns,
-    p.communication_ns,  -- Communication kernels, ns; NULL without GPU work in the step.
-    p.overlapped_ns,  -- With computation at the same time, ns; NULL without GPU work in the step.
+    p.communication_ns,  -- Time with communication kernels, ns; NULL without GPU work in the step.
+    p.overlapped_ns,  -- Part of communication_ns with concurrent computation, ns; NULL without GPU work in the step.
     p.first_ns,  -- Start of the first computation, ns.
-    p.last_ns,  -- End of the last, ns.
-    p.stage_busy_ns,  -- Between these with kernels that are not transfers, ns.
+    p.last_ns,  -- End of the last computation, ns.
+    p.stage_busy_ns,  -- Time between first_ns and last_ns with kernels that are not transfers, ns.
     coalesce(p.n_transfers, 0) AS n_transfers  -- Kernels that send to or receive from another rank.
 FROM profiler_steps AS s
 LEFT JOIN _step_parts AS p ON p.trace_id = s.trace_id AND p.step = s.step
@@ -316,11 +316,12 @@ LEFT JOIN seen AS g ON g.trace_id = s.trace_id
 LEFT JOIN loaders AS l ON l.trace_id = s.trace_id;
 
 -- model: step_pipeline
--- One row: a profiler step as a pipeline of loading, computing and saving: what limited it, and how much of its
--- communication was exposed.
--- How: efficiency is the longest stage divided by the step; exposure is the time beyond the ideal, in units of ideal
--- communication. Values are kept even where models or peaks must be wrong. Communication is not a stage: its kernels
--- also run while they wait for other ranks, and one rank alone cannot distinguish that from work (step_exposure can).
+-- One row: a profiler step as a pipeline of loading, computing and saving, with its limiting stage and its exposed
+-- communication.
+-- How: efficiency is the longest stage divided by the step. Exposure is the time beyond the ideal, in units of ideal
+-- communication. Values are kept even if models or peaks must be wrong. Communication is not a stage, because its
+-- kernels also run while they wait for other ranks. One rank alone cannot distinguish this wait from work
+-- (step_exposure can).
 -- check: unique(trace_id, step)
 WITH staged AS (
     SELECT *, greatest(loader_ns, htod_ns) AS load_ns
@@ -334,21 +335,22 @@ SELECT
     trace_id,  -- The trace.
     step,  -- The profiler step.
     start_ns,  -- Start on the CPU, ns.
-    -- T_actual: how long its annotation is on the CPU, ns, as these formulas have it; how long the step is, is in
-    -- step_lengths.
+    -- T_actual: duration of the step's annotation on the CPU, ns, as these formulas require; step_lengths has the
+    -- length of the step.
     duration_ns,
     -- Time in the data loader, clipped to the step's annotation, ns; NULL where the trace's steps have none.
     TRY_CAST(loader_ns AS BIGINT) AS loader_ns,
     -- Time with copies to the device launched in the step, ns; NULL without GPU work.
     TRY_CAST(htod_ns AS BIGINT) AS htod_ns,
-    TRY_CAST(load_ns AS BIGINT) AS load_ns,  -- T_load: the larger of the two, ns; NULL where both are.
-    -- T_comp: time with computing kernels launched in the step, ns, excluding communication; NULL without GPU work.
+    -- T_load: the larger of loader_ns and htod_ns, ns; NULL where both are NULL.
+    TRY_CAST(load_ns AS BIGINT) AS load_ns,
+    -- T_comp: time with compute kernels launched in the step, ns, excluding communication; NULL without GPU work.
     TRY_CAST(comp_ns AS BIGINT) AS comp_ns,
     -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL without GPU work.
     TRY_CAST(save_ns AS BIGINT) AS save_ns,
     -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL or T_actual is 0.
     CAST(longest_ns AS DOUBLE) / duration_ns AS efficiency,
-    -- load, comp or save: the longest, the first of equal ones; NULL with efficiency.
+    -- The longest stage: load, comp or save, the first of equal ones; NULL where efficiency is NULL.
     CASE
         WHEN longest_ns = load_ns THEN 'load'
         WHEN longest_ns = comp_ns THEN 'comp'
@@ -361,24 +363,24 @@ SELECT
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is unknown.
+    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if it is unknown for any of them.
     communication_ideal_ns,
-    -- T_ideal: the longer of the two, as if everything else overlapped, ns; NULL where both are.
+    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where both are NULL.
     greatest(comp_ideal_ns, communication_ideal_ns) AS ideal_ns,
     n_communication,  -- Communication kernels of the step.
-    n_communication_known,  -- Those with an ideal time.
+    n_communication_known,  -- Communication kernels with an ideal time.
     -- (T_actual - T_ideal) / T_c2c; above 1 where more than communication costs time; negative where a model or peak is
     -- wrong; NULL without ideal times.
     CASE
         WHEN communication_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
             THEN (duration_ns - greatest(comp_ideal_ns, communication_ideal_ns)) / communication_ideal_ns
     END AS exposure_ratio,
-    -- Time with communication kernels launched in the step, waiting for other ranks included, ns; NULL without GPU work
-    -- in the step.
+    -- Time with communication kernels launched in the step, including waiting for other ranks, ns; NULL without GPU
+    -- work in the step.
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,
-    -- Time of these with computation at the same time, ns; NULL without GPU work in the step.
+    -- Part of communication_ns with concurrent computation, ns; NULL without GPU work in the step.
     TRY_CAST(overlapped_ns AS BIGINT) AS communication_overlapped_ns,
-    -- Measured percentage of that time without computation at the same time, waiting included; NULL without
+    -- Measured percentage of communication_ns without concurrent computation, including waiting; NULL without
     -- communication.
     100 * CASE WHEN communication_ns > 0 THEN CAST(communication_ns - overlapped_ns AS DOUBLE) / communication_ns END
         AS exposed_communication_percent,
@@ -389,11 +391,11 @@ SELECT
     END AS bubble_upper,
     -- From the step's start to the first computation, ns; NULL without transfers between ranks.
     CASE WHEN n_transfers > 0 THEN first_ns - start_ns END AS warm_up_ns,
-    -- From the last computation to the step's end on the CPU, ns; negative where the GPU runs beyond it; NULL without
-    -- transfers.
+    -- From the last computation to the step's end on the CPU, ns; negative where the GPU runs beyond that end; NULL
+    -- without transfers.
     CASE WHEN n_transfers > 0 THEN end_ns - last_ns END AS cool_down_ns,
-    -- The efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak is
-    -- wrong.
+    -- True if the efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak
+    -- is wrong.
     coalesce(longest_ns > duration_ns, FALSE)
     OR coalesce(communication_ideal_ns > 0 AND duration_ns < greatest(comp_ideal_ns, communication_ideal_ns), FALSE)
         AS suspect

@@ -1,6 +1,6 @@
 -- model: _span_ops
--- One row: an operator whose GPU work belongs to a span in a phase, or to all spans of a name in it.
--- How: the work of span_gpu_work by operator; work in several spans of a name counts once.
+-- One row: an operator whose GPU work belongs to a span, or to all spans of a name, in a phase.
+-- How: the work of span_gpu_work, grouped by operator. Work in several spans of a name counts once.
 WITH work AS (
     SELECT
         w.trace_id, w.span_id, s.kind, s.name, w.phase, w.event_id, o.op_event_id, o.duration_ns
@@ -34,15 +34,15 @@ SELECT
     s.scope,  -- The span's number, or kind and name.
     s.phase,  -- Phase, as in span_names.
     s.op_event_id,  -- The operator.
-    TRY_CAST(s.gpu_ns AS BIGINT) AS gpu_ns,  -- Its GPU time in the span and phase, ns.
-    r.op_event_id IS NOT NULL AS is_recompute  -- It recomputes a module's forward.
+    TRY_CAST(s.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time of the operator in the span and phase, ns.
+    r.op_event_id IS NOT NULL AS is_recompute  -- True if the operator recomputes a module's forward.
 FROM scoped AS s
 LEFT JOIN recomputed AS r ON r.trace_id = s.trace_id AND r.op_event_id = s.op_event_id;
 
 -- model: _span_sums
--- One row: what the operators of a span (or of all spans of a name) did in a phase, and the least time that takes; one
+-- One row: a span (or all spans of a name) and a phase, with the operations of its operators and their least time; one
 -- row per kind of peak.
--- How: sums over _span_ops, op_work and op_utilization; an operator counts once, however many kernels it took.
+-- How: sums over _span_ops, op_work and op_utilization. An operator counts once, whatever its number of kernels.
 WITH counted AS (
     SELECT
         s.trace_id, s.scope, s.phase, count(*) AS n_ops,
@@ -72,28 +72,28 @@ SELECT
     c.scope,  -- The span's number, or kind and name.
     c.phase,  -- Phase, as in span_gpu_work.
     c.n_ops,  -- Operator instances that GPU work belongs to.
-    c.n_ops_not_modelled,  -- Those without a model.
-    TRY_CAST(c.with_op_ns AS BIGINT) AS with_op_ns,  -- Their GPU time, ns.
-    TRY_CAST(c.modelled_ns AS BIGINT) AS modelled_ns,  -- GPU time of those with a model, ns.
+    c.n_ops_not_modelled,  -- Operator instances without a model.
+    TRY_CAST(c.with_op_ns AS BIGINT) AS with_op_ns,  -- GPU time of the operators, ns.
+    TRY_CAST(c.modelled_ns AS BIGINT) AS modelled_ns,  -- GPU time of the operators with a model, ns.
     TRY_CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
-    -- Those of a recomputed forward.
+    -- Matrix operations of a recomputed forward.
     TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,
     TRY_CAST(c.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     i.peak_kind,  -- datasheet or measured; NULL for an unknown device.
-    -- Operators whose type has no peak on the device, and so no ideal time.
+    -- Operators whose type has no peak on the device, and which therefore have no ideal time.
     coalesce(i.n_ops_without_peak, 0) AS n_ops_without_peak,
-    i.ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak.
-    i.ideal_tf32_ns,  -- The same with fp32 at the TF32 peak.
+    i.ideal_ns,  -- Time of the matrix operations at peak, ns; fp32 at the fp32 peak.
+    i.ideal_tf32_ns,  -- ideal_ns with fp32 at the TF32 peak.
     i.ideal_once_ns,  -- ideal_ns without recomputation.
     i.ideal_once_tf32_ns,  -- ideal_tf32_ns without recomputation.
-    i.memory_ns  -- Bytes at the memory's bandwidth, ns.
+    i.memory_ns  -- Time of the bytes at the memory's bandwidth, ns.
 FROM counted AS c
 LEFT JOIN ideal AS i ON i.trace_id = c.trace_id AND i.scope = c.scope AND i.phase = c.phase;
 
 -- model: _scope_utilization
--- One row: a span or a name of spans, and a phase, and how much of the hardware's peak it reached; one row per kind of
--- peak.
--- How: operations and bytes of its operators at peak, against host time and against GPU time.
+-- One row: a span or a name of spans, and a phase, with the share of the hardware's peak that it reached; one row per
+-- kind of peak.
+-- How: ideal times of the operators' operations and bytes at peak, divided by host time and by GPU time.
 WITH called AS (
     SELECT k.trace_id, s.kind, s.name, k.phase, count(*) AS n_spans, TRY_CAST(sum(s.duration_ns) AS BIGINT) AS host_ns
     FROM span_kernels AS k
@@ -117,40 +117,41 @@ timed AS (
 SELECT
     w.trace_id,  -- The trace.
     w.span_id,  -- The span; NULL for a name of spans.
-    w.parent_id,  -- The span it started in on its thread; NULL at the top and for a name.
+    w.parent_id,  -- The span in which it started on its thread; NULL at the top and for a name.
     w.kind,  -- step, annotation, module or task.
-    w.name,  -- Its name.
+    w.name,  -- Name of the span or spans.
     w.family,  -- The name without its number; NULL for a span.
     -- Spans of the name that GPU work of the phase belongs to; NULL for a span, and in phase replay.
     w.n_spans,
     w.phase,  -- fwd, bwd, recompute, bwd_direct, window or replay, as in span_names.
-    w.wall_ns,  -- Its duration on the host, ns; NULL in phase replay.
+    w.wall_ns,  -- Duration on the host, ns; NULL in phase replay.
     w.n_kernels,  -- GPU activities.
-    w.sum_ns,  -- Their summed duration, ns.
-    w.busy_ns,  -- Time in which at least one of them ran, ns.
+    w.sum_ns,  -- Summed duration of the activities, ns.
+    w.busy_ns,  -- Time in which at least one activity ran, ns.
     u.n_ops,  -- Operator instances that the work belongs to; NULL without any.
-    u.n_ops_not_modelled,  -- Those without a model.
-    -- Share of their GPU time that has a model: read every other number with this in mind.
+    u.n_ops_not_modelled,  -- Operator instances without a model.
+    -- Share of the operators' GPU time that has a model: read every other number with this in mind.
     CAST(u.modelled_ns AS DOUBLE) / nullif(u.with_op_ns, 0) AS coverage,
     u.flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     u.flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
     u.bytes,  -- Least traffic, bytes; NULL without a model.
-    -- Where the peaks come from: datasheet or measured; NULL for an unknown device, and then all that follows is NULL.
+    -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     u.peak_kind,
     -- Operators with a model whose type has no peak on the device: ideal_ns does not include them.
     u.n_ops_without_peak,
-    u.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    u.memory_ns,  -- Bytes at the memory's bandwidth, ns.
+    u.ideal_ns,  -- Time of the matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
+    u.memory_ns,  -- Time of the bytes at the memory's bandwidth, ns.
     -- Ideal time of the model's work (without recomputation) divided by host time; NULL except for fwd and window.
     CASE WHEN w.phase IN ('fwd', 'window') THEN u.ideal_once_ns / nullif(w.wall_ns, 0) END AS mfu_wall,
-    u.ideal_once_ns / nullif(w.busy_ns, 0) AS mfu_busy,  -- The same divided by busy_ns; not clipped.
-    -- The same with fp32 at the TF32 peak: a trace does not say whether TF32 was used, so this is a lower bound.
+    -- Ideal time without recomputation divided by busy_ns, not clipped.
+    u.ideal_once_ns / nullif(w.busy_ns, 0) AS mfu_busy,
+    -- mfu_busy with fp32 at the TF32 peak: a trace does not record whether TF32 was used, so this is a lower bound.
     u.ideal_once_tf32_ns / nullif(w.busy_ns, 0) AS mfu_busy_tf32,
     -- Ideal time of all that ran, including recomputation, divided by host time; NULL except for fwd, recompute and
     -- window.
     CASE WHEN w.phase IN ('fwd', 'recompute', 'window') THEN u.ideal_ns / nullif(w.wall_ns, 0) END AS hfu_wall,
-    u.ideal_ns / nullif(w.busy_ns, 0) AS hfu_busy,  -- The same over busy_ns.
-    u.ideal_tf32_ns / nullif(w.busy_ns, 0) AS hfu_busy_tf32,  -- The same with fp32 at the TF32 peak.
+    u.ideal_ns / nullif(w.busy_ns, 0) AS hfu_busy,  -- Ideal time of all that ran divided by busy_ns.
+    u.ideal_tf32_ns / nullif(w.busy_ns, 0) AS hfu_busy_tf32,  -- hfu_busy with fp32 at the TF32 peak.
     -- Bytes divided by busy_ns and the memory's bandwidth; above 1 where operands are in caches.
     u.memory_ns / nullif(w.busy_ns, 0) AS bandwidth_utilization,
     u.flops_matrix / nullif(CAST(u.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
@@ -160,8 +161,8 @@ SELECT
     CASE WHEN u.ideal_ns >= u.memory_ns THEN 'compute' WHEN u.ideal_ns < u.memory_ns THEN 'memory' END AS bound_by,
     -- The larger ideal time divided by busy_ns.
     greatest(u.ideal_ns, u.memory_ns) / nullif(w.busy_ns, 0) AS roofline_utilization,
-    -- A utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or GPU
-    -- work longer than its span.
+    -- True if a utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or
+    -- GPU work longer than its span.
     coalesce(u.ideal_ns / nullif(w.busy_ns, 0) > threshold('ideal_suspect'), FALSE)
     OR coalesce(
         CASE

@@ -1,6 +1,6 @@
--- One row: a device that ran GPU work of a trace, and which device it is.
--- How: the device listed under its number; where there is none (ROCm also counts the host's processors), the kind of
--- all listed devices, if they are all the same.
+-- One row: a device that ran GPU work of a trace, with its kind.
+-- How: the device listed under its number. If there is none (ROCm also counts the host's processors), the kind of all
+-- listed devices, if they are all the same.
 -- check: unique(trace_id, device)
 WITH ran AS (
     SELECT DISTINCT trace_id, device FROM kernels
@@ -13,7 +13,7 @@ alike AS (
 )
 SELECT
     r.trace_id,  -- The trace.
-    r.device,  -- Device number, as kernels have it.
+    r.device,  -- Device number, as in kernels.
     -- The device in devices and device_peaks; NULL where it is unknown.
     CASE WHEN d.trace_id IS NOT NULL THEN d.device_key ELSE a.device_key END AS device_key
 FROM ran AS r

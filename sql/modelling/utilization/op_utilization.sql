@@ -1,6 +1,7 @@
--- One row: an operator instance with a model, and how much of its device's peaks it reached; one row per kind of peak.
--- How: matrix operations at the dense peak of their type, and bytes at the memory's bandwidth (the measured one where
--- there is one), both against the GPU time of the instance.
+-- One row: an operator instance with a model, with the share of its device's peaks that it reached; one row per kind of
+-- peak.
+-- How: matrix operations at the dense peak of their type, and bytes at the memory's bandwidth (measured, if there is a
+-- measurement), both divided by the GPU time of the instance.
 -- check: unique(trace_id, event_id, peak_kind)
 WITH placed AS (
     SELECT o.trace_id, o.op_event_id, min(k.device) AS device
@@ -52,26 +53,27 @@ timed AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- The operator, as in op_work.
-    op,  -- Its name.
+    op,  -- Name of the operator.
     family,  -- Family of its formula.
     dtype,  -- Type that decides the peak; NULL where it is unknown.
     dims,  -- Shapes of its arguments, JSON.
-    device_key,  -- Device that it ran on; NULL where it is not recognized, and then all utilizations are NULL.
-    peak_kind,  -- Where the peaks come from: datasheet or measured; NULL for an unknown device.
+    device_key,  -- Device of the instance; NULL where it is not recognized, and then all utilizations are NULL.
+    peak_kind,  -- Source of the peaks: datasheet or measured; NULL for an unknown device.
     gpu_ns,  -- GPU time of its kernels, ns.
     flops_matrix,  -- Matrix operations.
     flops_vector,  -- Other operations, which no utilization includes.
     bytes,  -- Least traffic, bytes; NULL where an element's size is unknown.
-    ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
-    -- The same with fp32 at the TF32 peak, because a trace does not say whether TF32 was used; equal for other types.
+    ideal_ns,  -- Time of the matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
+    -- ideal_ns with fp32 at the TF32 peak, because a trace does not record whether TF32 was used; equal for other
+    -- types.
     ideal_tf32_ns,
-    memory_ns,  -- Bytes at the memory's bandwidth, ns; NULL for an unknown device.
+    memory_ns,  -- Time of the bytes at the memory's bandwidth, ns; NULL for an unknown device.
     CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,  -- Matrix operations per second, 10^12.
     -- Bytes divided by GPU time, decimal GB/s; above the memory's bandwidth where operands are in a cache.
     gigabytes_per_s,
     -- Matrix operations divided by GPU time and peak, not clipped; NULL without a peak.
     ideal_ns / nullif(gpu_ns, 0) AS mfu,
-    ideal_tf32_ns / nullif(gpu_ns, 0) AS mfu_tf32,  -- The same with fp32 at the TF32 peak: the lower bound.
+    ideal_tf32_ns / nullif(gpu_ns, 0) AS mfu_tf32,  -- mfu with fp32 at the TF32 peak, a lower bound.
     -- Bytes divided by GPU time and bandwidth, not clipped.
     gigabytes_per_s / hbm_gigabytes_per_s AS bandwidth_utilization,
     flops_matrix / nullif(CAST(bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
@@ -84,9 +86,9 @@ SELECT
     END AS bound_by,
     -- The larger ideal time divided by GPU time: how close the instance came to its roofline.
     greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) AS roofline_utilization,
-    -- mfu is above threshold('ideal_suspect'): peak, shapes or attribution are wrong.
+    -- True if mfu is above threshold('ideal_suspect'): peak, shapes or attribution are wrong.
     coalesce(ideal_ns / nullif(gpu_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect,
-    -- Faster than the memory's bandwidth: operands were in a cache.
+    -- True if faster than the memory's bandwidth: operands were in a cache.
     coalesce(gigabytes_per_s > hbm_gigabytes_per_s, FALSE) AS cache_resident,
     source,  -- launch, capture or eager, as in op_work.
     confidence  -- As in op_work.

@@ -1,6 +1,6 @@
--- One row: a span and a phase, and how much of the device's compute, memory and links its GPU work used, each with its
+-- One row: a span and a phase, with the use of the device's compute, memory and links by its GPU work, each with its
 -- coverage; one row per kind of peak.
--- How: least times divided by the time in which the span's GPU work ran: matrix operations and bytes as in
+-- How: least times divided by the time in which the span's GPU work ran. Matrix operations and bytes are as in
 -- span_utilization, collectives as in collective_bandwidth. A collective's time includes the wait for late ranks. Never
 -- add up phases.
 -- check: unique(trace_id, span_id, phase, peak_kind)
@@ -20,22 +20,23 @@ SELECT
     u.trace_id,  -- The trace.
     u.span_id,  -- The span.
     u.kind,  -- step, annotation, module or task.
-    u.name,  -- Its name.
+    u.name,  -- Name of the span.
     u.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
-    u.peak_kind,  -- Where the peaks of compute and memory come from: datasheet or measured; NULL for an unknown device.
-    u.busy_ns,  -- Time in which its GPU work ran, ns: the three utilizations refer to it.
-    -- Matrix operations at the peaks of their types, divided by busy_ns. This and the next are NULL where no operator
-    -- has a model, or the device is unknown.
+    u.peak_kind,  -- Source of the peaks of compute and memory: datasheet or measured; NULL for an unknown device.
+    u.busy_ns,  -- Time in which its GPU work ran, ns: the denominator of the three utilizations.
+    -- Time of the matrix operations at the peaks of their types, divided by busy_ns. This column and the next are NULL
+    -- if no operator has a model, or the device is unknown.
     u.hfu_busy AS compute_utilization,
-    u.bandwidth_utilization AS memory_utilization,  -- Least traffic at the memory's bandwidth, divided by busy_ns.
-    -- Share of its operators' GPU time that has a model: the two utilizations count nothing of the rest. NULL without
+    -- Time of the least traffic at the memory's bandwidth, divided by busy_ns.
+    u.bandwidth_utilization AS memory_utilization,
+    -- Share of its operators' GPU time that has a model: the two utilizations do not include the rest. NULL without
     -- operators.
     u.coverage AS operator_coverage,
-    -- Operators with a model whose type has no peak on the device: compute counts nothing of them.
+    -- Operators with a model whose type has no peak on the device: compute_utilization does not include them.
     u.n_ops_without_peak,
-    s.n_collectives,  -- Its communication kernels; NULL without any.
-    -- Bytes of its collectives at what a rank's links carry, divided by busy_ns; NULL where bytes, group or links are
-    -- known of none. Copies between devices are not in it.
+    s.n_collectives,  -- Communication kernels of the span; NULL without any.
+    -- Time of its collectives' bytes at the bandwidth of a rank's links, divided by busy_ns; NULL unless bytes, group
+    -- and links of a collective are known. It does not include copies between devices.
     CASE WHEN s.known_ns > 0 THEN s.links_ns / nullif(CAST(u.busy_ns AS DOUBLE), 0) END AS interconnect_utilization,
     -- Share of its collectives' summed time for which bytes, group and links are known.
     CAST(s.known_ns AS DOUBLE) / nullif(s.sum_ns, 0) AS interconnect_coverage

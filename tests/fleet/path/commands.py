@@ -34,6 +34,8 @@ def _scenario(folder: Path, command: str) -> Scenario:
     program, subcommand, subject, *words = shlex.split(command)
     assert (program, subcommand, subject) == ("tracelake", "what-if", str(folder))
     options: dict[str, list[str]] = {"--scale": [], "--remove": [], "--ahead": []}
+    hides = "--perfect-overlap" in words
+    words = [word for word in words if word != "--perfect-overlap"]
     for name, value in zip(words[::2], words[1::2], strict=True):
         options[name].append(value)
-    return of_options(options["--scale"], options["--remove"], False, options["--ahead"])
+    return of_options(options["--scale"], options["--remove"], hides, options["--ahead"])
