@@ -268,10 +268,6 @@ def of_joined(ranks: list[RankedWindow], joined: JoinedGraph, order: Sequence[In
     rank_index = (np.searchsorted(first_edge, owner, "right") - 1).astype(np.int32)
     del window_edge, owner
     side = np.concatenate([graph.side for graph in joined.ranks])
-    is_end = np.concatenate([graph.node % 2 == 1 for graph in joined.ranks])
-    first_nodes, last_nodes = (
-        np.flatnonzero(nodes).astype(np.int32) for nodes in (side != FRAME, (side == GPU) & is_end)
-    )
-    return Retimed(
-        ranks, graph, begin, edge, rank_index, first_nodes, last_nodes if len(last_nodes) else np.flatnonzero(is_end)
-    )
+    first_nodes, gpu_nodes = (np.flatnonzero(nodes).astype(np.int32) for nodes in (side != FRAME, side == GPU))
+    last_nodes = gpu_nodes if len(gpu_nodes) else np.arange(len(side), dtype=np.int32)
+    return Retimed(ranks, graph, begin, edge, rank_index, first_nodes, last_nodes)
