@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
@@ -89,6 +90,10 @@ class RankedWindow:
         )
 
 
+Indices = npt.NDArray[np.integer]
+"""32 bits where that is enough: a capture has millions of edges."""
+
+
 @dataclass(frozen=True)
 class Retimed:
     """All graphs of a capture joined to one. Nodes without incoming edges begin at `begin` (n,), ns.
@@ -104,10 +109,10 @@ class Retimed:
     ranks: list[RankedWindow]
     graph: ArrayGraph
     begin: Ints
-    edge: Ints
-    of: Ints
-    first: Ints
-    last: Ints
+    edge: Indices
+    of: Indices
+    first: Indices
+    last: Indices
     caveats: tuple[str, ...] = ()
     matched_by: tuple[str, ...] = ()
 
@@ -145,7 +150,7 @@ class Retimed:
         return int(node_ns[self.last].max()) - self._start(node_ns)
 
     @cached_property
-    def _edges(self) -> list[Ints]:
+    def _edges(self) -> list[Indices]:
         """Return the indices of each rank's edges."""
         return [np.flatnonzero(self.of == number).astype(np.int32) for number in range(len(self.ranks))]
 
