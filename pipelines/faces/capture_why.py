@@ -140,7 +140,9 @@ def asked_capture_why(
     details = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
     details += [evidence_in_words([path["matched_by"]])] if path["matched_by"] else []
     if path["n_edges"] > _RETIMED_EDGES:
-        details.append(f"its graphs have {path['n_edges']:,} edges together, too many to compute what would help")
+        details.append(
+            f"its graphs have {path['n_edges']:,} edges together, too many to compute what would help, or what removing a cause saves"
+        )
     caveats = [{"severity": "info", "detail": detail} for detail in details]
     fixes = tuple(ask(f"SELECT * FROM capture_fixes WHERE {condition} ORDER BY saves_ns DESC, fix, name"))
     return CaptureWhy(

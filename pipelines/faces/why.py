@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,14 @@ class Cause:
         if self.saves is None:
             return described
         halving = "" if self.halved is None else f", halving it {units.time(self.halved / steps)}"
-        return f"{described}; removing it saves {units.time(self.saves / steps)}{halving}"
+        return f"{described}; removing it{self._on_rank} saves {units.time(self.saves / steps)}{halving}"
+
+    @property
+    def _on_rank(self) -> str:
+        """Return the rank of which a late rank's saving is, as text: several may be late, and one is retimed."""
+        options = self.rows[0]["cause_options"] if self.kind["cause"] == "late_rank" else None
+        match = re.search(r"rank:(\d+):", options or "")
+        return f" on rank {match[1]}" if match else ""
 
     def _bare(self, steps: int) -> str:
         """Return the exposed time of communication or copies in brackets, or "" if (almost) all of it is exposed.

@@ -57,6 +57,10 @@ class CauseSaving:
     saves: int
 
 
+_Request = tuple[str, str | None, int | None, str | None, list[str]]
+"""The fields of a CauseSaving up to `name`, and the targets to remove."""
+
+
 def cause_savings(whole: Retimed, on_path: Sequence[OnPath]) -> list[CauseSaving]:
     """Return the savings from removing the largest causes of a path, and their largest names."""
     length_ns = sum(item.ns for item in on_path)
@@ -73,22 +77,19 @@ def cause_savings(whole: Retimed, on_path: Sequence[OnPath]) -> list[CauseSaving
         for item in sorted(on_path, key=lambda item: (-item.ns, item.group, item.name))
         if _is_enough(item.ns, length_ns)
     ]
-    requests: list[_Asked] = [
+    requests: list[_Request] = [
         (group, None, None, None, targets)
         for group in causes[:_MOST]
         if (targets := _without(group, on_path, length_ns))
     ]
     requests += [
-        (item.group, None if item.rank is None else item.cause, item.rank, item.name, [_target(item, item.glob)])
+        (item.group, None if item.rank is None else item.cause, item.rank, item.name, [_target(item)])
         for item in names[:_MOST]
     ]
     return [*_saved(whole, requests[: _EDGES // max(len(whole.graph.src), 1)])]
 
 
-_Asked = tuple[str, str | None, int | None, str | None, list[str]]
-
-
-def _saved(whole: Retimed, requests: Sequence[_Asked]) -> Iterator[CauseSaving]:
+def _saved(whole: Retimed, requests: Sequence[_Request]) -> Iterator[CauseSaving]:
     for cause, late_cause, rank, name, targets in requests:
         scenario = Scenario(tuple((target, 0.0) for target in targets))
         with suppress(NothingMatches):
@@ -114,8 +115,8 @@ def _without(group: str, on_path: Sequence[OnPath], length_ns: int) -> list[str]
     return [f"rank:{latest}:cause:{cause}" for cause in causes]
 
 
-def _target(item: OnPath, glob: str) -> str:
-    return f"{'' if item.rank is None else f'rank:{item.rank}:'}cause:{item.cause}:{glob}"
+def _target(item: OnPath) -> str:
+    return f"{'' if item.rank is None else f'rank:{item.rank}:'}cause:{item.cause}:{item.glob}"
 
 
 def _is_enough(ns: int, length_ns: int) -> bool:

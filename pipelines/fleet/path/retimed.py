@@ -162,11 +162,11 @@ class Retimed:
         return self.graph.forward(changed(self.graph.weight, self.graph.dst, change.factor, change.gone), self.begin)
 
     def _change(self, scenario: Scenario) -> _Change:
-        """Return the change of all edges. Raise NothingMatches if no target of the scenario matches on any rank."""
+        """Return the change of all edges. Raise NothingMatches for a target that matches on no rank."""
         change = _Change(np.ones(len(self.of)), np.zeros(len(self.of), dtype=bool))
         parts = [(target, Scenario(((target, factor),))) for target, factor in scenario.scale]
         parts += [(target, Scenario(ahead=(target,))) for target in scenario.ahead]
-        missing = dict[str, NothingMatches]()
+        matching, missing = set[str](), dict[str, NothingMatches]()
         for number, rank_window in enumerate(self.ranks):
             rank_edges = self._edges[number]
             for target, part in parts:
@@ -180,18 +180,15 @@ class Retimed:
                 except NothingMatches as error:
                     missing[target] = error  # this message lists what the rank has
                     continue
+                matching.add(target)
                 change.factor[rank_edges] *= rank_change.factor[self.edge[rank_edges]]
                 change.gone[rank_edges] |= rank_change.gone[self.edge[rank_edges]]
                 change.ahead_ns = max(change.ahead_ns, rank_change.ahead_ns)
+        for target, error in missing.items():
+            if target not in matching:
+                raise error
         if scenario.perfect_overlap:
             self._overlap(change)
-        if (
-            missing
-            and len(missing) == len({target for target, _ in parts})
-            and (change.factor == 1).all()
-            and not change.gone.any()
-        ):
-            raise next(iter(missing.values()))
         return change
 
     def _overlap(self, change: _Change) -> None:
@@ -258,8 +255,8 @@ def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed
 
     Raise GraphHasCycle.
     """
-    order = [np.argsort(window.window.graph.dst, kind="stable") for window in ranks]
-    return of_joined(ranks, join_ranks([window.graph() for window in ranks], instances), order)
+    order = [np.argsort(rank.window.graph.dst, kind="stable") for rank in ranks]
+    return of_joined(ranks, join_ranks([rank.graph() for rank in ranks], instances), order)
 
 
 def of_joined(ranks: list[RankedWindow], joined: JoinedGraph, order: Sequence[Ints]) -> Retimed:

@@ -89,15 +89,15 @@ class CausesOfSegments:
         on_path: dict[int, RankOnPath] = {}
         is_small = joined.n_edges <= MOST_EDGES
         for graph in joined.ranks:
-            causes, window = self._of_rank(graph, with_window=is_small)
+            rank_causes, window = self._of_rank(graph, with_window=is_small)
             if window is not None:
-                on_path[graph.rank] = RankOnPath(graph.rank, window, RankCauses.of(causes, self.text))
+                on_path[graph.rank] = RankOnPath(graph.rank, window, RankCauses.of(rank_causes, self.text))
             for target, path in paths.items():
                 for position, segment in enumerate(path):
                     edge = _edge(graph, segment) if segment.rank == graph.rank else None
                     if edge is None:
                         continue
-                    cause = _cause(causes, edge)
+                    cause = _cause(rank_causes, edge)
                     # A transfer is named after its kernel.
                     if segment.edge is not None or cause.cause == "communication":
                         causes_by_target[target][position] = cause

@@ -137,6 +137,19 @@ def test_the_command_of_a_cause_of_a_capture(options: str | None, command: str) 
     assert cause.command("job/") == f"tracelake {command}"
 
 
+def test_what_a_late_rank_saves_is_told_of_the_rank_that_is_retimed() -> None:
+    """Two ranks are late in turn: without what one of them does the other is late still."""
+    row = {
+        "duration_ns": 5000,
+        "cause_saves_ns": 2000,
+        "halved_saves_ns": None,
+        "cause_options": "--remove rank:12:cause:copies",
+    }
+    rows = [{**row, "rank": rank, "name": f"rank {rank}, copies"} for rank in (3, 12)]
+    late = Cause({"cause": "late_rank", "title": "waiting for a late rank"}, rows)
+    assert late.told(1) == "waiting for a late rank: 10.0 us; removing it on rank 12 saves 2.0 us"
+
+
 def test_the_profiler_is_taken_away_or_not_as_is_asked(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document(program(1, COST), COST)))

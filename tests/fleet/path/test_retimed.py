@@ -147,6 +147,8 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
     for words, said in (
         (["--scale", "rank:7:cpu=0.5"], "no rank 7"),
         (["--scale", "nothing like it=0.5"], "matches nothing"),
+        (["--remove", "cpu", "--remove", "nothing like it"], "matches nothing"),
+        (["--perfect-overlap", "--remove", "nothing like it"], "matches nothing"),
         (["--sensitivity"], "all its ranks as a whole"),
     ):
         done = CliRunner().invoke(app, ["what-if", str(folder), *words])
