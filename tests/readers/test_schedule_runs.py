@@ -160,34 +160,35 @@ def test_lost_iterations_and_worse_runs_are_seen(lake: Lake, tmp_path: Path) -> 
     ]
 
 
+def cpu(thread: int, name: str, start_us: int, dur_us: int, cat: str, **args: int) -> dict:
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": thread,
+        "ts": start_us,
+        "dur": dur_us,
+        "args": args,
+    }
+
+
+def gpu(cat: str, start_us: int, dur_us: int, stream: int, correlation: int) -> dict:
+    work = {"device": 0, "stream": stream, "correlation": correlation}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": cat,
+        "pid": 0,
+        "tid": stream,
+        "ts": start_us,
+        "dur": dur_us,
+        "args": work,
+    }
+
+
 def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
     """Two tasks of one iteration in a trace: what they launched, their share of the path, their slack."""
-
-    def cpu(thread: int, name: str, start_us: int, dur_us: int, cat: str, **args: int) -> dict:
-        return {
-            "ph": "X",
-            "cat": cat,
-            "name": name,
-            "pid": 1,
-            "tid": thread,
-            "ts": start_us,
-            "dur": dur_us,
-            "args": args,
-        }
-
-    def gpu(cat: str, start_us: int, dur_us: int, stream: int, correlation: int) -> dict:
-        work = {"device": 0, "stream": stream, "correlation": correlation}
-        return {
-            "ph": "X",
-            "cat": cat,
-            "name": cat,
-            "pid": 0,
-            "tid": stream,
-            "ts": start_us,
-            "dur": dur_us,
-            "args": work,
-        }
-
     events = [
         cpu(2, "SWP/Copy/iter0", 0, 10, "user_annotation"),
         cpu(2, "cudaMemcpyAsync", 2, 4, "cuda_runtime", correlation=1),
@@ -208,8 +209,75 @@ def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
         "FROM schedule_traced_tasks ORDER BY task",
     )
     # The path: 20 us of thread 1 before the task, 2 in it before aten::mm, 8 of aten::mm until it launches, 10 until the
-    # kernel begins, 100 of the kernel. What the copy does ends 15 us after the start, so it has 125 left.
+    # kernel begins, 100 of the kernel. What the copy does ends 15 us after the start, so it has 125 left. The rest of the
+    # path belongs to no task.
     assert found == [
         ("Copy", 1, 10_000, 1, 10_000, 0, 0, 125_000, "exposed, but not on the path"),
         ("Forward", 1, 40_000, 1, 100_000, 110_000, 100_000, 0, None),
+        (None, None, None, None, None, 30_000, 0, 0, None),
     ]
+
+
+def launch(thread: int, start_us: int, dur_us: int, correlation: int) -> list[dict]:
+    call = cpu(thread, "cudaLaunchKernel", start_us, 2, "cuda_runtime", correlation=correlation)
+    return [call, gpu("kernel", start_us + 3, dur_us, 7, correlation)]
+
+
+def traced(lake: Lake, folder: Path, events: list[dict]) -> dict[str | None, int | None]:
+    """Task -> its GPU time, us, of a run's trace with these events."""
+    folder.mkdir()
+    write_run(folder / "run", "b", "sw", 30)
+    trace = folder / "trace.json"
+    trace.write_text(json.dumps({"schedule_run_id": "b", "traceEvents": events}))
+    ingest([folder / "run", trace], lake)
+    materialize(lake, ["kernels", "backward_links", "schedule_traced_tasks"])
+    rows = asked(lake, "SELECT task, kernel_ns // 1000 FROM schedule_traced_tasks")
+    total = asked(lake, "SELECT sum(duration_ns) // 1000 FROM kernels")[0][0]
+    assert sum(kernel_us or 0 for _, kernel_us in rows) == total
+    return dict(rows)
+
+
+def backward(start_us: int, dur_us: int, sequence: int) -> dict:
+    numbers = {"Sequence number": sequence, "Fwd thread id": 1}
+    return cpu(3, "autograd::engine::evaluate_function: MmBackward0", start_us, dur_us, "cpu_op", **numbers)
+
+
+FORWARD = [
+    cpu(1, "SWP/Forward/iter0", 0, 40, "user_annotation"),
+    cpu(1, "aten::mm", 5, 30, "cpu_op", **{"Sequence number": 7}),
+    *launch(1, 10, 4, 1),
+    cpu(1, "SWP/Backward/iter0", 60, 100, "user_annotation"),
+]
+"""Thread 1: a forward operator, and a task that calls backward() and waits. Thread 3 is autograd's."""
+
+
+def test_work_of_autograds_thread_belongs_to_the_task_that_called_backward(lake: Lake, tmp_path: Path) -> None:
+    """The task in the iteration of the forward operator, although another task's thread waits for longer."""
+    events = [
+        *FORWARD,
+        cpu(2, "SWP/Decode/iter1", 45, 120, "user_annotation"),  # Python code: no operator
+        backward(70, 20, 7),
+        *launch(3, 75, 8, 2),
+        cpu(3, "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 92, 20, "cpu_op"),
+        *launch(3, 95, 16, 3),  # no forward operator: the same pass as before
+        *launch(4, 120, 32, 4),  # a thread that works for no task
+        *launch(3, 161, 64, 5),  # after the task
+    ]
+    gpu_us = traced(lake, tmp_path / "x", events)
+    assert gpu_us == {"Forward": 4, "Backward": 24, "Decode": 64, None: 32}
+
+
+@pytest.mark.parametrize("busy, owner", [(True, "Backward"), (False, "Copy")])
+def test_without_a_forward_operator_the_task_whose_thread_has_waited_longest_called_backward(
+    lake: Lake, tmp_path: Path, busy: bool, owner: str
+) -> None:
+    events = [
+        cpu(1, "SWP/Backward/iter0", 60, 100, "user_annotation"),
+        cpu(1, "aten::ones_like", 61, 5, "cpu_op"),
+        cpu(2, "SWP/Copy/iter1", 45, 120, "user_annotation"),
+        cpu(2, "aten::copy_", 46, 40 if busy else 10, "cpu_op"),
+        backward(70, 20, 7),
+        *launch(3, 75, 8, 2),
+    ]
+    gpu_us = traced(lake, tmp_path / "x", events)
+    assert gpu_us == {"Backward": None, "Copy": None, None: None} | {owner: 8}
