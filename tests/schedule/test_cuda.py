@@ -25,7 +25,7 @@ from pipelines.schedule import (
     validate_plan,
 )
 from pipelines.schedule.devices import Work, resolve_device
-from pipelines.schedule.devices.tensors import memory_of, walk_tensors
+from pipelines.schedule.devices.tensors import StreamsOfTensors, memory_of, walk_tensors
 from pipelines.schedule.engine.order import stall_costs
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, plan_of
 
@@ -100,29 +100,53 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
     pipe.run(["batch"])
     submitted = [c for c in calls if c[0] != "synchronize"]
     assert submitted == [
-        ("push", "SWP/a/iter0"),
         ("enter", side),
         ("a",),
         ("leave", side),
-        ("pop",),
         ("record", side),
         ("wait_event", event["a"]),
-        ("push", "SWP/b/iter0"),
         ("enter", default),
         ("b",),
         ("leave", default),
-        ("pop",),
         ("record", default),
         ("wait_event", event["b"]),  # progress() puts the caller's stream behind the iteration
     ]
     assert calls[-1] == ("synchronize", 0)
 
 
-def test_swp_41_serial_ranges_have_their_own_prefix_and_skip_mark(calls: list[tuple[Any, ...]]) -> None:
+def pushed(calls: list[tuple[Any, ...]]) -> list[str]:
+    return [call[1] for call in calls if call[0] == "push"]
+
+
+def test_ranges_cost_a_launch_each_so_there_are_none_without_a_reader(calls: list[tuple[Any, ...]]) -> None:
+    SWPipeline(plan_of({"a": 0}, []), device=0).run(range(2))
+    assert pushed(calls) == []
+
+
+@pytest.mark.parametrize("variable", ["NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID"])
+def test_swp_40_a_tracer_of_the_process_gets_ranges(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    SWPipeline(plan_of({"a": 0}, []), device=0).run(range(2))
+    assert pushed(calls) == ["SWP/a/iter0", "SWP/a/iter1"]
+    assert [call[0] for call in calls].count("pop") == 2
+
+
+def test_swp_40_a_profiler_gets_ranges(calls: list[tuple[Any, ...]]) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        SWPipeline(plan_of({"a": 0}, []), device=0).run(range(2))
+    assert pushed(calls) == ["SWP/a/iter0", "SWP/a/iter1"]
+
+
+def test_swp_41_serial_ranges_have_their_own_prefix_and_skip_mark(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "x")
     pipe = SWPipeline(plan_of({"a": 0}, []), device="cuda:0")
     pipe.enable_shortcut("a")
     pipe.run_serial(range(2))
-    assert [c[1] for c in calls if c[0] == "push"] == ["SWP_serial/a/iter0", "SWP_serial/a/iter1 [skip]"]
+    assert pushed(calls) == ["SWP_serial/a/iter0", "SWP_serial/a/iter1 [skip]"]
     assert repr(pipe).startswith("SWPipeline(device=0, depth=1, tasks=['a'], shortcuts=['a'])")
 
 
@@ -175,6 +199,24 @@ def test_every_tensor_of_the_context_is_kept_alive_for_the_stream(
     pipe.run([torch.tensor(3)])
     assert kept[0] == (3, pipe._streams["make"])
     assert sorted(kept[1:], key=lambda k: k[0]) == [(3, side), (5, side)]
+    assert pipe.device._kept._by_id == {}, "a tensor that is gone must not be remembered: another may get its id"
+
+
+def test_a_tensors_memory_is_kept_once_for_each_stream() -> None:
+    kept, x, y = StreamsOfTensors(), torch.zeros(3), torch.zeros(3)
+    assert [kept.add(x, "a"), kept.add(x, "b"), kept.add(y, "a")] == [True] * 3
+    assert [kept.add(x, "a"), kept.add(x, "b"), kept.add(y, "a")] == [False] * 3
+    x.set_(torch.zeros(9))  # type: ignore[call-overload]
+    assert [kept.add(x, "a"), kept.add(x, "a"), kept.add(y, "a")] == [True, False, False]
+
+
+def test_a_tensor_with_the_id_of_one_that_is_gone_is_another() -> None:
+    kept, x, y = StreamsOfTensors(), torch.zeros(3), torch.zeros(3)
+    kept.add(x, "a")
+    kept._by_id[id(y)] = kept._by_id[id(x)]
+    assert kept.add(y, "a")
+    del x
+    assert not kept.add(y, "a"), "the end of the tensor before must not remove its successor's entry"
 
 
 def test_tensors_are_found_in_containers_and_objects_but_not_in_models() -> None:

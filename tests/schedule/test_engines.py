@@ -177,6 +177,28 @@ def test_swp_9_and_13_every_dependency_is_a_wait_and_every_task_ends_with_its_re
     ]
 
 
+@every_engine
+def test_a_stream_does_not_wait_for_itself_and_records_only_what_others_wait_for(engine: Any) -> None:
+    device = SpyDevice()
+    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("b", "a"), ("c", "b"), ("c", "a")], [("a", "b")], stream={"c": "x"})
+    pipe = engine(plan, device=device)
+    pipe.run([1])
+    events = pipe._slots.of(0).events
+    assert device.asked == [
+        ("launch", "default", "SWP/a/iter0"),
+        ("record", "default", events["a"]),
+        ("launch", "default", "SWP/b/iter0"),
+        ("record", "default", events["b"]),
+        ("wait", "x", events["b"]),
+        ("wait", "x", events["a"]),
+        ("launch", "x", "SWP/c/iter0"),
+        ("record", "x", events["c"]),
+    ]
+    alone = SpyDevice()
+    engine(plan_of({"a": 0, "b": 0}, [("b", "a")], [("a", "b")]), device=alone).run([1])
+    assert [call[0] for call in alone.asked] == ["launch", "launch", "record"]
+
+
 def test_swp_9_the_event_is_recorded_before_the_signal_is_set() -> None:
     pipe: Any = None
 

@@ -82,10 +82,12 @@ def test_a_run_inside_a_mode_is_the_plain_loop_inside_it(engine: Any, mode: str)
 
 
 def test_usual_modes_cost_nothing() -> None:
-    """No context manager around each task."""
-    assert Modes.current().are_usual
+    """No context manager around each task, either, if only a mode that cannot be carried over is set."""
+    assert Modes.current().apply_as(Modes())
+    with Foreign():
+        assert Modes.current().apply_as(Modes())
     with torch.no_grad():
-        assert not Modes.current().are_usual
+        assert not Modes.current().apply_as(Modes())
 
 
 class Foreign(TorchFunctionMode):

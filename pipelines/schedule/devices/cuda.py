@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
@@ -11,8 +12,11 @@ import torch
 
 from pipelines.schedule.devices.base import Device, Work
 from pipelines.schedule.devices.ranges import profiled
-from pipelines.schedule.devices.tensors import cuda_tensors
+from pipelines.schedule.devices.tensors import StreamsOfTensors, cuda_tensors
 from pipelines.schedule.plan.plan import DEFAULT_STREAM
+
+_TRACER_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
+"""Environment variables that Nsight Systems and other tools set in the process whose NVTX ranges they collect."""
 
 
 class CudaDevice(Device):
@@ -31,6 +35,8 @@ class CudaDevice(Device):
             raise RuntimeError(f"device cuda:{index} does not exist: torch sees {torch.cuda.device_count()} device(s)")
         self.name = str(index)
         self.index = index
+        self._is_traced = any(name in os.environ for name in _TRACER_VARIABLES)
+        self._kept = StreamsOfTensors()
         self._default = torch.cuda.default_stream(index)
         self._streams: dict[str, torch.cuda.Stream] = {DEFAULT_STREAM: self._default}
 
@@ -59,12 +65,13 @@ class CudaDevice(Device):
         stream.wait_event(event)
 
     def launch(self, stream: torch.cuda.Stream, body: Callable[[], None], work: Work) -> None:
-        torch.cuda.nvtx.range_push(work.label)
-        try:
-            with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream):
+            # A range costs as much as a launch. emit_nvtx() and torch's profiler enable the autograd profiler.
+            if self._is_traced or torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
+                with torch.cuda.nvtx.range(work.label):
+                    profiled(work, body)
+            else:
                 profiled(work, body)
-        finally:
-            torch.cuda.nvtx.range_pop()
 
     def run_here(self, body: Callable[[], None], work: Work) -> None:
         self.launch(self._default, body, work)
@@ -83,7 +90,8 @@ class CudaDevice(Device):
         # The allocator immediately reuses a freed block for the stream that allocated it. record_stream makes it wait
         # for this stream, too. It has no effect if the tensor was allocated on this stream.
         for tensor in cuda_tensors(values):
-            tensor.record_stream(stream)
+            if self._kept.add(tensor, stream):
+                tensor.record_stream(stream)
 
     def current_stream(self) -> torch.cuda.Stream:
         return torch.cuda.current_stream(self.index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -81,6 +82,30 @@ def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
             visited.add(id(value))
             if not (isinstance(value, list | tuple) and len(value) > _LONG and _looks_plain(value)):
                 todo += [part for _, part in children(value) if type(part) not in _PLAIN_TYPES]
+
+
+class StreamsOfTensors:
+    """Streams for which each living tensor's memory has been kept, so that it is kept once per stream."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int, set[Any]]] = {}
+
+    def add(self, tensor: torch.Tensor, stream: Any) -> bool:
+        """Return whether the pair is new. It is new again if the tensor has got other memory."""
+        key, address = id(tensor), tensor.data_ptr()
+        entry = self._by_id.get(key)
+        if entry is None or entry[0]() is not tensor or entry[1] != address:
+            entry = weakref.ref(tensor, lambda ref: self._forget(key, ref)), address, set()
+            self._by_id[key] = entry
+        if stream in entry[2]:
+            return False
+        entry[2].add(stream)
+        return True
+
+    def _forget(self, key: int, ref: weakref.ref[torch.Tensor]) -> None:
+        entry = self._by_id.get(key)
+        if entry is not None and entry[0] is ref:  # another tensor may have the id by now
+            del self._by_id[key]
 
 
 def _looks_plain(value: Sequence[Any]) -> bool:

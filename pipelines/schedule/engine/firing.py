@@ -57,7 +57,8 @@ class Firing:
         """Record that a task was submitted. Fire the tasks that waited for it and the next tasks in its lanes."""
         self.done.add((name, iteration))
         ready = [(follower, iteration) for follower in self._then_same[name]]
-        ready += [(follower, iteration + 1) for follower in self._then_next[name]]
+        if self._then_next[name]:
+            ready += [(follower, iteration + 1) for follower in self._then_next[name]]
         for lane in self._lanes[name]:
             if not lane.one_thread:
                 lane.advance()
@@ -92,16 +93,22 @@ class Firing:
 
     def can_fire(self, name: str, iteration: int) -> bool:
         """Return whether the task may be given to its thread now."""
-        item = (name, iteration)
+        item, done = (name, iteration), self.done
         if iteration not in self._in_flight or item in self.fired:
             return False
+        for dep in self._checked.intra[name]:  # first, because most candidates wait for a dependency
+            if (dep, iteration) not in done:
+                return False
+        for dep in self._checked.inter[name] if iteration else ():
+            if (dep, iteration - 1) not in done:
+                return False
         for lane in self._lanes[name]:
             if lane.next(self._periods) != item:
                 return False
         if self.pending[name] >= self._max_depth:
             self.held_back = True
             return False
-        return self.done.issuperset(self._checked.dependencies(name, iteration))
+        return True
 
 
 def _followers(deps: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:

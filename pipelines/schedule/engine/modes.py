@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.utils._device import DeviceContext
@@ -50,22 +50,23 @@ class Modes:
             foreign=tuple(foreign),
         )
 
-    @property
-    def are_usual(self) -> bool:
-        """Return whether these are the default modes of a new thread, apart from `foreign`."""
-        return self == Modes(foreign=self.foreign)
+    def apply_as(self, other: Modes) -> bool:
+        """Return whether a task runs alike in these and in the other modes, apart from `foreign`."""
+        return self == replace(other, foreign=self.foreign)
 
     @contextmanager
-    def around(self) -> Iterator[None]:
-        """Switch the calling thread, which has default modes, to these modes. Modes in `foreign` are not applied."""
+    def around(self, present: Modes) -> Iterator[None]:
+        """Switch the calling thread from its `present` modes to these modes. Modes in `foreign` stay as they are."""
         with ExitStack() as stack:
-            if self.inference:
-                stack.enter_context(torch.inference_mode())
+            if self.inference != present.inference:
+                stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))
+            for kind, dtype in present.autocast:
+                stack.enter_context(torch.autocast(kind, dtype, enabled=False))
             for kind, dtype in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype, cache_enabled=self.autocast_cache))
-            if self.default_device is not None:
-                stack.enter_context(torch.device(self.default_device))
+            if self.default_device != present.default_device:
+                stack.enter_context(torch.device(self.default_device or "cpu"))
             yield
 
     def __str__(self) -> str:

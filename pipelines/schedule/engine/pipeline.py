@@ -11,6 +11,7 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -65,6 +66,8 @@ class _PipelineBase(_Submitting):
         data = iter(data_iter)
         self._reset_state()
         self._run, self._on_retire = _Run(Modes.current()), on_retire
+        if self._tasks_run_in_caller:
+            self._run.enter(self._run.modes)
         self._begin_agreement()
         self._start_workers()
         self._state = "running"
@@ -134,17 +137,19 @@ class _PipelineBase(_Submitting):
         `on_retire`: as for fill_pipeline.
         """
         self._emit_nvtx = emit_nvtx
+        callers_thread = self.device.open_thread(emit_nvtx) if self._tasks_run_in_caller else nullcontext()
         try:
-            start = self.device.clock()
-            data = self.fill_pipeline(data_iter, on_retire)
-            n_done = 0
-            while True:
-                try:
-                    self.progress(data)
-                    n_done += 1
-                except StopIteration:
-                    break
-            elapsed = self.device.clock() - start
+            with callers_thread:
+                start = self.device.clock()
+                data = self.fill_pipeline(data_iter, on_retire)
+                n_done = 0
+                while True:
+                    try:
+                        self.progress(data)
+                        n_done += 1
+                    except StopIteration:
+                        break
+                elapsed = self.device.clock() - start
         finally:
             self._emit_nvtx = False
         if verbose:

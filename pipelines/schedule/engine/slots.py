@@ -57,8 +57,7 @@ class Slot:
         self.signals = {name: Signal(changed) for name in names}
         self.events = {name: device.event() for name in names}
         self.complete = Signal(changed)  # every task is submitted
-        self._missing = 0
-        self._lock = Lock()
+        self._missing: list[str] = []  # as many elements as tasks are not submitted yet
 
     def begin(self, iter_idx: int) -> None:
         """Give the slot to an iteration."""
@@ -66,15 +65,13 @@ class Slot:
         self.complete.clear()
         for signal in self.signals.values():
             signal.clear()
-        self._missing = len(self.signals)
+        self._missing = list(self.signals)
 
     def submitted(self, name: str) -> None:
         """Wake the waiters for a task. Called after the task's event is recorded (SWP-9: record before set)."""
         self.signals[name].set()
-        with self._lock:
-            self._missing -= 1
-            last = self._missing == 0
-        if last:
+        self._missing.pop()  # atomic, unlike a count
+        if not self._missing:
             self.complete.set()
 
     def abort(self) -> None:

@@ -35,7 +35,12 @@ class _Run:
         self.failure: PipelineError | None = None
         self.inside: dict[str, int] = {}  # task -> iteration, for functions that are running now
         self.modes = modes or Modes()  # modes of the caller of fill_pipeline, in which tasks run
-        self.usual = self.modes.are_usual
+        self.enter(Modes())
+
+    def enter(self, thread_modes: Modes) -> None:
+        """Set the modes of the thread in which tasks run next. A new thread has the default modes."""
+        self.thread_modes = thread_modes
+        self.must_switch = not self.modes.apply_as(thread_modes)
 
 
 @dataclass(slots=True)
@@ -46,7 +51,9 @@ class _Step:
     stream: Any
     intra: tuple[str, ...]
     inter: tuple[str, ...]
+    own_stream: frozenset[str]  # tasks on the same stream; the stream itself keeps their order
     ordered: bool
+    recorded: bool  # whether another stream or progress() waits for the task's event
 
 
 class _EngineState:
@@ -68,13 +75,10 @@ class _EngineState:
         self.leftover: list[Any] = []  # batches fetched for an iteration that another rank could not start
         self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
-        self._steps = {
-            name: _Step(
-                self._tasks[name], self._streams[name], checked.intra[name], checked.inter[name], s.globally_ordered
-            )
-            for name, s in checked.schedule.items()
-        }
+        self._has_one_group = len({s.thread_group for s in checked.schedule.values()}) == 1
+        self._tasks_run_in_caller = self._has_one_group and not self.device.runs_later
         self._sinks = _without_followers(checked)
+        self._steps = _steps(checked, self._streams, self._sinks)
         self._serial_order = serial_order(checked)
         self._num_slots = num_slots
         self._shortcuts = Shortcuts()
@@ -85,6 +89,8 @@ class _EngineState:
         self._failing = Lock()
         self._threads: list[Thread] = []
         self._queues: dict[str, SimpleQueue] = {}  # thread group -> queue of the tasks that its thread submits
+        self._callers_queue: SimpleQueue = SimpleQueue()  # tasks that the caller submits, if there is one thread group
+        self._is_submitting = False  # whether the caller is submitting the tasks of its queue
         weakref.finalize(self, _abandon, self._queues).atexit = False
         self._warned: set[str] = set()
         self._emit_nvtx = False
@@ -133,13 +139,16 @@ class _EngineState:
     def _warn_of_modes(self) -> None:
         """Warn, once, about modes of the caller that do not apply in tasks, and about a profiler that does not see tasks."""
         run, now = self._run.modes, Modes.current()
+        if now != run:
+            self._warn("modes", f"tasks run in the modes of fill_pipeline ({run}), not in those of progress ({now})")
+        if self._tasks_run_in_caller:
+            self._run.enter(now)
+            return
         if now.foreign:
             names = ", ".join(now.foreign)
             self._warn(
                 "foreign", f"{names} apply only to the calling thread, but tasks run in others: enable it inside"
             )
-        if now != run:
-            self._warn("modes", f"tasks run in the modes of fill_pipeline ({run}), not in those of progress ({now})")
         if profiler_misses_threads():
             threads = "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
             self._warn(
@@ -192,6 +201,25 @@ def _abandon(queues: dict[str, SimpleQueue]) -> None:
     """Make the threads of a garbage-collected engine end. This runs in any thread that collects garbage, so it must not block."""
     for queue in queues.values():
         queue.put(ABANDONED)
+
+
+def _steps(plan: CheckedPlan, streams: dict[str, Any], sinks: Iterable[str]) -> dict[str, _Step]:
+    own_stream = {name: frozenset(n for n in plan.schedule if streams[n] == streams[name]) for name in plan.schedule}
+    recorded = set(sinks)
+    for name in plan.schedule:
+        recorded |= {*plan.intra[name], *plan.inter[name]} - own_stream[name]
+    return {
+        name: _Step(
+            plan.tasks[name],
+            streams[name],
+            plan.intra[name],
+            plan.inter[name],
+            own_stream[name],
+            s.globally_ordered,
+            name in recorded,
+        )
+        for name, s in plan.schedule.items()
+    }
 
 
 def _without_followers(plan: CheckedPlan) -> list[str]:

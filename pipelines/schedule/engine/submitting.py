@@ -1,4 +1,7 @@
-"""Worker threads, which wait for a task's dependencies, launch the task and release the tasks that wait for it."""
+"""Submission: wait for a task's dependencies, launch the task and release the tasks that wait for it.
+
+Each thread group has a thread that does it. If a plan has one group, the caller's thread does it: no task is handed over.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from pipelines.schedule.plan.plan import IterContext, PipelineTask
 
 
 class _Submitting(_Batches, ABC):
-    """Part of an engine with one thread per thread group, which submits the group's tasks first-in-first-out."""
+    """Part of an engine that submits the tasks of each thread group first-in-first-out."""
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
         """Hook after a task was submitted (its work may not be done). The submitting thread calls it."""
@@ -28,8 +31,14 @@ class _Submitting(_Batches, ABC):
     def _start_workers(self) -> None:
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
         self._queues.clear()
+        self._callers_queue = SimpleQueue()
+        if self._tasks_run_in_caller:
+            groups = {}
         self._queues.update({group: SimpleQueue() for group in groups})
-        self._work_queues = {n: self._queues[s.thread_group] for n, s in self.checked.schedule.items()}
+        self._work_queues = {
+            n: self._callers_queue if self._has_one_group else self._queues[s.thread_group]
+            for n, s in self.checked.schedule.items()
+        }
         open_thread = partial(self.device.open_thread, self._emit_nvtx)
         close_streams = partial(self.device.close, self._used_streams(), self.join_timeout_s)
         refs = weakref.ref(self), weakref.ref(self._run)
@@ -51,17 +60,39 @@ class _Submitting(_Batches, ABC):
             self._numbers[name, iter_idx] = self._next_number
             self._next_number += 1
         self._work_queues[name].put((iter_idx, name))
+        if self._has_one_group and not self._is_submitting:
+            self._submit_queued()
+
+    def _submit_queued(self) -> None:
+        """Submit the tasks in the caller's queue, including those that are queued meanwhile.
+
+        An interruption (KeyboardInterrupt, SystemExit) in the caller's thread stops the engine and is raised.
+        """
+        run, queue, name, iter_idx = self._run, self._callers_queue, None, None
+        self._is_submitting = True
+        try:
+            while not queue.empty():
+                iter_idx, name = queue.get()
+                if run.failure is None:
+                    self._submit_task(run, iter_idx, name)
+        except BaseException as error:
+            self._fail(run, error, name, iter_idx)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._is_submitting = False
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
         """Wait for the task's dependencies (thread and stream), launch it, release the tasks that wait for it (SWP-9)."""
         step, slot, device = self._steps[name], self._slots.of(iter_idx), self.device
+        stream = step.stream
         if step.intra:
             self._wait_for_all(run, name, iter_idx, step.intra, slot)
         if step.inter and iter_idx > 0:
             self._wait_for_all(run, name, iter_idx, step.inter, self._slots.of(iter_idx - 1))
         if run.failure is not None:
             return
-        ctx, stream = self._contexts[iter_idx], step.stream
+        ctx = self._contexts[iter_idx]
         replay = self._shortcuts.will_replay(name)
         device.keep_alive(vars(ctx), stream)
         body = partial(self._run_task, run, step.task, ctx, replay)
@@ -70,7 +101,8 @@ class _Submitting(_Batches, ABC):
             self._launch_ordered(slot, stream, body, work)
         else:
             device.launch(stream, body, work)
-            device.record(slot.events[name], stream)
+            if step.recorded:
+                device.record(slot.events[name], stream)
         if run.failure is None:
             # Subclass first, because once the last signal is set the iteration may be retired, so its bookkeeping must be
             # complete.
@@ -78,7 +110,7 @@ class _Submitting(_Batches, ABC):
             slot.submitted(name)
 
     def _wait_for_all(self, run: _Run, name: str, iter_idx: int, deps: tuple[str, ...], slot: Slot) -> None:
-        stream, signals, wait = self._streams[name], slot.signals, self.device.wait
+        step, signals = self._steps[name], slot.signals
         for dep in deps:
             signal = signals[dep]
             if not signal.is_set() and not signal.wait(self.signal_timeout_s):
@@ -90,7 +122,8 @@ class _Submitting(_Batches, ABC):
                 )
             if run.failure is not None:
                 return
-            wait(stream, slot.events[dep])
+            if dep not in step.own_stream:
+                self.device.wait(step.stream, slot.events[dep])
 
     def _launch_ordered(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
         def launch() -> None:
@@ -99,7 +132,8 @@ class _Submitting(_Batches, ABC):
             if self.device.runs_later and self._last_ordered is not None:
                 self.device.wait(stream, self._last_ordered)
             self.device.launch(stream, body, work)
-            self.device.record(slot.events[work.task], stream)
+            if self._steps[work.task].recorded:
+                self.device.record(slot.events[work.task], stream)
             if self.device.runs_later:
                 self._last_ordered = self.device.event()
                 self.device.record(self._last_ordered, stream)
@@ -125,13 +159,15 @@ class _Submitting(_Batches, ABC):
             return
         run.inside[task.name] = ctx.iter_idx
         try:
-            if run.usual:
-                self._exec_task(task, ctx, replay)
-            else:
-                with run.modes.around():
+            if run.must_switch:
+                with run.modes.around(run.thread_modes):
                     self._exec_task(task, ctx, replay)
+            else:
+                self._exec_task(task, ctx, replay)
         except BaseException as error:
             self._fail(run, error, task.name, ctx.iter_idx)
+            if self._tasks_run_in_caller and not isinstance(error, Exception):
+                raise
         del run.inside[task.name]
 
 
