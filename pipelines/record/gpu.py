@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from threading import Event, Thread
 from typing import Any
 
 Row = dict[str, Any]
+_PCIE_INTERVAL_S = 1.0
 
 
 class Gpus:
@@ -15,6 +18,7 @@ class Gpus:
     def __init__(self) -> None:
         self._handles: list[tuple[int, Any, str | None, str | None]] = []
         self._nvml: Any = None
+        self._pcie: _PcieReader | None = None
         try:
             pynvml: Any = import_module("pynvml")
         except ImportError:
@@ -31,19 +35,35 @@ class Gpus:
             uuid = self._ask(lambda h=handle: _text(pynvml.nvmlDeviceGetUUID(h)))
             name = self._ask(lambda h=handle: _text(pynvml.nvmlDeviceGetName(h)))
             self._handles.append((index, handle, uuid, name))
+        self._pcie = _PcieReader({index: partial(self._pcie_rates, handle) for index, handle, *_ in self._handles})
 
     def sample(self) -> list[Row]:
         """Return one row per GPU, or one empty row without GPUs. A counter that a GPU does not report is None."""
         rows = [
-            {"gpu_index": index, "gpu_uuid": uuid, "gpu_name": name, **self._counters(handle)}
+            {"gpu_index": index, "gpu_uuid": uuid, "gpu_name": name, **self._counters(handle), **self._pcie_row(index)}
             for index, handle, uuid, name in self._handles
         ]
         return rows or [{}]
 
     def close(self) -> None:
-        """Release NVML."""
+        """Release NVML. Calling it again has no effect."""
+        if self._pcie is not None:
+            self._pcie.stop()
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
+        self._nvml = self._pcie = None
+        self._handles.clear()
+
+    def _pcie_row(self, index: int) -> Row:
+        received, sent = self._pcie.take(index) if self._pcie else (None, None)
+        return {"pcie_rx_kbs": received, "pcie_tx_kbs": sent}
+
+    def _pcie_rates(self, handle: Any) -> tuple[int | None, int | None]:
+        """Return the rates into and out of the GPU, KB/s. Takes 40 ms, because NVML counts for 20 ms each time."""
+        nvml = self._nvml
+        kinds = nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES
+        received, sent = (self._ask(lambda k=kind: nvml.nvmlDeviceGetPcieThroughput(handle, k)) for kind in kinds)
+        return received, sent
 
     def _counters(self, handle: Any) -> Row:
         nvml = self._nvml
@@ -63,10 +83,6 @@ class Gpus:
             "throttle_mask": self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
             "nvlink_tx_kb": sent,
             "nvlink_rx_kb": received,
-            # Each of these two calls blocks for 20 ms while NVML counts. They come last, so that the other counters
-            # are from nearly the same time.
-            "pcie_rx_kbs": self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)),
-            "pcie_tx_kbs": self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES)),
         }
 
     def _nvlink(self, handle: Any, field: str) -> int | None:
@@ -82,6 +98,34 @@ class Gpus:
             return query()
         except self._nvml.NVMLError:  # this GPU does not report it
             return None
+
+
+class _PcieReader:
+    """Thread that reads PCIe rates once a second, because a reading takes 40 ms per GPU: too long for a sample to wait for."""
+
+    def __init__(self, read_by_gpu: dict[int, Callable[[], tuple[int | None, int | None]]]) -> None:
+        self._read_by_gpu = read_by_gpu
+        self._rates: dict[int, tuple[int | None, int | None]] = {}
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="pcie-reader", daemon=True)
+        self._thread.start()
+
+    def take(self, index: int) -> tuple[int | None, int | None]:
+        """Return a GPU's rates (in, out) if they have been read since the last call, else (None, None)."""
+        return self._rates.pop(index, (None, None))
+
+    def stop(self) -> None:
+        """End the thread, after at most one reading."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for index, read in self._read_by_gpu.items():
+                if self._stop.is_set():
+                    return
+                self._rates[index] = read()
+            self._stop.wait(_PCIE_INTERVAL_S)
 
 
 def _text(value: str | bytes) -> str:

@@ -70,6 +70,7 @@ class CounterSampler:
         self._late = self._cpu = 0
         self._recording = Recording(out, "counters", run_id, pid, rank, self._told)
         self._error: BaseException | None = None
+        self._cost: Cost | None = None
         self._stop = threading.Event()
         self._began_unix, self._began = time.time_ns(), time.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name="counter-sampler", daemon=True)
@@ -87,7 +88,17 @@ class CounterSampler:
         return self._thread.is_alive()
 
     def stop(self) -> Cost:
-        """Stop, write the remaining rows, and return the cost. Raise the error that ended the thread, if any."""
+        """Stop, write the remaining rows, and return the cost. Raise the error that ended the thread, if any.
+
+        Calling it again returns the same cost, as at the end of the `with` block in which it was called.
+        """
+        if self._cost is None:
+            self._cost = self._end()
+        if self._error is not None:
+            raise self._error
+        return self._cost
+
+    def _end(self) -> Cost:
         self._stop.set()
         self._thread.join()
         self._gpus.close()
@@ -97,8 +108,6 @@ class CounterSampler:
         write = time.thread_time_ns() - began
         n = len(self._times)
         mean, worst = sum(self._times) // max(n, 1), max(self._times, default=0)
-        if self._error is not None:
-            raise self._error
         sources = self._gpus.source, self._networks.source
         return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, *sources, folder)
 

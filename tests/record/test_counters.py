@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,20 @@ def test_the_cost_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture
     assert 0 < cost.cpu_ns < cost.elapsed_ns and f"{n} samples" in str(cost)
 
 
+def test_stopping_again_gives_the_same_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the end of the `with` block does; NVML refuses to be shut down twice."""
+    shut_down: list[int] = []
+    nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: shut_down.append(1), nvmlDeviceGetCount=lambda: 2)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with CounterSampler(os.getpid(), tmp_path, hz=100) as sampler:
+        time.sleep(0.05)
+        cost = sampler.stop()
+    assert sampler.stop() is cost
+    assert shut_down == [1]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_process_that_ends_ends_the_recording(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     sampler = CounterSampler(child.pid, tmp_path, hz=100)
@@ -158,6 +173,34 @@ def test_gpus_that_tell_little_have_nulls(monkeypatch: pytest.MonkeyPatch) -> No
     assert (first["gpu_uuid"], first["sm_util"], first["mem_util"], first["power_w"]) == ("GPU-1", 91, 40, 312.5)
     assert (first["sm_clock_mhz"], first["mem_clock_mhz"], first["temp_c"]) == (1000, 2000, None)
     assert {key for key, value in second.items() if value is not None} == {"gpu_index", "sm_clock_mhz", "mem_clock_mhz"}
+    gpus.close()
+
+
+def test_no_sample_waits_for_pcie_rates_and_each_reading_is_in_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go, threads = threading.Event(), set()
+
+    def throughput(handle: int, kind: int) -> int:
+        threads.add(threading.get_ident())
+        let_go.wait(20)
+        return 100 * handle + kind
+
+    nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    nvml.nvmlDeviceGetPcieThroughput = throughput
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    gpus = gpu.Gpus()
+    assert [(row["pcie_rx_kbs"], row["pcie_tx_kbs"]) for row in gpus.sample()] == [(None, None)] * 2
+    let_go.set()
+    rates: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    until = time.monotonic() + 10
+    while not all(rates.values()) and time.monotonic() < until:
+        for row in gpus.sample():
+            if row["pcie_rx_kbs"] is not None:
+                rates[row["gpu_index"]].append((row["pcie_rx_kbs"], row["pcie_tx_kbs"]))
+    gpus.close()
+    assert rates == {0: [(1, 0)], 1: [(101, 100)]}
+    assert threading.get_ident() not in threads
+    assert not any(thread.name == "pcie-reader" for thread in threading.enumerate())
 
 
 def test_without_nvml_there_is_a_row_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

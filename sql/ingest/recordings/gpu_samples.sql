@@ -19,8 +19,9 @@ SELECT
     CAST(power_w AS DOUBLE) AS power_w,  -- Power, W.
     CAST(temp_c AS BIGINT) AS temp_c,  -- Temperature, °C.
     CAST(throttle_mask AS BIGINT) AS throttle_mask,  -- Reasons for clock throttling: bits of nvmlClocksThrottleReasons.
-    CAST(pcie_rx_kbs AS BIGINT) AS pcie_rx_kbs,  -- PCIe traffic into the GPU over the last 20 ms, KB/s.
-    CAST(pcie_tx_kbs AS BIGINT) AS pcie_tx_kbs,  -- PCIe traffic out of the GPU over the last 20 ms, KB/s.
+    -- PCIe traffic into the GPU over 20 ms, KB/s. Read about once a second, so NULL in samples without a new reading.
+    CAST(pcie_rx_kbs AS BIGINT) AS pcie_rx_kbs,
+    CAST(pcie_tx_kbs AS BIGINT) AS pcie_tx_kbs,  -- PCIe traffic out of the GPU, KB/s, likewise.
     CAST(nvlink_rx_kb AS BIGINT) AS nvlink_rx_kb,  -- NVLink into the GPU, all links, KiB since the driver was loaded.
     CAST(nvlink_tx_kb AS BIGINT) AS nvlink_tx_kb  -- NVLink out of the GPU, all links, KiB since the driver was loaded.
 FROM _staged_gpu_samples
