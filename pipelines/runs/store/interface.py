@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import duckdb
 
 from pipelines.base.errors import TracelakeError
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
-from pipelines.lake.names import MARK
+from pipelines.lake.names import MARK, Batch
 from pipelines.lake.publish.user_formulas import Formula
 
+if TYPE_CHECKING:
+    from pipelines.lake.commit.model_failures import LeftOut
+    from pipelines.lake.status import Limits, Status
+    from pipelines.models.catalog import Catalog
+    from pipelines.runs.check import Checked
+    from pipelines.runs.forget import Forgotten
+
 GRACE = timedelta(days=1)
+BYTES_PER_EVENT = 250
+"""Estimated JSON bytes per event, so that units of captures and of batches are as large as those of files."""
 
 
 class StoreError(TracelakeError):
@@ -48,12 +58,17 @@ class Committed:
 
 @dataclass(frozen=True)
 class Expired:
-    """Traces of one batch that are being removed. `state`: due (in a dry run), hidden or removed."""
+    """Traces of one batch that are being removed. `state`: due (in a dry run), hidden or removed.
+
+    `n_files`, `n_bytes`: of the batch in a folder lake, before the removal. None for other stores.
+    """
 
     batch_id: str
     day: str
     state: str
     traces: tuple[str, ...]
+    n_files: int | None = None
+    n_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,16 +83,109 @@ class Compacted:
     files_after: int | None
 
 
+@dataclass(frozen=True)
+class StaleBatch:
+    """A batch with tables that are missing or of another model version. `size`: of its traces, in estimated JSON bytes."""
+
+    batch: Batch
+    size: int
+
+
+@dataclass(frozen=True)
+class BatchSpan:
+    """The batches of some days (YYYY-MM-DD), and those that began at or after `since`, a batch id or its beginning."""
+
+    days: frozenset[str]
+    since: str
+
+    def holds(self, batch: Batch) -> bool:
+        """Return whether the batch is one of them."""
+        return batch.day in self.days or batch.batch_id >= self.since
+
+
+class Rows(NamedTuple):
+    """Rows of a table: `sql` follows FROM. `n_files`: the number of their files, None if unknown."""
+
+    sql: str
+    n_files: int | None
+
+
+class CommittedRows(Protocol):
+    """The committed rows of single tables, for checks."""
+
+    con: duckdb.DuckDBPyConnection
+    until: float | str
+    """Passed as `since` to a later `of`: the rows that were committed until now."""
+
+    def of(self, table: str, span: BatchSpan, since: float | str = "") -> Rows | None:
+        """Return the rows of a table in these batches that were committed after `since`, None if there are none."""
+        ...
+
+
+class AskedTables(Protocol):
+    """The tables that a query reads, and what has to be computed before it is answered."""
+
+    @property
+    def stored(self) -> list[str]:
+        """Return the tables that are up to date after `bring_up`."""
+        ...
+
+    @property
+    def read(self) -> list[str]:
+        """Return all tables that the answer depends on."""
+        ...
+
+    @property
+    def skipped(self) -> list[str]:
+        """Return texts about the files that the answer leaves out, because they are missing or damaged."""
+        ...
+
+    @property
+    def can_compute(self) -> bool:
+        """Return whether a table is missing or outdated and can be computed here."""
+        ...
+
+    def without_captures(self) -> AskedTables:
+        """Return the request without tables of captures."""
+        ...
+
+    def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
+        """Compute missing and outdated tables. `on_step(text)` is called before each model."""
+        ...
+
+    def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
+        """Update the tables if necessary. Return caveats if that is necessary but not possible."""
+        ...
+
+    def lacks(self) -> list[str]:
+        """Return caveats about skipped files and about missing and outdated tables."""
+        ...
+
+
 class Store(Protocol):
     """A store of traces that several processes read and write concurrently. All methods raise StoreError."""
+
+    @property
+    def lake(self) -> Lake | None:
+        """Return the folder lake in which work is done in place, or None if only units of work are committed to the store."""
+        ...
 
     @property
     def address(self) -> str:
         """Return the address that `open_store` accepts for this store, without secrets."""
         ...
 
+    @property
+    def exists(self) -> bool:
+        """Return whether the store has traces. Of a store that must be connected to, the connection reports the opposite."""
+        ...
+
     def known(self, trace_ids: Iterable[str]) -> set[str]:
         """Return those of these traces that need not be ingested: the store has them, or they were removed from it."""
+        ...
+
+    def accounted_for(self, trace_ids: Iterable[str]) -> set[str]:
+        """Return `known`, without traces whose files are missing or damaged. They can be ingested again."""
         ...
 
     def commit(self, unit: Lake) -> Committed:
@@ -109,16 +217,127 @@ class Store(Protocol):
         """Return the content of causes.csv, b"" if there is none. A DuckLake never has one."""
         ...
 
-    def tables(self) -> list[str]:
-        """Return the names of the tables that `connect` shows."""
+    def catalog(self) -> Catalog:
+        """Return the models for this store, with the user's formulas. Raises CatalogError as `formulas` does."""
         ...
 
-    def connect(self, settings: Mapping[str, str] | None = None, *, locked: bool = True) -> duckdb.DuckDBPyConnection:
+    def connect(
+        self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
+    ) -> duckdb.DuckDBPyConnection:
         """Return a read-only connection with every table, as in the folder lake's analysts' file.
 
-        `locked`: queries may read nothing else. `settings`: settings of DuckDB, such as memory_limit. The caller closes
-        the connection.
+        `locked`: queries may read nothing else. `settings`: settings of DuckDB, such as memory_limit. `tables`: tables
+        that were brought up to date and must be shown in that state. The caller closes the connection.
         """
+        ...
+
+    def analyst(self, tables: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+        """Return a connection with every table for our own queries, as `connect` without a lock and settings."""
+        ...
+
+    def look(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
+        """Return a connection with the current state of these tables. A folder lake is not published for that."""
+        ...
+
+    def rows(self) -> AbstractContextManager[CommittedRows]:
+        """Open the committed rows of single tables, without what views hide."""
+        ...
+
+    def asked(self, tables: Iterable[str], of: str = "") -> AskedTables:
+        """Return what has to be computed before a query of these tables is answered.
+
+        `of`: a prefix of the ids of traces or captures to which the query is limited. Raises NoTraces, BrokenFiles and
+        CatalogError for a folder lake that cannot answer.
+        """
+        ...
+
+    def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
+        """Return a sentence for each of these tables that an answer shows outdated. `con`: from `connect` or `analyst`."""
+        ...
+
+    def caveats(self, table: str) -> list[str]:
+        """Return sentences about the traces that a table lacks because a model failed on them. Empty if there is no lake."""
+        ...
+
+    def left_out(self, tables: Iterable[str]) -> list[LeftOut]:
+        """Return the traces that these tables lack because a model failed on them."""
+        ...
+
+    def shows_all(self) -> bool:
+        """Return whether everything that was committed is shown to analysts, so that nothing remains to be published."""
+        ...
+
+    def find_trace(self, beginning: str) -> str:
+        """Return the id of the trace with this id prefix or file name. Raises NoSuchTrace."""
+        ...
+
+    def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
+        """Show `traces`, `events` and `findings` of one trace in `con`, and return its id. Raises NoSuchTrace.
+
+        Those of `tables` that are stored and up to date are in schema `stored`.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Create the store if there is none yet. Reports a wrong address or an unusable file of the user before work begins."""
+        ...
+
+    def capture_tables(self, requested: Iterable[str]) -> list[str]:
+        """Return the tables of captures that must be computed together with the requested ones."""
+        ...
+
+    def capture_contents(self) -> dict[str, str | None]:
+        """Return the content from which each capture was computed, or None if it must be computed again."""
+        ...
+
+    def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+        """Return the batches in which one of these tables is missing or outdated. With `force`, all batches."""
+        ...
+
+    def stale_captures(self, tables: Sequence[str], force: bool = False) -> list[list[str]]:
+        """Return the ids of captures, by batch, to which some of these tables must be added or in which they are outdated.
+
+        With `force`, all captures. Empty if all tables of a capture are computed together.
+        """
+        ...
+
+    def recompute(
+        self,
+        batches: Iterable[Batch],
+        tables: Sequence[str],
+        force: bool,
+        private_lake: Callable[[], AbstractContextManager[Lake]],
+    ) -> int:
+        """Compute those of these tables of the batches that are out of date, or all with `force`. Return the number of files.
+
+        `private_lake` yields an empty lake, for a store in which work cannot be done in place.
+        """
+        ...
+
+    def status(self, inbox: Path | None, limits: Limits) -> Status:
+        """Return the state of the store and, if `inbox` is passed, of its watched folder, with what exceeds the limits."""
+        ...
+
+    def check(
+        self, repair: bool = False, rebuild: bool = False, on_file: Callable[[str], Any] = lambda _: None
+    ) -> Checked:
+        """Read every file. `repair`: recompute or remove damaged ones; `rebuild`: first make the catalog again.
+
+        Raises StoreError for what the store cannot do.
+        """
+        ...
+
+    def forget(
+        self, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
+    ) -> Forgotten:
+        """Remove the one trace whose id starts with `beginning`. Its content may be ingested again, unless `for_good`.
+
+        Raises NoSuchTrace.
+        """
+        ...
+
+    def has_captures_to_update(self) -> bool:
+        """Return whether tables of captures must be brought up to date after `forget`, which did not do so."""
         ...
 
     def expire(
