@@ -27,12 +27,11 @@ def captures(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) 
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]
+    span = Span.of(context)
     if store.lake is None:
-        materialize_units(store.address, tables)
-        done = []
+        yield from materialize_units(store.address, tables)
     else:
         done = materialize_captures(store.lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
-    span = Span.of(context)
-    yield from results(store.lake, tables, span, done)
+        yield from results(store.lake, tables, span, done)
     if not is_checked(context) and (missing := left_out(store.address, span, tables)):
         fail(missing, store.address)

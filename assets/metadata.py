@@ -172,12 +172,9 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
     )
 
 
-def shown(lake: Lake | None, table: str, span: Span) -> dict[str, Any]:
-    """Return metadata of a stored table: rows, bytes, columns with types, the newest file's first rows.
-
-    Empty if the lake is at an address (None), where each of them would be a query.
-    """
-    return {} if lake is None else shown_files(table, span.files(lake, table), lake)
+def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
+    """Return metadata of a stored table: rows, bytes, columns with types, the newest file's first rows."""
+    return shown_files(table, span.files(lake, table), lake)
 
 
 def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[str, Any]:

@@ -76,9 +76,9 @@ def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) ->
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)
+    names = [name for name in upstream_first() if name in selected]
     if store.lake is None:
-        materialize_units(store.address, tables)
-        done = []
+        yield from materialize_units(store.address, names)
     else:
         done = materialize(
             store.lake,
@@ -87,7 +87,7 @@ def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) ->
             on_step=lambda text: context.log.info(f"model {text}"),
             and_publish=not _captures_follow(context, tables),
         )
-    yield from results(store.lake, [name for name in upstream_first() if name in selected], span, done)
+        yield from results(store.lake, names, span, done)
     if not is_checked(context) and (missing := left_out(store.address, span, tables)):
         if store.lake:
             publish(store.lake)  # the later step that would publish does not run after this failure

@@ -31,9 +31,9 @@ _SHOWN = 50
 
 
 def results(
-    lake: Lake | None, tables: Iterable[str], span: Span, done: Iterable[Materialized]
+    lake: Lake, tables: Iterable[str], span: Span, done: Iterable[Materialized]
 ) -> Iterator[dg.MaterializeResult]:
-    """Yield one result per table, including tables that were up to date. `lake`: None if it is at an address."""
+    """Yield one result per table, including tables that were up to date."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for step in done:
         seconds[step.table] += step.seconds
@@ -42,7 +42,7 @@ def results(
             **shown(lake, name, span),
             "seconds": seconds.get(name, 0.0),
             "computed": name in seconds,
-            **(pictures(lake, name) if lake else {}),
+            **pictures(lake, name),
         }
         lineage = column_lineage(name)
         yield dg.MaterializeResult(

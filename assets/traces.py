@@ -146,7 +146,8 @@ def lake_tables(
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     for name in (table for table in LAKE_TABLES if table in selected):
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
-        yield dg.MaterializeResult(name, metadata={**shown(store.lake, name, span), **run, "report": report_of(report)})
+        rows = shown(store.lake, name, span) if store.lake else {}
+        yield dg.MaterializeResult(name, metadata={**rows, **run, "report": report_of(report)})
 
 
 def told_of_files(log: Callable[[str], None]) -> Callable[[TraceRow], None]:

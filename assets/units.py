@@ -6,7 +6,7 @@ Units are committed to that lake. Dagster's own record of finished files is in a
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -44,12 +44,16 @@ def ingest_units(
     return run
 
 
-def materialize_units(address: str, tables: Iterable[str]) -> Followed:
-    """Update those of these tables that are missing or of another version of their models. Fail the step if a unit failed."""
+def materialize_units(address: str, tables: Sequence[str]) -> Iterator[dg.MaterializeResult]:
+    """Update those of these tables that are missing or of another version of their models. Yield one result per table.
+
+    Fail the step if a unit failed.
+    """
     with open_engine(IN_PROCESS) as engine:
         run = materialize_on(engine, address, tables)
     fail_units(run, allow_retries=True)
-    return run
+    for name in tables:
+        yield dg.MaterializeResult(name, metadata={"units": run.n_done, "worker_cpu_seconds": run.cpu_seconds})
 
 
 def fail_units(run: Followed, allow_retries: bool) -> None:

@@ -40,7 +40,7 @@ class Capturing:
 
     setting: Setting
     tables: tuple[str, ...]
-    force: bool = False  # also compute captures that are up to date
+    force: bool = False  # see Store.capture_contents
 
     def __call__(self, unit: Unit) -> Computed:
         """Compute a unit. Raises what the models and the store raise."""
@@ -60,7 +60,7 @@ class Computed:
 
 
 def changed_captures(store: Store, force: bool = False) -> list[Group]:
-    """Return the captures that are new or changed, and the ids of deleted ones. With `force`, all captures.
+    """Return the captures that are new or changed, and the ids of deleted ones. `force`: see Store.capture_contents.
 
     A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raises StoreError,
     and RolesError for a roles.csv that cannot be read.
@@ -70,11 +70,11 @@ def changed_captures(store: Store, force: bool = False) -> list[Group]:
         rows = con.execute(f"SELECT {columns} FROM {MARK}").fetchall() if _has(con, MARK) else []
         traces = [RankTrace(*values) for values in rows]
     captures = {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
-    known_content = store.capture_contents()
+    known_content = store.capture_contents(force)
     new = [
         Group((capture,), _size(capture))
         for name, capture in captures.items()
-        if force or known_content.get(name) != capture.content
+        if known_content.get(name) != capture.content
     ]
     return [*new, *(Group((name,), 0) for name in sorted(known_content.keys() - captures.keys()))]
 
@@ -95,12 +95,10 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
     began, cpu = time.perf_counter(), time.process_time()
     with private_lake(how.setting) as lake:
         store = open_store(how.setting.store)
-        known_content = store.capture_contents()
+        known_content = store.capture_contents(how.force)
         removed = [name for name in unit.items if isinstance(name, str) and name in known_content]
         requested = [capture for capture in unit.items if isinstance(capture, Capture)]
-        captures = [
-            capture for capture in requested if how.force or known_content.get(capture.capture_id) != capture.content
-        ]
+        captures = [capture for capture in requested if known_content.get(capture.capture_id) != capture.content]
         if captures or removed:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
             write_causes(lake.root / CAUSES, store.causes())

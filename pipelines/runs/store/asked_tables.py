@@ -128,7 +128,7 @@ def _how(pronoun: str, names: Sequence[str], lake: Lake) -> str:
 
 @dataclass(frozen=True)
 class CommittedTables:
-    """AskedTables that are read as committed. Nothing is computed before the answer."""
+    """Tables that a query reads as committed. Nothing is computed before the answer. Attributes as of TablesOfLake."""
 
     read: list[str]
     stored: list[str] = field(default_factory=list)
@@ -136,19 +136,23 @@ class CommittedTables:
     can_compute: bool = False
 
     def without_captures(self) -> CommittedTables:
-        """See AskedTables."""
+        """See TablesOfLake."""
         return self
 
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
-        """See AskedTables."""
+        """See TablesOfLake."""
 
     def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
-        """See AskedTables."""
+        """See TablesOfLake."""
         return []
 
     def lacks(self) -> list[str]:
-        """See AskedTables."""
+        """See TablesOfLake."""
         return []
+
+
+AskedTables = TablesOfLake | CommittedTables
+"""What has to be computed before a query of some tables is answered."""
 
 
 def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesOfLake:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 
-from pipelines.base import database
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import REJECTS, Batch, batch_of, mark_of, table_file, table_files
 from pipelines.models.sqltext import file_list, quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
-from pipelines.runs.store.ducklake.connection import DuckLake
 from pipelines.runs.store.ducklake.schema import KEYS_TABLE, has_own, lake_columns
 from pipelines.runs.store.interface import BatchSpan, Rows
 
@@ -78,17 +75,3 @@ class RowsOfDuckLake:
         days = [day.replace("-", "") for day in sorted(span.days)]
         of_span = f"(substr(batch_id, 1, 8) IN {row(days)} OR batch_id >= {quoted(span.since)})" if days else "true"
         return Rows(f"(FROM {LAKE}.main.{table} WHERE {of_span} AND batch_id > {quoted(str(since))})", None)
-
-
-@contextmanager
-def rows_of_folder(lake: Lake) -> Iterator[RowsOfFolder]:
-    """Yield the committed rows of a folder lake."""
-    with database.scratch() as con:
-        yield RowsOfFolder(con, lake)
-
-
-@contextmanager
-def rows_of_ducklake(store: DuckLake) -> Iterator[RowsOfDuckLake]:
-    """Yield the committed rows of a DuckLake."""
-    with store.reader() as con:
-        yield RowsOfDuckLake(con)

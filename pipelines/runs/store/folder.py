@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,12 +32,12 @@ from pipelines.lake.read.sandbox import connect
 from pipelines.lake.read.trace_marks import recent_marks
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
-from pipelines.runs.materialize.per_capture import asked_captures, known_captures
+from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from pipelines.runs.store.asked_tables import TablesOfLake, asked_tables
-from pipelines.runs.store.committed_rows import rows_of_folder
+from pipelines.runs.store.committed_rows import RowsOfFolder
 from pipelines.runs.store.ducklake.user_tables import read_given
 from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
 from pipelines.runs.store.unit_batches import UnitBatch, already, linked, rewritten, unit_batches
@@ -186,9 +186,11 @@ class FolderStore:
         """See Store."""
         return self.lake.connect(tables)
 
-    def rows(self) -> AbstractContextManager[CommittedRows]:
+    @contextmanager
+    def rows(self) -> Iterator[CommittedRows]:
         """See Store."""
-        return rows_of_folder(self.lake)
+        with database.scratch() as con:
+            yield RowsOfFolder(con, self.lake)
 
     def asked(self, tables: Iterable[str], of: str = "") -> TablesOfLake:
         """See Store."""
@@ -220,17 +222,7 @@ class FolderStore:
         show_trace(con, self.lake, trace_id, batch, tables)
         return trace_id
 
-    def prepare(self) -> None:
-        """See Store."""
-        self.lake.root.mkdir(parents=True, exist_ok=True)
-        self.formulas()
-
-    def capture_tables(self, requested: Iterable[str]) -> list[str]:
-        """See Store. Tables are added to existing batches."""
-        names = list(requested)
-        return asked_captures(load_catalog(), names) if names else []
-
-    def capture_contents(self) -> dict[str, str | None]:
+    def capture_contents(self, force: bool = False) -> dict[str, str | None]:
         """See Store. Outdated tables are computed one by one (`stale_captures`)."""
         return {name: row.content for name, row in known_captures(self.lake).items() if not row.is_gone}
 

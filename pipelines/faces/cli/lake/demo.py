@@ -136,7 +136,7 @@ def ui(
     home = store.lake.root / ".dagster" if store.lake else Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
     env = {
         **os.environ,
-        "TRACELAKE_LAKE": str(store.lake.root if store.lake else store.address),
+        "TRACELAKE_LAKE": store.address,
         "DAGSTER_HOME": str(home),
         "TRACELAKE_UI_STARTER": str(os.getpid()),  # by which the UI notices that this process was killed
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.fleet.captures.grouping import Role
-from pipelines.lake.commit.model_failures import LeftOut, caveats, left_out
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
-from pipelines.lake.publish.user_formulas import Formula, catalog_with
+from pipelines.lake.publish.user_formulas import Formula
 from pipelines.lake.read.sandbox import CLOSED
-from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.sqltext import file_list, quoted, row
 from pipelines.runs.check import Checked
 from pipelines.runs.forget import Forgotten
-from pipelines.runs.store.asked_tables import CommittedTables
-from pipelines.runs.store.committed_rows import rows_of_ducklake
+from pipelines.runs.store.committed_rows import RowsOfDuckLake
 from pipelines.runs.store.ducklake import upkeep, versions
 from pipelines.runs.store.ducklake import user_tables as told_rows
 from pipelines.runs.store.ducklake.attach import LAKE, data_of, told
@@ -47,7 +44,16 @@ from pipelines.runs.store.ducklake.schema import (
     has_own,
     lake_columns,
 )
-from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
+from pipelines.runs.store.interface import (
+    GRACE,
+    Committed,
+    CommittedRows,
+    Compacted,
+    Expired,
+    StaleBatch,
+    Store,
+    StoreError,
+)
 from pipelines.runs.store.unit_batches import UnitBatch, already, unit_batches
 
 if TYPE_CHECKING:
@@ -72,21 +78,13 @@ class _Plan:
     put: list[tuple[str, str]] = field(default_factory=list)  # table, file at the data path
 
 
-class DuckLakeStore(DuckLake):
+class DuckLakeStore(DuckLake, Store):
     """A Store in a DuckLake. A unit is one transaction of the catalog. Its files are uploaded before that."""
-
-    lake = None
-    exists = True
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
         """See Store."""
         with self.writer() as con:
             return _known(con, MARK, trace_ids)
-
-    def accounted_for(self, trace_ids: Iterable[str]) -> set[str]:
-        """See Store."""
-        requested = set(trace_ids)
-        return self.known(requested) if requested else set()
 
     def commit(self, unit: Lake) -> Committed:
         """See Store. All batches of the unit are committed in one transaction."""
@@ -163,14 +161,6 @@ class DuckLakeStore(DuckLake):
         with self.reader() as con:
             return told_rows.formulas_of(con)
 
-    def causes(self) -> bytes:
-        """See Store."""
-        return b""
-
-    def catalog(self) -> Catalog:
-        """See Store."""
-        return catalog_with(self.formulas())
-
     def connect(
         self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
     ) -> duckdb.DuckDBPyConnection:
@@ -187,39 +177,15 @@ class DuckLakeStore(DuckLake):
             con.close()
             raise
 
-    def analyst(self, tables: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+    @contextmanager
+    def rows(self) -> Iterator[CommittedRows]:
         """See Store."""
-        return self.connect(locked=False)
-
-    def look(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
-        """See Store."""
-        return self.connect(locked=False)
-
-    def rows(self) -> AbstractContextManager[CommittedRows]:
-        """See Store."""
-        return rows_of_ducklake(self)
-
-    def asked(self, tables: Iterable[str], of: str = "") -> CommittedTables:
-        """See Store. The rows are read as committed; `outdated` reports what they lack."""
-        return CommittedTables(list(tables))
+        with self.reader() as con:
+            yield RowsOfDuckLake(con)
 
     def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
         """See Store."""
         return outdated(con, tables)
-
-    def caveats(self, table: str) -> list[str]:
-        """See Store."""
-        with self.analyst() as con:
-            return caveats(con, [table])
-
-    def left_out(self, tables: Iterable[str]) -> list[LeftOut]:
-        """See Store."""
-        with self.analyst() as con:
-            return left_out(con, tables)
-
-    def shows_all(self) -> bool:
-        """See Store."""
-        return True
 
     def find_trace(self, beginning: str) -> str:
         """See Store."""
@@ -231,16 +197,7 @@ class DuckLakeStore(DuckLake):
         with self.analyst() as source:
             return copy_trace(source, con, beginning, self.address)
 
-    def prepare(self) -> None:
-        """See Store. The catalog is created here, and not by several workers."""
-        self.known(())
-        self.formulas()
-
-    def capture_tables(self, requested: Iterable[str]) -> list[str]:
-        """See Store. A capture's newest batch counts, and a batch without the other tables would hide them."""
-        return list(load_catalog().of_captures) if any(requested) else []
-
-    def capture_contents(self) -> dict[str, str | None]:
+    def capture_contents(self, force: bool = False) -> dict[str, str | None]:
         """See Store. A capture is computed again if one of its tables is of another version of its model."""
         with self.analyst() as con:
             if CAPTURE_MARK not in lake_columns(con):
@@ -252,15 +209,11 @@ class DuckLakeStore(DuckLake):
             for *_, batch in rows
             if versions.stale_tables(catalog, catalog.of_captures, versions_by_batch.get(batch, {}))
         }
-        return {name: None if batch in stale else content for name, content, batch in rows}
+        return {name: None if force or batch in stale else content for name, content, batch in rows}
 
     def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
         """See Store."""
         return stale_batches(self, tables, force)
-
-    def stale_captures(self, tables: Sequence[str], force: bool = False) -> list[list[str]]:
-        """See Store. All tables of a capture are computed together (`capture_contents`)."""
-        return []
 
     def recompute(
         self,
