@@ -1,14 +1,12 @@
 """Asset checks declared in the models' headers (`-- check: unique(…)`), and checks of the findings in table `quality`.
 
-The declared checks are joined into one check per group of tables. It reads only the files committed since it last passed,
-because a check of every table and file would cost more than most runs.
+The declared checks are joined into one check per group of tables. It reads only the rows committed since it last passed,
+because a check of every table and row would cost more than most runs.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -17,43 +15,31 @@ from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_C
 from assets.groups import group_of
 from assets.metadata import Span, markdown_table
 from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
-from pipelines.base import database
 from pipelines.base.foreign_text import visible
-from pipelines.lake import Lake
-from pipelines.lake.commit.manifest import entries
-from pipelines.lake.layout import CAPTURE_MARK, KEYS, batch_of, mark_of, table_file
-from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.layout import CAPTURE_MARK, KEYS, REJECTS, mark_of
 from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import file_list
+from pipelines.runs.store import Store
+from pipelines.runs.store.interface import CommittedRows
 
 UNIQUE = "unique_keys"
 _UNIQUE = re.compile(r"^unique\((.+)\)$")
 _NAMED = 10  # rejected files that get an entry of type path, which the UI lets the user copy
-_TICK_S = 0.02  # maximum lag of a file's timestamp behind the clock
 _UNTIL, _DAYS = "read until", "days"
-_FILES = "{files}"  # in a query; replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s)
+_ROWS = "{rows}"  # in a query; replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s)
 _FINDINGS = """
     SELECT check_name, severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
-    FROM {files} WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
+    FROM {rows} WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
 """
 _OF_CAPTURES = """
     SELECT check_name, severity, count(DISTINCT capture_id) AS captures, sum(n) AS n, min(detail) AS example
-    FROM (FROM {files} QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = '{severity}'
+    FROM (FROM {rows} QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = '{severity}'
     GROUP BY ALL ORDER BY n DESC
 """
 _LONE = "SELECT path, rank FROM execution_trace_matches WHERE trace_id IS NULL ORDER BY path"
-_REJECTED = "SELECT path, byte_offset, reason FROM {files} ORDER BY seen_at DESC"
+_REJECTED = "SELECT path, byte_offset, reason FROM {rows} ORDER BY seen_at DESC"
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Rows behind a connection instead of in files. `rows` follows FROM in a query of `con`."""
-
-    con: Any
-    rows: str
-
-
-Evaluate = Callable[[list[str] | Stored], dg.AssetCheckResult]
+Evaluate = Callable[[CommittedRows, Span], dg.AssetCheckResult]
 
 
 def unique_columns(check: str) -> list[str]:
@@ -79,63 +65,30 @@ class Keys:
         description = f"In group {self.group}, no two rows of a batch have the same key: {keys_text}."
         return dg.AssetCheckSpec(UNIQUE, asset=first_table, description=description, additional_deps=other_tables)
 
-    def evaluate(self, lake: Lake, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
-        """Check the files committed since the check last passed for the same days. Check all files of commit markers.
+    def evaluate(self, rows: CommittedRows, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
+        """Check the rows committed since the check last passed for the same days. Check all rows of commit markers.
 
         A trace that was ingested twice is in two batches. The tables of commit markers reveal it, and they are small.
         """
-        until, days = time.time() - _TICK_S, ", ".join(sorted(span.days))
-        last_metadata = _said(last) if last and last.passed else {}
-        since = float(last_metadata[_UNTIL]) if last_metadata.get(_DAYS) == days else 0.0
-        n_files, duplicates = 0, list[tuple[str, str, str, int]]()
-        old = _not_written_after(lake, since)
+        days = ", ".join(sorted(span.days))
+        passed = {name: value.value for name, value in last.metadata.items()} if last and last.passed else {}
+        since = passed[_UNTIL] if passed.get(_DAYS) == days else ""
+        n_files: list[int | None] = []
+        duplicates = list[tuple[str, str, str, int]]()
         for table, columns in self.of:
-            files = span.files(lake, table)
-            if table not in KEYS:
-                candidates = (file for file in files if Path(file).stem not in old)
-                files = [file for file in candidates if _committed_at(lake, table, Path(file)) > since]
-            n_files += len(files)
-            duplicates += [
-                (table, ", ".join(columns), ", ".join(map(str, row)), n) for *row, n in _twice(columns, files)
-            ]
-        metadata = {"tables": len({table for table, _ in self.of}), "files": n_files, _DAYS: days, _UNTIL: until}
-        return twice_result(duplicates, metadata)
-
-
-def twice_result(twice: list[tuple[str, str, str, int]], about: dict[str, Any]) -> dg.AssetCheckResult:
-    """Return the result of a key check. `twice`: (table, its key columns, a duplicate key, number of rows with that key)."""
-    duplicates = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
-    return dg.AssetCheckResult(passed=not twice, metadata={**about, **(duplicates if twice else {})})
-
-
-def passed_until(last: dg.AssetCheckEvaluation | None, days: str) -> str:
-    """Return the newest batch that a key check covered when it last passed for the same `days`, or '' if there is none."""
-    last_metadata = _said(last) if last and last.passed else {}
-    return str(last_metadata[_UNTIL]) if last_metadata.get(_DAYS) == days else ""
-
-
-def _not_written_after(lake: Lake, since: float) -> set[str]:
-    """Return the batches without a file written after `since` (seconds since 1970), according to the catalog.
-
-    This avoids a stat of every file of a day.
-    """
-    logs = entries(lake.root).items() if lake.exists else ()
-    return {name for name, entry in logs if entry.is_plain and entry.written_at_ns < since * 1e9}
-
-
-def _committed_at(lake: Lake, table: str, file: Path) -> float:
-    """Return when a file and its batch's commit marker were both in place (ctime, seconds since 1970). Writing ended earlier."""
-    marker = table_file(lake.root, mark_of(table), batch_of(file))
-    return max(path.stat().st_ctime for path in (file, marker) if path.exists())
-
-
-def _twice(columns: list[str], files: list[str]) -> list[tuple]:
-    columns_sql = ", ".join(f'"{column}"' for column in columns)
-    return _fetch(f"SELECT {columns_sql}, count(*) AS n FROM {_FILES} GROUP BY ALL HAVING n > 1 LIMIT 20", files)
-
-
-def _said(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
-    return {name: value.value for name, value in evaluation.metadata.items()}
+            if committed := rows.of(table, span, "" if table in KEYS else since):
+                n_files.append(committed.n_files)
+                names = ", ".join(f'"{column}"' for column in columns)
+                query = f"SELECT {names}, count(*) AS n FROM {committed.sql} GROUP BY ALL HAVING n > 1 LIMIT 20"
+                found = rows.con.execute(query).fetchall()
+                duplicates += [(table, ", ".join(columns), ", ".join(map(str, key)), n) for *key, n in found]
+        metadata: dict[str, Any] = {"tables": len({table for table, _ in self.of}), _DAYS: days, _UNTIL: rows.until}
+        if None not in n_files:
+            metadata["files"] = sum(n or 0 for n in n_files)
+        if duplicates:
+            table_of_keys = markdown_table(["table", "key", "value", "rows"], duplicates, width=400)
+            metadata["found"] = dg.MetadataValue.md(table_of_keys)
+        return dg.AssetCheckResult(passed=not duplicates, metadata=metadata)
 
 
 def unique_keys() -> list[Keys]:
@@ -152,26 +105,28 @@ def unique_keys() -> list[Keys]:
     return list(groups.values())
 
 
-def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, unit: str = "traces") -> Evaluate:
-    def evaluate(files: list[str] | Stored) -> dg.AssetCheckResult:
-        rows = _fetch(_FINDINGS if unit == "traces" else _OF_CAPTURES, files, severity)
-        table = dg.MetadataValue.md(markdown_table(["check", "severity", unit, "n", "example"], rows))
+def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckSeverity, unit: str) -> Evaluate:
+    def evaluate(rows: CommittedRows, span: Span) -> dg.AssetCheckResult:
+        findings = _fetch(rows, table, span, query.replace("{severity}", severity))
+        listed = dg.MetadataValue.md(markdown_table(["check", "severity", unit, "n", "example"], findings))
         return dg.AssetCheckResult(
-            passed=not rows, severity=shown_as, metadata={"kinds": len(rows), **({"found": table} if rows else {})}
+            passed=not findings,
+            severity=shown_as,
+            metadata={"kinds": len(findings), **({"found": listed} if findings else {})},
         )
 
     return evaluate
 
 
-def _nothing_rejected(files: list[str] | Stored) -> dg.AssetCheckResult:
-    rows = _fetch(_REJECTED, files)
-    table = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=4000))
-    path_entries = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rows[:_NAMED], 1)}
+def _nothing_rejected(rows: CommittedRows, span: Span) -> dg.AssetCheckResult:
+    rejects = _fetch(rows, REJECTS, span, _REJECTED)
+    table = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rejects[:50], width=4000))
+    path_entries = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rejects[:_NAMED], 1)}
     return dg.AssetCheckResult(
-        passed=not rows,
+        passed=not rejects,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"{len(rows)} files were rejected, the newest: {visible(rows[0][0])}" if rows else None,
-        metadata={"rejected": len(rows), **({"files": table} if rows else {}), **path_entries},
+        description=f"{len(rejects)} files were rejected, the newest: {visible(rejects[0][0])}" if rejects else None,
+        metadata={"rejected": len(rejects), **({"files": table} if rejects else {}), **path_entries},
     )
 
 
@@ -182,39 +137,29 @@ BESIDE = dg.AssetCheckSpec(
 )
 
 
-def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
-    """Check the whole lake, because either trace of a pair may be ingested first."""
-    if not lake.committed_files("execution_traces"):
-        return beside_a_profiler_trace(None)
-    with analyst(lake) as con:
-        return beside_a_profiler_trace(con)
-
-
-def beside_a_profiler_trace(con: Any) -> dg.AssetCheckResult:
-    """Return the result of the check `BESIDE`. `con` is None if there are no execution traces.
+def _beside_a_profiler_trace(store: Store, rows: CommittedRows) -> dg.AssetCheckResult:
+    """Check the whole lake, because either trace of a pair may be ingested first.
 
     An execution trace without its profiler trace is only a warning, because the profiler trace may still be ingested.
     """
-    rows = con.execute(_LONE).fetchall() if con is not None else []
-    table = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], rows[:50], width=4000))
+    lone = []
+    if rows.of("execution_traces", Span(frozenset(), "")):
+        with store.analyst() as con:
+            lone = con.execute(_LONE).fetchall()
+    table = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], lone[:50], width=4000))
     return dg.AssetCheckResult(
-        passed=not rows,
+        passed=not lone,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"{len(rows)} execution traces have no profiler trace of their rank in their folder"
-        if rows
+        description=f"{len(lone)} execution traces have no profiler trace of their rank in their folder"
+        if lone
         else None,
-        metadata={"lone": len(rows), **({"files": table} if rows else {})},
+        metadata={"lone": len(lone), **({"files": table} if lone else {})},
     )
 
 
-def _fetch(query: str, files: list[str] | Stored, severity: str = "") -> list[tuple]:
-    if not files:
-        return []
-    if isinstance(files, Stored):
-        return files.con.execute(query.replace(_FILES, files.rows).replace("{severity}", severity)).fetchall()
-    with database.scratch() as con:
-        rows_sql = f"read_parquet({file_list(map(Path, files))})"
-        return con.execute(query.replace(_FILES, rows_sql).replace("{severity}", severity)).fetchall()
+def _fetch(rows: CommittedRows, table: str, span: Span, query: str) -> list[tuple]:
+    committed = rows.of(table, span)
+    return rows.con.execute(query.replace(_ROWS, committed.sql)).fetchall() if committed else []
 
 
 def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
@@ -223,12 +168,13 @@ def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
     for severity, shown_as in (("error", dg.AssetCheckSeverity.ERROR), ("warning", dg.AssetCheckSeverity.WARN)):
         description = f"`quality` has no row of severity {severity}."
         spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=description)
-        spec_and_evaluation.append((spec, _no_findings(severity, shown_as)))
+        spec_and_evaluation.append((spec, _no_findings(_FINDINGS, "quality", severity, shown_as, "traces")))
     description = (
         "`capture_quality` has no row of severity warning: every file was used, every lane and clock is valid."
     )
     spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=description)
-    spec_and_evaluation.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
+    evaluate = _no_findings(_OF_CAPTURES, "capture_quality", "warning", dg.AssetCheckSeverity.WARN, "captures")
+    spec_and_evaluation.append((spec, evaluate))
     spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day was ingested.")
     spec_and_evaluation.append((spec, _nothing_rejected))
     return spec_and_evaluation
@@ -239,23 +185,24 @@ def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
     specs=[*(keys.spec for keys in unique_keys()), *(spec for spec, _ in findings_checks()), BESIDE, NOTHING_LEFT_OUT],
     can_subset=True,
 )
-def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.AssetCheckResult]:
-    """Evaluate the selected checks on the tables' files of the run; fail it where a table lacks a trace."""
+def checks(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.AssetCheckResult]:
+    """Evaluate the selected checks on the rows of the run; fail it where a table lacks a trace."""
     span, chosen = Span.of(context), context.selected_asset_check_keys
-    for keys in unique_keys():
-        if keys.spec.key in chosen:
-            result = keys.evaluate(lake, span, last_evaluation(context.instance, keys.spec.key))
-            yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
-    for spec, evaluate in findings_checks():
-        if spec.key in chosen:
-            result = evaluate(span.files(lake, spec.asset_key.to_user_string()))
-            yield result._replace(asset_key=spec.asset_key, check_name=spec.name)
-    if BESIDE.key in chosen:
-        yield _beside_a_profiler_trace(lake)._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
+    with store.rows() as rows:
+        for keys in unique_keys():
+            if keys.spec.key in chosen:
+                result = keys.evaluate(rows, span, last_evaluation(context.instance, keys.spec.key))
+                yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
+        for spec, evaluate in findings_checks():
+            if spec.key in chosen:
+                yield evaluate(rows, span)._replace(asset_key=spec.asset_key, check_name=spec.name)
+        if BESIDE.key in chosen:
+            result = _beside_a_profiler_trace(store, rows)
+            yield result._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
     if NOTHING_LEFT_OUT.key in chosen:
-        missing = left_out(str(lake.root), span)
+        missing = left_out(store.address, span)
         yield result_of(missing)
-        fail_checked(context, missing, str(lake.root))
+        fail_checked(context, missing, store.address)
 
 
 def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:

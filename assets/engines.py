@@ -9,13 +9,13 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.paths import text_path
 from pipelines.engines.engine import Done, open_engine
 from pipelines.engines.run import Followed, ingest_on, materialize_on
-from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.runs.left_out import left_out_at
+from pipelines.runs.store import Store
 
 
 class EngineConfig(dg.Config):
-    """Where units run and are committed; `store`: an address, the lake's folder by default."""
+    """Where units run and are committed; `store`: an address, by default the lake's."""
 
     engine: str = "in-process"
     address: str | None = None
@@ -30,25 +30,25 @@ class FilesConfig(EngineConfig):
 
 
 @dg.op(out=dg.Out(dg.Nothing))
-def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, lake: dg.ResourceParam[Lake]) -> None:
+def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, store: dg.ResourceParam[Store]) -> None:
     """Ingest and model files in units on an engine. Fails if a unit failed; the others are committed."""
     files = [text_path(name) for name in config.files] if config.files is not None else list(inbox_files())
     with open_engine(config.engine, config.address) as engine:
-        _tell(context, ingest_on(engine, config.store or str(lake.root), files, config.job, on_unit=_log(context)))
+        _tell(context, ingest_on(engine, config.store or store.address, files, config.job, on_unit=_log(context)))
 
 
 @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
-def capture_units(context: dg.OpExecutionContext, config: EngineConfig, lake: dg.ResourceParam[Lake]) -> None:
+def capture_units(context: dg.OpExecutionContext, config: EngineConfig, store: dg.ResourceParam[Store]) -> None:
     """Compute the tables of captures that changed, in units on an engine, and publish a folder lake.
 
     Fails at its end if a unit failed, or if a table lacks a trace because a model failed on it.
     """
     with open_engine(config.engine, config.address) as engine:
-        run = materialize_on(engine, config.store or str(lake.root), on_unit=_log(context))
-    if config.store is None:
-        publish(lake)
+        run = materialize_on(engine, config.store or store.address, on_unit=_log(context))
+    if config.store is None and store.lake:
+        publish(store.lake)
     _tell(context, run)
-    address = config.store or str(lake.root)
+    address = config.store or store.address
     if missing := left_out_at(address):
         fail(missing, address)
 

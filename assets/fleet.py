@@ -6,33 +6,32 @@ import dagster as dg
 
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
 from assets.results import fail, is_checked, left_out, results
-from pipelines.lake import Lake
+from assets.units import materialize_units
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import materialize_captures
-
-
-def capture_specs() -> list[dg.AssetSpec]:
-    """Return the specs of the tables of captures."""
-    return [table_spec(name, {"duckdb", "sql", "parquet"}) for name in load_catalog().of_captures]
+from pipelines.runs.store import Store
 
 
 @dg.multi_asset(
     name="fleet",
-    specs=capture_specs(),
+    specs=[table_spec(name, {"duckdb", "sql", "parquet"}) for name in load_catalog().of_captures],
     can_subset=True,
     partitions_def=DAYS,
     backfill_policy=WHOLE_RANGE,
     retry_policy=AGAIN,
 )
-def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
+def captures(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables for every capture that is new, has new traces or lacks them.
 
     The partition is the day on which a capture was last computed.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]
-    done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
     span = Span.of(context)
-    yield from results(lake, tables, span, done)
-    if not is_checked(context) and (missing := left_out(str(lake.root), span, tables)):
-        fail(missing, str(lake.root))
+    if store.lake is None:
+        yield from materialize_units(store.address, tables)
+    else:
+        done = materialize_captures(store.lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
+        yield from results(store.lake, tables, span, done)
+    if not is_checked(context) and (missing := left_out(store.address, span, tables)):
+        fail(missing, store.address)

@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,14 @@ import dagster as dg
 from assets.groups import group_of
 from pipelines.base import database
 from pipelines.base.foreign_text import in_markdown
-from pipelines.base.paths import DUCKLAKE, UnusablePath
+from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_files
+from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of
 from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.runs.store import is_folder_address
+from pipelines.runs.store.committed_rows import files_of
+from pipelines.runs.store.interface import BatchSpan
 
 # Code references, observable sources and backfill policies are beta in the Dagster version that pyproject.toml pins.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
@@ -45,21 +47,20 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
-def store_address(path: str = "") -> str | None:
-    """Return the lake's address, from `path` or else TRACELAKE_LAKE, or None if the lake is a folder."""
-    text = path or os.environ.get(LAKE) or ""
-    return text if text.startswith(DUCKLAKE) else None
+def lake_address(path: str = "") -> str:
+    """Return the lake's folder or address: `path`, else TRACELAKE_LAKE, else `lake`."""
+    return path or os.environ.get(LAKE) or "lake"
 
 
 def lake_folder(path: str = "") -> str:
-    """Return the lake's folder: `path`, else TRACELAKE_LAKE, else `lake`.
+    """Return the folder of Dagster's own files: the lake's, if it is a folder.
 
-    If the lake is at an address, return the folder of Dagster's own files: TRACELAKE_DAGSTER_FILES, by default a folder in
-    DAGSTER_HOME.
+    If the lake is at an address: TRACELAKE_DAGSTER_FILES, by default a folder in DAGSTER_HOME.
     """
-    if store_address(path):
-        return os.environ.get(FILES) or str(Path(os.environ.get("DAGSTER_HOME") or ".dagster") / "tracelake")
-    return path or os.environ.get(LAKE) or "lake"
+    address = lake_address(path)
+    if is_folder_address(address):
+        return address
+    return os.environ.get(FILES) or str(Path(os.environ.get("DAGSTER_HOME") or ".dagster") / "tracelake")
 
 
 def first_day(folder: str) -> str:
@@ -76,12 +77,8 @@ def first_day(folder: str) -> str:
 DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(BatchSpan):
     """Time span of a run: the batches of its days, and those committed since it started (possibly past midnight)."""
-
-    days: frozenset[str]
-    since: str
 
     @classmethod
     def of(cls, context: Any) -> "Span":
@@ -91,19 +88,13 @@ class Span:
         days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
-    def holds(self, batch: Batch) -> bool:
-        """Return whether the batch belongs to the run."""
-        return batch.day in self.days or batch.batch_id >= self.since
-
     def batches(self, lake: Lake) -> list[Batch]:
         """Return the committed batches of the run, oldest first."""
         return [batch for batch in lake.batches() if self.holds(batch)]
 
     def files(self, lake: Lake, table: str) -> list[str]:
         """Return the run's Parquet files of a table. For `rejects`, include batches in which no file was ingested."""
-        committed = lake.all_batches()
-        marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
-        return [str(path) for path in marked if self.holds(batch_of(path))]
+        return files_of(lake, table, self.holds)
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:

@@ -13,11 +13,12 @@ import dagster as dg
 from assets.critical_path import python_spec
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
 from assets.results import fail, is_checked, left_out, results
+from assets.units import materialize_units
 from pipelines.base.datafiles import rule_rows
-from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_trace import materialize
+from pipelines.runs.store import Store
 
 
 def rule_assets() -> list[dg.AssetSpec]:
@@ -66,7 +67,7 @@ def upstream_first() -> list[str]:
     backfill_policy=WHOLE_RANGE,
     retry_policy=AGAIN,
 )
-def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
+def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables of the run's batches; what is already up to date is not computed again.
 
     One run computes at a time, a batch at a time: others wait. They are published with tables of captures, if the run computes
@@ -75,17 +76,22 @@ def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> I
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)
-    done = materialize(
-        lake,
-        tables,
-        span.batches(lake),
-        on_step=lambda text: context.log.info(f"model {text}"),
-        and_publish=not _captures_follow(context, tables),
-    )
-    yield from results(lake, [name for name in upstream_first() if name in selected], span, done)
-    if not is_checked(context) and (missing := left_out(str(lake.root), span, tables)):
-        publish(lake)  # the later step that would publish does not run after this failure
-        fail(missing, str(lake.root))
+    names = [name for name in upstream_first() if name in selected]
+    if store.lake is None:
+        yield from materialize_units(store.address, names)
+    else:
+        done = materialize(
+            store.lake,
+            tables,
+            span.batches(store.lake),
+            on_step=lambda text: context.log.info(f"model {text}"),
+            and_publish=not _captures_follow(context, tables),
+        )
+        yield from results(store.lake, names, span, done)
+    if not is_checked(context) and (missing := left_out(store.address, span, tables)):
+        if store.lake:
+            publish(store.lake)  # the later step that would publish does not run after this failure
+        fail(missing, store.address)
 
 
 def _captures_follow(context: dg.AssetExecutionContext, tables: list[str]) -> bool:

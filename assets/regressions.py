@@ -1,15 +1,12 @@
 """Asset check that fails if a job's newest captures are worse than the earlier ones. It warns if no job can be judged."""
 
-from typing import Any
-
 import dagster as dg
 
 from assets.metadata import markdown_table
 from pipelines.fleet.trends.history import JobVerdict, regressions, without_job
 from pipelines.fleet.trends.regression import LEAST_BASE, LEAST_NEW
-from pipelines.lake import Lake
-from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.origin import INBOX, JOB_PATTERN
+from pipelines.runs.store import Store
 
 _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effect %", "floor %", "p", "why"]
 
@@ -19,15 +16,10 @@ _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effe
     name="no_regression",
     description="In a job's last five captures, no metric is worse than in the earlier ones by more than the noise.",
 )
-def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
+def no_regression(store: dg.ResourceParam[Store]) -> dg.AssetCheckResult:
     """Judge every job of the lake as last published."""
-    with analyst(lake) as con:
-        return judged(con)
-
-
-def judged(con: Any) -> dg.AssetCheckResult:
-    """Return the check's result for the tables visible in a connection."""
-    verdicts, unnamed = regressions(con), without_job(con)
+    with store.analyst() as con:
+        verdicts, unnamed = regressions(con), without_job(con)
     worse = [verdict for verdict in verdicts if verdict.verdict.status == "REGRESSION"]
     doubtful = [verdict for verdict in verdicts if verdict.verdict.status in ("REGRESSION", "SUSPECT")]
     statuses = [verdict.verdict.status for verdict in verdicts]

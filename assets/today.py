@@ -2,7 +2,6 @@
 
 import os
 from datetime import UTC, datetime
-from typing import Any
 
 import dagster as dg
 
@@ -11,7 +10,7 @@ from pipelines.faces.report.fleet import fleet_page
 from pipelines.fleet.trends.findings import findings
 from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
 from pipelines.lake import Lake
-from pipelines.lake.publish.analyst_file import analyst
+from pipelines.runs.store import Store
 
 PAGES = "pages"
 _SHOWN = 30
@@ -27,20 +26,15 @@ _SHOWN = 30
     owners=OWNERS,
     freshness_policy=EVERY_DAY,
 )
-def today_page(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
+def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> dg.MaterializeResult:
     """Each job's newest capture, what got worse, who is waited for, and which files were not read: a page, and in short here.
 
     The page is `pages/fleet.html` in the lake; `tracelake fleet --out FOLDER` also writes a report of each capture.
     """
-    if not lake.exists:
+    if not store.exists:
         return dg.MaterializeResult(metadata={"jobs": 0})
-    with analyst(lake) as con:
-        return written(con, lake)
-
-
-def written(con: Any, lake: Lake) -> dg.MaterializeResult:
-    """Write the page into the lake's folder, from the tables visible in a connection. Return its metadata."""
-    fleet = read_fleet(con)
+    with store.analyst() as con:
+        fleet = read_fleet(con)
     file = lake.root / PAGES / "fleet.html"
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")

@@ -22,9 +22,11 @@ from assets.metadata import (
     table_spec,
     today,
 )
+from assets.units import fail_units, ingest_units
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text, text_path
 from pipelines.base.processes import this_process
+from pipelines.engines.run import Followed
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import ListGone, files_of
 from pipelines.lake.inbox import look, waiting
@@ -34,6 +36,7 @@ from pipelines.readers.child_processes import ingest_isolated
 from pipelines.readers.ingest import IngestReport, ingest
 from pipelines.readers.inputs.kinds import TraceRow
 from pipelines.readers.origin import INBOX
+from pipelines.runs.store import Store
 
 REJECTED_TAG = "tracelake/rejected"
 """Tag of a run: number of its files that were rejected."""
@@ -114,7 +117,10 @@ class IngestConfig(dg.Config):
     backfill_policy=WHOLE_RANGE,
 )
 def lake_tables(
-    context: dg.AssetExecutionContext, config: IngestConfig, lake: dg.ResourceParam[Lake]
+    context: dg.AssetExecutionContext,
+    config: IngestConfig,
+    lake: dg.ResourceParam[Lake],
+    store: dg.ResourceParam[Store],
 ) -> Iterator[dg.MaterializeResult]:
     """Ingest the named files or, without names, those in the watched folder. Known content changes nothing.
 
@@ -126,17 +132,22 @@ def lake_tables(
     span = Span.of(context)
     files = named_files(config, lake)
     if files is None:
-        files = _watched(lake) if today() in span.days or not span.days else []
-    started = time.perf_counter()
-    take_in = ingest_isolated if config.isolate else ingest
-    report = take_in(files, lake, config.job, told_of_files(context.log.info))
+        files = _watched(lake, store) if today() in span.days or not span.days else []
+    started, log_row, units = time.perf_counter(), told_of_files(context.log.info), Followed()
+    if store.lake is None:
+        units = ingest_units(store.address, lake, files, config.job, config.isolate, log_row)
+        report = IngestReport(units.rows)
+    else:
+        report = (ingest_isolated if config.isolate else ingest)(files, store.lake, config.job, log_row)
     seconds = time.perf_counter() - started
     if report.rejected:  # shown in the list of runs
         context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(report.rejected))})
+    fail_units(units, allow_retries=False)
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     for name in (table for table in LAKE_TABLES if table in selected):
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
-        yield dg.MaterializeResult(name, metadata={**shown(lake, name, span), **run, "report": report_of(report)})
+        rows = shown(store.lake, name, span) if store.lake else {}
+        yield dg.MaterializeResult(name, metadata={**rows, **run, "report": report_of(report)})
 
 
 def told_of_files(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
@@ -156,9 +167,9 @@ def told_of_files(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
     return tell
 
 
-def _watched(lake: Lake) -> list[Path]:
+def _watched(lake: Lake, store: Store) -> list[Path]:
     """Return the files of the watched folder that must be read. Files in the lake are skipped, because hashing them takes long."""
-    return sorted(waiting(lake, inbox_files(), and_rejected=True))
+    return sorted(waiting(lake, inbox_files(), and_rejected=True, known=store.accounted_for))
 
 
 def named_files(config: IngestConfig, lake: Lake) -> list[Path] | None:

@@ -8,12 +8,9 @@ from typing import NamedTuple
 
 import dagster as dg
 
-from assets.metadata import store_address
-from dagster_project.resources import lake_folder
+from assets.metadata import lake_address
 from pipelines.fleet.trends.findings import FORMATS, Finding, NotTold, findings, tell
 from pipelines.fleet.trends.fleet_today import fleet_today
-from pipelines.lake import Lake
-from pipelines.lake.publish.analyst_file import analyst
 from pipelines.runs.store import Store, open_store
 
 WEBHOOK, FORMAT = "TRACELAKE_WEBHOOK", "TRACELAKE_WEBHOOK_FORMAT"
@@ -28,13 +25,13 @@ class Told(NamedTuple):
     failed: str = ""
 
 
-def tell_new(lake: Lake | Store, told: set[str] | None, url: str, form: str = "json") -> Told:
+def tell_new(store: Store, told: set[str] | None, url: str, form: str = "json") -> Told:
     """Post each finding whose key is not in `told`, and stop at the first post that fails. The next call posts the others.
 
     The key of a finding that no longer exists is dropped, so the finding is posted again if it recurs. If `told` is None (the
     first call), existing findings of rejected files count as posted.
     """
-    with analyst(lake) if isinstance(lake, Lake) else lake.connect(locked=False) as con:
+    with store.analyst() as con:
         finding_by_key = {finding.key: finding for finding in findings(fleet_today(con))}
     if told is None:
         told = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
@@ -61,12 +58,11 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         url, form = _where()
         if not url:
             return dg.SkipReason(f"{WEBHOOK} is not set")
-        address = store_address(lake_path)
-        lake = open_store(address) if address else Lake(lake_folder(lake_path))
-        if isinstance(lake, Lake) and not lake.exists:
+        store = open_store(lake_address(lake_path))
+        if not store.exists:
             return dg.SkipReason("there are no traces yet")
         posted_keys = None if context.cursor is None else set(json.loads(context.cursor))
-        result = tell_new(lake, posted_keys, url, form)
+        result = tell_new(store, posted_keys, url, form)
         summary = f"{result.posted} new findings were posted" + (f"; {result.failed}" if result.failed else "")
         return dg.SensorResult(skip_reason=summary, cursor=json.dumps(sorted(result.keys)))
 

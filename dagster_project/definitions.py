@@ -5,7 +5,7 @@ import dagster as dg
 from assets.checks import checks
 from assets.critical_path import overlay
 from assets.fleet import captures
-from assets.metadata import store_address
+from assets.metadata import lake_address
 from assets.models import models, rule_assets
 from assets.regressions import no_regression
 from assets.schedule import schedule_runs, view_assets
@@ -21,32 +21,37 @@ from dagster_project.jobs import (
     schedule_benchmark,
 )
 from dagster_project.old_runs import old_runs_sensor
-from dagster_project.on_ducklake import definitions_of
-from dagster_project.resources import LakeResource
+from dagster_project.resources import LakeResource, StoreResource
 from dagster_project.sensors import daily_schedule, trace_file_sensor
+from pipelines.runs.store import is_folder_address
 
 
 def definitions(lake_path: str = "") -> dg.Definitions:
     """Return the definitions for a lake (a folder or an address). If `lake_path` is empty, use TRACELAKE_LAKE."""
-    if address := store_address(lake_path):
-        return definitions_of(address)
+    is_folder = is_folder_address(lake_address(lake_path))
     return dg.Definitions(
         assets=[
             trace_files,
             *rule_assets(),
             lake_tables,
             models,
-            overlay,
             captures,
             today_page,
-            schedule_runs,
             *view_assets(),
+            *((overlay, schedule_runs) if is_folder else ()),
         ],
         asset_checks=[checks, no_regression],
-        jobs=[ingest_and_analyse, ingest_on_engine, analyse, schedule_benchmark, retention, compaction],
+        jobs=[
+            ingest_and_analyse,
+            ingest_on_engine,
+            analyse,
+            retention,
+            compaction,
+            *((schedule_benchmark,) if is_folder else ()),
+        ],
         sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path), *alert_sensors(lake_path)],
         schedules=[daily_schedule(lake_path)],
-        resources={"lake": LakeResource(path=lake_path)},
+        resources={"lake": LakeResource(path=lake_path), "store": StoreResource(path=lake_path)},
         # One process per step would cost 4 to 10 s each; the work is parallel inside DuckDB.
         executor=dg.in_process_executor,
     )

@@ -1,9 +1,10 @@
-"""The lake as a Dagster resource. The resource of dagster-duckdb keeps its file locked and cannot open it read-only."""
+"""The lake as Dagster resources. The resource of dagster-duckdb keeps its file locked and cannot open it read-only."""
 
 import dagster as dg
 
-from assets.metadata import lake_folder
+from assets.metadata import lake_address, lake_folder
 from pipelines.lake import Lake
+from pipelines.runs.store import Store, open_store
 
 
 class LakeResource(dg.ConfigurableResource[Lake]):
@@ -16,3 +17,13 @@ class LakeResource(dg.ConfigurableResource[Lake]):
     def create_resource(self, context: dg.InitResourceContext) -> Lake:
         """Return the lake. Dagster calls this once per run."""
         return Lake(lake_folder(self.path))
+
+
+class StoreResource(dg.ConfigurableResource[Store]):
+    """The lake at `path`, a folder or an address; without one, that in TRACELAKE_LAKE, or `./lake`. Holds nothing open."""
+
+    path: str = ""
+
+    def create_resource(self, context: dg.InitResourceContext) -> Store:
+        """Return the store. Dagster calls this once per run."""
+        return open_store(lake_address(self.path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ import dagster as dg
 import duckdb
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from assets.metadata import DAYS, TRACE_FILES, today
+from assets.metadata import DAYS, TRACE_FILES, lake_address, today
 from assets.traces import INBOX, batch_hash, inbox_files, no_inbox, told_of, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
@@ -25,8 +25,7 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
 from pipelines.lake.inbox import look, told, waiting
 from pipelines.lake.layout import MARK, REJECTS
-from pipelines.lake.publish.analyst_file import published_whole_and_now
-from pipelines.runs.store import StoreError
+from pipelines.runs.store import StoreError, open_store
 
 QUIET_SECONDS = 5.0
 MAX_FILES = 1000
@@ -80,13 +79,7 @@ class _Tick:
         return sorted(ready, key=lambda path: (self.tries(path), path))[:MAX_FILES]
 
 
-There = Callable[[Lake], Set[str] | None]
-"""Function that returns the traces that the store contains, or None if the lake itself records them."""
-
-
-def trace_file_sensor(
-    lake_path: str = "", job: Any = ingest_and_analyse, there: There = lambda _: None
-) -> dg.SensorDefinition:
+def trace_file_sensor(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.SensorDefinition:
     """Return the sensor of the watched folder for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
     observed = ""  # digest of the folder's state that was reported last
 
@@ -105,7 +98,8 @@ def trace_file_sensor(
         inbox = look(folder)
         lake = Lake(lake_folder(lake_path))
         try:
-            quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), there=there(lake))
+            files = inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9))
+            quiet = waiting(lake, files, known=open_store(lake_address(lake_path)).accounted_for)
         except _NOT_THERE as error:  # the sensor must survive a disk that is unavailable for a while
             return dg.SkipReason(f"the lake cannot be read: {error}")
         requests, is_lost = _read_cursor(lake, context.cursor)
@@ -240,9 +234,7 @@ def _cursor(lake: Lake, requests: Mapping[str, Asked]) -> str:
 new_trace_files = trace_file_sensor()
 
 
-def daily_schedule(
-    lake_path: str = "", job: Any = ingest_and_analyse, there: There = lambda _: None
-) -> dg.ScheduleDefinition:
+def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.ScheduleDefinition:
     """Return the schedule `daily` for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
@@ -253,7 +245,7 @@ def daily_schedule(
         """
         day = f"{context.scheduled_execution_time:%Y-%m-%d}"
         key = f"daily-{day}"
-        if not _is_all_done(_instance(context), Lake(lake_folder(lake_path)), there):
+        if not _is_all_done(_instance(context), lake_path):
             return dg.RunRequest(run_key=key, partition_key=day)
         nothing = _run_config({"files": []})
         return dg.RunRequest(run_key=key, partition_key=day, run_config=nothing, asset_selection=list(SIGNS_OF_LIFE))
@@ -261,7 +253,7 @@ def daily_schedule(
     return daily
 
 
-def _is_all_done(instance: dg.DagsterInstance | None, lake: Lake, there: There) -> bool:
+def _is_all_done(instance: dg.DagsterInstance | None, lake_path: str) -> bool:
     """Return whether the whole job would have nothing to do.
 
     That holds if no file waits, no file was rejected, no day's newest run failed, and all committed batches are published.
@@ -269,10 +261,8 @@ def _is_all_done(instance: dg.DagsterInstance | None, lake: Lake, there: There) 
     try:
         if instance is None or failed_last(instance, ingest_and_analyse.name):
             return False
-        stored = there(lake)
-        if waiting(lake, inbox_files(), and_rejected=True, there=stored):
-            return False
-        return stored is not None or published_whole_and_now(lake)
+        lake, store = Lake(lake_folder(lake_path)), open_store(lake_address(lake_path))
+        return not waiting(lake, inbox_files(), True, store.accounted_for) and store.shows_all()
     except _NOT_THERE:  # the run reports the error
         return False
 

@@ -17,7 +17,7 @@ from pipelines.engines.work_units import Group, Unit
 from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.lake import Staged
-from pipelines.lake.names import CAPTURE_MARK, MARK
+from pipelines.lake.names import MARK
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
@@ -25,15 +25,10 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.materialize.per_capture import asked_captures, compute_given, trace_tables
 from pipelines.runs.store import Store, open_store
-from pipelines.runs.store.ducklake import versions
-from pipelines.runs.store.ducklake.user_tables import catalog_of
-from pipelines.runs.store.ducklake.versions import stale_tables
-from pipelines.runs.store.folder import FolderStore
+from pipelines.runs.store.interface import BYTES_PER_EVENT
 
 CAPTURES = 40
 """Maximum number of captures in a unit."""
-BYTES_PER_EVENT = 250
-"""Estimated JSON bytes per event, so that units of captures and of batches are as large as those of files."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Capturing:
 
     setting: Setting
     tables: tuple[str, ...]
-    force: bool = False  # also compute captures that are up to date
+    force: bool = False  # see Store.capture_contents
 
     def __call__(self, unit: Unit) -> Computed:
         """Compute a unit. Raises what the models and the store raise."""
@@ -65,46 +60,23 @@ class Computed:
 
 
 def changed_captures(store: Store, force: bool = False) -> list[Group]:
-    """Return the captures that are new or changed, and the ids of deleted ones. With `force`, all captures.
+    """Return the captures that are new or changed, and the ids of deleted ones. `force`: see Store.capture_contents.
 
     A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raises StoreError,
     and RolesError for a roles.csv that cannot be read.
     """
     columns = ", ".join(field.name for field in fields(RankTrace))
-    with look(store, [MARK, CAPTURE_MARK]) as con:
-        traces = [RankTrace(*values) for values in _rows(con, MARK, columns)]
+    with store.look([MARK]) as con:
+        rows = con.execute(f"SELECT {columns} FROM {MARK}").fetchall() if _has(con, MARK) else []
+        traces = [RankTrace(*values) for values in rows]
     captures = {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
-    known_content = _known(store)
+    known_content = store.capture_contents(force)
     new = [
         Group((capture,), _size(capture))
         for name, capture in captures.items()
-        if force or known_content.get(name) != capture.content
+        if known_content.get(name) != capture.content
     ]
     return [*new, *(Group((name,), 0) for name in sorted(known_content.keys() - captures.keys()))]
-
-
-def look(store: Store, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """Return a connection to the current tables of a store. A folder lake is not published for that."""
-    return store.lake.connect(tables) if isinstance(store, FolderStore) else store.connect(locked=False)
-
-
-def _known(store: Store) -> dict[str, str | None]:
-    """Return the content from which each capture was computed, or None if a model has changed since.
-
-    In a DuckLake all tables of a capture are computed together. Tables of a folder lake are computed one by one
-    (stale_batches.py).
-    """
-    with look(store, [CAPTURE_MARK]) as con:
-        rows = _rows(con, CAPTURE_MARK, "capture_id, content, batch_id")
-        if isinstance(store, FolderStore):
-            return {name: content for name, content, _ in rows}
-        catalog, versions_by_batch = catalog_of(con), versions.read(con)
-        stale = {b for *_, b in rows if stale_tables(catalog, catalog.of_captures, versions_by_batch.get(b, {}))}
-        return {name: None if batch in stale else content for name, content, batch in rows}
-
-
-def _rows(con: duckdb.DuckDBPyConnection, table: str, columns: str) -> list[tuple]:
-    return con.execute(f"SELECT {columns} FROM {table}").fetchall() if _has(con, table) else []
 
 
 def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:
@@ -123,12 +95,10 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
     began, cpu = time.perf_counter(), time.process_time()
     with private_lake(how.setting) as lake:
         store = open_store(how.setting.store)
-        known_content = _known(store)
+        known_content = store.capture_contents(how.force)
         removed = [name for name in unit.items if isinstance(name, str) and name in known_content]
         requested = [capture for capture in unit.items if isinstance(capture, Capture)]
-        captures = [
-            capture for capture in requested if how.force or known_content.get(capture.capture_id) != capture.content
-        ]
+        captures = [capture for capture in requested if known_content.get(capture.capture_id) != capture.content]
         if captures or removed:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
             write_causes(lake.root / CAUSES, store.causes())
@@ -150,7 +120,7 @@ def _fetched(
     batch = lake.new_batch()
     ids = sorted({member.trace.trace_id for capture in captures for member in capture.members})
     sources = ["events", "findings", *trace_tables(catalog, asked_captures(catalog, tables)), MARK]
-    with look(store, sources) as con:
+    with store.look(sources) as con:
         files = {table: _copied(con, catalog, table, ids, batch, lake.staging(batch)) for table in sources}
     keys: Mapping[str, str | None] = {m.trace.trace_id: m.trace.path for c in captures for m in c.members}
     lake.put_all(batch, files, keys)

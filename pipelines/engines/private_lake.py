@@ -14,7 +14,7 @@ from pathlib import Path
 from pipelines.base.processes import is_alive, this_process
 from pipelines.engines.worker_share import take_share
 from pipelines.lake import Lake
-from pipelines.runs.store import StoreError, is_folder_address
+from pipelines.runs.store import StoreError, open_store
 
 SCRATCH = "TRACELAKE_SCRATCH"
 """Environment variable: the folder for the lakes of units on a worker. Default: the system's temporary folder."""
@@ -46,9 +46,10 @@ class Setting:
         UnusablePath for a folder that cannot be a lake.
         """
         environment = {name: value for name, value in os.environ.items() if name.startswith(_OURS) and name not in _OWN}
-        if not is_folder_address(store):
+        lake = open_store(store).lake
+        if lake is None:
             return cls(store, cpus, environment)
-        root = Lake(store).root  # absolute: workers run in other folders
+        root = lake.root  # absolute: workers run in other folders
         root.mkdir(parents=True, exist_ok=True)
         return cls(str(root), cpus, environment, _home(root))
 

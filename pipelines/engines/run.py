@@ -26,7 +26,7 @@ from pipelines.readers.inputs import TraceRow
 from pipelines.readers.kineto.limits import Limits
 from pipelines.runs.materialize.per_capture import asked_captures, trace_tables
 from pipelines.runs.materialize.per_trace import asked_tables
-from pipelines.runs.store import Store, StoreError, is_folder_address, open_store
+from pipelines.runs.store import Store, StoreError, open_store
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def ingest_on(
     cannot be used.
     """
     setting = Setting.here(store, engine.cpus)
-    if not is_folder_address(store):
-        open_store(store).known(())  # reports a wrong address now, and creates a new catalog in one process
-    open_store(store).formulas()  # reports invalid formulas now, not in every unit
+    opened = open_store(store)
+    opened.known(())  # reports a wrong address now, and creates a new catalog in one process
+    opened.formulas()  # reports invalid formulas now, not in every unit
     so_far = Followed()
     units = cut(groups_of(path.absolute() for path in files), engine.slots, max_files, max_bytes)
     _follow(engine, so_far, units, Ingesting(setting, job, limits), on_unit)
@@ -111,30 +111,30 @@ def materialize_on(
     """
     catalog = load_catalog()
     requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
+    opened = open_store(store)
     of_captures = [name for name in catalog.of_captures if name in requested]
     if of_captures:
         # A capture's newest batch counts. A batch without the other tables would hide them, and only a folder lake adds
         # tables to an existing batch.
-        of_captures = asked_captures(catalog, of_captures) if is_folder_address(store) else list(catalog.of_captures)
+        of_captures = asked_captures(catalog, of_captures) if opened.lake else list(catalog.of_captures)
     named = asked_tables(catalog, [name for name in requested if name not in catalog.of_captures])
     # The sources of capture tables are computed together with the named tables, as without an engine.
     of_traces = asked_tables(catalog, [*named, *trace_tables(catalog, of_captures)])
     setting = Setting.here(store, engine.cpus)
     so_far = Followed()
-    opened = open_store(store)
     if force and (groups := stale_groups(opened, named, force)):
         units = cut(groups, engine.slots, 1, max_bytes)
         _follow(engine, so_far, units, Modelling(setting, tuple(named), force), on_unit)
     if groups := stale_groups(opened, of_traces):
         units = cut(groups, engine.slots, 1, max_bytes)
         _follow(engine, so_far, units, Modelling(setting, tuple(of_traces)), on_unit)
-    read, anew = trace_tables(catalog, of_captures), force and not is_folder_address(store)
+    read = trace_tables(catalog, of_captures)
     # With `force` the known captures of a folder lake come first, so a changed capture is computed with its batch.
     steps = ("known", "changed") if force else ("changed", "known")
     for step in steps if of_captures else ():
         if step == "changed":
-            work: Any = Capturing(setting, tuple(of_captures), anew)
-            groups = _ready(opened, changed_captures(opened, anew), read, so_far)
+            work: Any = Capturing(setting, tuple(of_captures), force)
+            groups = _ready(opened, changed_captures(opened, force), read, so_far)
         else:
             work = ModellingCaptures(setting, tuple(of_captures), force)
             groups = stale_captures(opened, of_captures, force)

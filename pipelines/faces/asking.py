@@ -18,9 +18,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError, WrongValue
-from pipelines.faces.asked_tables import asked_tables
 from pipelines.lake.commit.model_failures import caveats
-from pipelines.lake.lake import Lake
 from pipelines.lake.read.sandbox import (
     Answer,
     Limits,
@@ -32,7 +30,6 @@ from pipelines.lake.read.sandbox import (
 from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store import open_store
-from pipelines.runs.store.ducklake.outdated_tables import outdated
 
 _PART = 500  # rows fetched at a time
 
@@ -79,14 +76,13 @@ class Asking:
             tables = tables_read(self.query, parser)
         with told_as_sentences():
             self._not_if_stopped()
-            lake = Lake(self.lake, self.without_broken) if isinstance(self.lake, Path) else self.lake
-            lacks, read = _lacks(lake, tables)
-            with LockedLake(_opened(lake), self.limits, tables=tables) as locked:
+            store = open_store(self.lake, without_broken=self.without_broken)
+            requested = store.asked(tables)
+            lacks = requested.lacks()
+            with LockedLake(lambda settings: store.connect(settings, tables=tables), self.limits) as locked:
                 self._locked = locked
                 self._not_if_stopped()
-                notes = [*lacks, *caveats(locked.con, read)]
-                if isinstance(self.lake, str):
-                    notes += outdated(locked.con, tables)
+                notes = [*lacks, *caveats(locked.con, requested.read), *store.outdated(locked.con, tables)]
                 with locked.asked(self.query) as result:
                     assert result is not None  # a read-only statement has an answer
                     yield result, notes
@@ -164,22 +160,3 @@ def bound_process(memory: str, queries: int) -> None:
     max_bytes = memory_bytes(memory) * queries + overhead
     with suppress(ValueError, OSError):  # an administrator's limit is lower
         resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
-def _opened(lake: Lake | str) -> Any:
-    """Return the argument of LockedLake: the lake in a folder, or a function that connects to the DuckLake."""
-    if isinstance(lake, Lake):
-        return lake
-    store = open_store(lake)
-    return lambda settings: store.connect(settings, locked=True)
-
-
-def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
-    """Return caveats about missing or outdated tables of a lake in a folder, and all tables that the answer depends on.
-
-    Return no caveats for a DuckLake, whose own connection reports them.
-    """
-    if isinstance(lake, str):
-        return [], tables
-    requested = asked_tables(lake, tables)
-    return requested.lacks(here=lake.is_writable), requested.read

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
-from pipelines.faces.asked_tables import asked_tables
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.sandbox import CLOSED, connect_attached, lock
-from pipelines.runs.store.open_store import is_folder_address, open_store
+from pipelines.models.catalog import load_catalog
+from pipelines.runs.store import open_store
 
 if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend
@@ -32,35 +32,25 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     need("notebook", "a table in Ibis")
     import ibis
 
-    if isinstance(lake, str) and not is_folder_address(lake):
-        return _of_store(lake, tables, locked)
-    lake = lake if isinstance(lake, Lake) else Lake(lake)
-    if not lake.exists:
-        raise FileNotFoundError(f"no traces in the lake {lake.root}")
-    if tables:
-        lake.catalog().closure(tables)  # rejects names that are not tables
-        for caveat in asked_tables(lake, tables).bring_up():
-            warnings.warn(caveat, stacklevel=3)
-    # Attach the file instead of connecting to it, because a process with an older state of the file open would get that state.
-    con = analyst(lake, connect=lambda file: connect_attached(file, config=CLOSED if locked else None))
-    backend = ibis.duckdb.from_connection(con)  # this sets the time zone
-    if locked:
-        lock(con, lake.root)
-    return backend
-
-
-def _of_store(address: str, tables: tuple[str, ...], locked: bool) -> Backend:
-    import ibis
-
-    from pipelines.models.catalog import load_catalog
-    from pipelines.runs.store.ducklake.outdated_tables import outdated
-
-    if locked:
+    store = open_store(lake)
+    if locked and store.lake is None:
         raise WrongValue(
             "locked=True is for a lake in a folder; for untrusted users of a DuckLake take `tracelake sql`"
         )
-    load_catalog().closure(tables)  # rejects names that are not tables
-    con = open_store(address).connect(locked=False)
-    for caveat in outdated(con, tables):
+    if not store.exists:
+        raise FileNotFoundError(f"no traces in the lake {store.address}")
+    if tables:
+        load_catalog().closure(tables)  # rejects names that are not tables
+        for caveat in store.asked(tables).bring_up():
+            warnings.warn(caveat, stacklevel=3)
+    # Attach the file instead of connecting to it, because a process with an older state of the file open would get that state.
+    if locked and store.lake:
+        con = analyst(store.lake, connect=lambda file: connect_attached(file, config=CLOSED))
+    else:
+        con = store.connect(locked=False)
+    for caveat in store.outdated(con, tables):
         warnings.warn(f"out of date: {caveat}", stacklevel=3)
-    return ibis.duckdb.from_connection(con)
+    backend = ibis.duckdb.from_connection(con)  # this sets the time zone
+    if locked and store.lake:
+        lock(con, store.lake.root)
+    return backend

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
-from pipelines.faces.trace_of_store import copy_trace
-from pipelines.lake.read.one_trace import find_trace, show_trace
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,18 +73,11 @@ def of_lake(
 
     `lake` may be the address of a DuckLake, whose rows are copied. Raise NoSuchTrace, BrokenFiles or StoreError.
     """
-    from pipelines.lake import Lake
-    from pipelines.runs.store.open_store import is_folder_address
+    from pipelines.runs.store import open_store
 
-    if isinstance(lake, str) and not is_folder_address(lake):
-        with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
-            yield Subject(con, copy_trace(con, lake, beginning))
-        return
-    opened_lake = lake if isinstance(lake, Lake) else Lake(lake)
-    trace_id, batch = find_trace(opened_lake, beginning)
+    store = open_store(lake)
     with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
-        show_trace(con, opened_lake, trace_id, batch, tables)
-        yield Subject(con, trace_id)
+        yield Subject(con, store.show_trace(con, beginning, tables))
 
 
 @contextmanager
@@ -110,13 +101,7 @@ def catalog_of(given: str | Path, lake: Path | str) -> Catalog:
 
     A file uses the shipped models. A trace of a lake also uses the lake's own formulas.
     """
-    from pipelines.lake import Lake
-    from pipelines.lake.publish.user_formulas import catalog_with
     from pipelines.models.catalog import load_catalog
-    from pipelines.runs.store.open_store import is_folder_address, open_store
+    from pipelines.runs.store import open_store
 
-    if Path(given).exists():
-        return load_catalog()
-    if isinstance(lake, str) and not is_folder_address(lake):
-        return catalog_with(open_store(lake).formulas())
-    return Lake(lake).catalog()
+    return load_catalog() if Path(given).exists() else open_store(lake).catalog()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,17 +82,20 @@ def accounted_for(lake: Lake) -> set[str]:
 
 
 def waiting(
-    lake: Lake, files: Mapping[Path, str], and_rejected: bool = False, there: Set[str] | None = None
+    lake: Lake,
+    files: Mapping[Path, str],
+    and_rejected: bool = False,
+    known: Callable[[set[str]], Set[str]] | None = None,
 ) -> dict[Path, str]:
     """Return the files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
     A trace that is no longer in the lake because its batch was damaged waits again. A trace that was retired, forgotten
     or superseded does not, and files inside the lake's own folder never do. `and_rejected`: also return rejected files.
-    `there`: the traces that are accounted for, if a store keeps them instead of the lake.
+    `known`: returns those of a set of traces that are accounted for, if a store keeps them instead of the lake.
     """
     outcomes = settled(lake)
-    if there is None:
-        there = accounted_for(lake)
+    traces = {outcome.trace_id for outcome in outcomes.values() if outcome.trace_id}
+    there = known(traces) if known else accounted_for(lake)
 
     def is_done(path: Path, state: str) -> bool:
         outcome = outcomes.get(path)

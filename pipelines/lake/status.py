@@ -50,6 +50,7 @@ class Limits:
 class Status:
     """The result of a check. Times are in s; None means unknown or not requested.
 
+    `is_on_disk`: whether it is a folder of this machine, with a disk, runs of Dagster and an analysts' file.
     `wrong` has a sentence for each problem. `warnings` has a sentence for each finding that needs attention although
     the lake is healthy.
     """
@@ -73,10 +74,11 @@ class Status:
     free_percent: float = 0.0
     wrong: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    is_on_disk: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as a JSON-compatible dictionary."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "is_on_disk"}
 
 
 def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: float | None = None) -> Status:
@@ -104,7 +106,7 @@ def status_of_store(
     now = now or time.time()
     since = f"{datetime.fromtimestamp(now, UTC) - DAY:%F %T}"
     ((traces,),) = con.execute(f"SELECT count(*) FROM {MARK}").fetchall()
-    result = Status(address, batches=len(batches), traces=traces, free_percent=100.0)
+    result = Status(address, batches=len(batches), traces=traces, free_percent=100.0, is_on_disk=False)
     if batches:
         begun = _begun(max(batches))
         result.last_commit, result.idle_seconds = f"{begun:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - begun.timestamp())

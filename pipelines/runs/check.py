@@ -68,6 +68,7 @@ class Checked:
     faults: list[Fault]
     n_files: int
     n_not_recorded: int
+    has_checksums: bool = True
 
 
 def check(lake: Lake, repair: bool = False, on_file: Callable[[str], Any] | None = None) -> Checked:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.lake.commit.model_failures import LeftOut, left_out, left_out_of
-from pipelines.lake.lake import Lake
+from pipelines.lake.commit.model_failures import LeftOut
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import trace_tables
 from pipelines.runs.materialize.per_trace import asked_tables
-from pipelines.runs.store import is_folder_address, open_store
+from pipelines.runs.store import open_store
 
 
 def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftOut]:
@@ -18,16 +17,9 @@ def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftO
     A table of captures lacks the traces that its source tables lack. Raises StoreError, and BrokenFiles for a lake that
     has lost its marker files.
     """
-    read = _of_traces(tables)
-    if is_folder_address(address):
-        return left_out_of(Lake(address), read)
-    with open_store(address).connect(locked=False) as con:
-        return left_out(con, read)
-
-
-def _of_traces(tables: Iterable[str] | None) -> list[str]:
     catalog = load_catalog()
     requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
     of_captures = [name for name in catalog.of_captures if name in requested]
     of_traces = [name for name in requested if name not in of_captures]
-    return asked_tables(catalog, [*of_traces, *trace_tables(catalog, of_captures)])
+    read = asked_tables(catalog, [*of_traces, *trace_tables(catalog, of_captures)])
+    return open_store(address).left_out(read)

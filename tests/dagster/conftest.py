@@ -64,7 +64,8 @@ def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
 def only_ingest(lake: str) -> dg.Definitions:
     """The project with a job `ingest_and_analyse` that only takes files in: the rest is what takes long."""
     from assets.traces import lake_tables
-    from dagster_project.resources import LakeResource
+    from dagster_project.resources import LakeResource, StoreResource
 
     job = dg.define_asset_job("ingest_and_analyse", selection=dg.AssetSelection.assets(lake_tables))
-    return dg.Definitions(assets=[lake_tables], jobs=[job], resources={"lake": LakeResource(path=lake)})
+    resources = {"lake": LakeResource(path=lake), "store": StoreResource(path=lake)}
+    return dg.Definitions(assets=[lake_tables], jobs=[job], resources=resources)

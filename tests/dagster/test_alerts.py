@@ -16,6 +16,7 @@ from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, tell_new
 from pipelines.fleet.trends.findings import Finding, NotTold, tell
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
+from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
 
 
@@ -66,24 +67,24 @@ def reject(lake: Lake, folder: Path, name: str) -> None:
 
 
 def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    first = tell_new(lake, None, hook.url)
+    first = tell_new(open_store(lake), None, hook.url)
     assert (first.posted, hook.got, len(first.keys)) == (0, [], 1)  # what was rejected before is known
     reject(lake, tmp_path, "new")
-    second = tell_new(lake, first.keys, hook.url)
+    second = tell_new(open_store(lake), first.keys, hook.url)
     (message,) = hook.got
     assert message["kind"] == "rejected" and message["says"].startswith("new.json was not read: ")
-    assert tell_new(lake, second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
+    assert tell_new(open_store(lake), second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
 
 
 def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         reject(lake, tmp_path, name)
     hook.takes = 2
-    found = tell_new(lake, set(), hook.url)
+    found = tell_new(open_store(lake), set(), hook.url)
     assert (found.posted, len(found.keys)) == (2, 2) and "127.0.0.1" in found.failed and "HTTP 503" in found.failed
     assert "secret" not in found.failed  # whoever knows the address may post
     hook.takes = 1000
-    again = tell_new(lake, found.keys, hook.url)
+    again = tell_new(open_store(lake), found.keys, hook.url)
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
 
 

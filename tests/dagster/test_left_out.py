@@ -112,7 +112,7 @@ def test_of_a_ducklake_too(tmp_path: Path, odd: dict[str, Any], monkeypatch: pyt
         assert failed_last(instance, "ingest_and_analyse") == []
         analyse = definitions(address).resolve_job_def("analyse")
         result = analyse.execute_in_process(partition_key=today(), instance=instance, raise_on_error=False)
-        assert {*failures(result)} == {"fleet"} and "captures" in stored(result)
+        assert {*failures(result)} == {"checks"} and "captures" in stored(result)
 
 
 def test_what_else_failed_is_repeated(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

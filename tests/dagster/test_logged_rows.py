@@ -14,6 +14,7 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from pipelines.runs.store import open_store
 from tests.dagster.tiny import write_trace
 
 ALL = Span(frozenset(), "")
@@ -65,7 +66,8 @@ def test_a_check_reads_what_was_logged_since_it_passed(lake: Lake, tmp_path: Pat
     def n_read() -> int:
         nonlocal last
         time.sleep(0.05)
-        found = keys.evaluate(lake, ALL, last)
+        with open_store(lake).rows() as rows:
+            found = keys.evaluate(rows, ALL, last)
         last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", found.passed, found.metadata)
         return int(str(last.metadata["files"].value))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.ducklake.tables import there
 from assets.metadata import lake_folder, today
 from assets.models import model_specs, upstream_first
 from dagster_project.definitions import definitions
@@ -17,8 +16,6 @@ from pipelines.engines.run import materialize_on
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store import open_store
-from pipelines.runs.store.ducklake.forgetting import forget
-from pipelines.runs.store.ducklake.store import DuckLakeStore
 from tests.dagster.tiny import age, write_trace
 from tests.runs.store.conftest import need_extensions
 
@@ -31,15 +28,17 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None:
-    """But for the overlay, plans that are run, and the engine's job."""
+    """But for the overlay, and plans that are run."""
     mine, folders = definitions(address), definitions(str(tmp_path / "lake"))
     keys, all_keys = (one.resolve_asset_graph().get_all_asset_keys() for one in (mine, folders))
     assert keys <= all_keys
     left_out = {key.to_user_string() for key in all_keys - keys}
     assert "overlay" in left_out and {name for name in left_out if not name.startswith("schedule_")} == {"overlay"}
-    assert mine.resolve_asset_graph().asset_check_keys == {
-        key for key in folders.resolve_asset_graph().asset_check_keys if not key.asset_key.to_user_string().startswith("schedule_")
-    }  # fmt: skip
+    own = {key.asset_key.to_user_string() for key in folders.resolve_asset_graph().asset_check_keys - mine.resolve_asset_graph().asset_check_keys}  # fmt: skip
+    assert own == {"schedule_plans", "schedule_runs"}
+    for name in ("ingest_and_analyse", "analyse"):
+        steps, all_steps = ({node.name for node in one.resolve_job_def(name).graph.nodes} for one in (mine, folders))
+        assert steps == all_steps - {"overlay"}
     assert not (tmp_path / "c.sqlite").exists()
 
 
@@ -49,7 +48,9 @@ def test_files_of_the_inbox_become_tables_once(
 ) -> None:
     """One table stands for all: they are computed as `tracelake ingest` and `materialize` do."""
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
-    monkeypatch.setattr("assets.ducklake.tables.materialize_on", partial(materialize_on, tables=["kernels"]))
+    monkeypatch.setattr(
+        "assets.units.materialize_on", lambda engine, store, _: materialize_on(engine, store, ["kernels"])
+    )
     for n in range(2):
         age(write_trace(inbox / f"rank{n}.json", n))
     (inbox / "broken.json").write_text('{"traceEvents": 7')
@@ -58,7 +59,7 @@ def test_files_of_the_inbox_become_tables_once(
     job = defs.resolve_job_def("ingest_and_analyse")
 
     def tick(cursor: str | None = None) -> dg.SensorResult | dg.SkipReason:
-        sensor = trace_file_sensor(address, job, lambda lake: there(address, lake))
+        sensor = trace_file_sensor(address, job)
         context = dg.build_sensor_context(cursor=cursor)
         return sensor(context)  # pyright: ignore[reportReturnType]
 
@@ -85,7 +86,7 @@ def test_files_of_the_inbox_become_tables_once(
     assert isinstance(again, dg.SensorResult) and "no new files" in str(again.skip_reason), again
     with open_store(address).connect() as con:
         trace = con.execute("SELECT trace_id FROM traces ORDER BY path").fetchall()[0][0]
-    forget(DuckLakeStore(address), trace)  # it waits again
+    open_store(address).forget(trace)  # it waits again
     run(tick(), 1)
     for upkeep, config in (("retention", {"retire_batches": {"config": {"dry_run": False}}}), ("compaction", {"merge_batches": {"config": {"dry_run": False}}})):  # fmt: skip
         assert defs.resolve_job_def(upkeep).execute_in_process(run_config={"ops": config}).success

@@ -22,6 +22,7 @@ from dagster_project.demo import asset_names, materialize_all
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import OVERLAYS
 from pipelines.readers.ingest import ingest
+from pipelines.runs.store import open_store
 from tests.dagster.conftest import SHARED
 from tests.dagster.tiny import write_trace
 
@@ -248,7 +249,8 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
     def evaluate() -> tuple[bool, int]:
         nonlocal last
         time.sleep(0.05)
-        found = keys.evaluate(lake, Span(frozenset(), ""), last)
+        with open_store(lake).rows() as rows:
+            found = keys.evaluate(rows, Span(frozenset(), ""), last)
         last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", found.passed, found.metadata)
         return found.passed, int(str(last.metadata["files"].value))
 

@@ -14,6 +14,7 @@ from pipelines.lake.commit.ingested_files import Outcome, settle, state_of
 from pipelines.lake.commit.sensor_lists import FOLDER, KEPT_RUNS, ListGone, clean, files_of, put_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
+from pipelines.runs.store import open_store
 from tests.dagster.tiny import age, write_trace
 
 
@@ -198,9 +199,9 @@ def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
     one, two = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
     bad = inbox / "notes.txt"
     bad.write_text("no trace")
-    assert sorted(_watched(lake)) == sorted([one, two, bad])
+    assert sorted(_watched(lake, open_store(lake))) == sorted([one, two, bad])
     ingest([one, two, bad], lake)
-    assert _watched(lake) == [bad]
+    assert _watched(lake, open_store(lake)) == [bad]
     write_trace(two, 77)
     late = write_trace(inbox / "rank2.json", 2)
-    assert sorted(_watched(lake)) == sorted([bad, two, late])
+    assert sorted(_watched(lake, open_store(lake))) == sorted([bad, two, late])

@@ -10,6 +10,7 @@ from assets.today import today_page
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
 
 
@@ -28,7 +29,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def test_the_page_of_today(lake: Lake) -> None:
-    result = dg.materialize([today_page], resources={"lake": lake})
+    result = dg.materialize([today_page], resources={"lake": lake, "store": open_store(lake)})
     (event,) = result.get_asset_materialization_events()
     metadata = {name: value.value for name, value in event.step_materialization_data.materialization.metadata.items()}
     assert (metadata["jobs"], metadata["captures"], metadata["files_not_read"]) == (2, 2, 1)

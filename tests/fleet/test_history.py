@@ -16,6 +16,7 @@ from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.fleet.trends.history import TABLES, regressions
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
+from pipelines.runs.store import open_store
 from tests.fleet.fleet_world import write_capture
 
 
@@ -126,7 +127,7 @@ def test_the_check_fails_loudly(history: Lake) -> None:
     from assets.regressions import no_regression
 
     analyst(history).close()
-    result = no_regression(history)
+    result = no_regression(open_store(history))
     assert isinstance(result, dg.AssetCheckResult)
     assert not result.passed
     assert result.metadata["regression"].value == 3
@@ -140,7 +141,7 @@ def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
 
     few = lake_of(tmp_path / "few", *[write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(2)])
     analyst(few).close()
-    result = no_regression(few)
+    result = no_regression(open_store(few))
     assert isinstance(result, dg.AssetCheckResult)
     assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "1 jobs have too few captures: a verdict needs 15" in str(result.metadata["nothing judged"].value)

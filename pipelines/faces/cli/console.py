@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -60,9 +60,12 @@ def local_or_store(given: str | Path) -> Path | str:
     return str(given) if str(given).startswith(DUCKLAKE) else local(given)
 
 
-# A Path, or a str for a DuckLake; typer has no unions.
+if TYPE_CHECKING:
+    AnyLake = Path | str  # a str for a DuckLake
+else:
+    AnyLake = Any  # typer has no unions
 AnyLakeOption = Annotated[
-    Any,
+    AnyLake,
     typer.Option(
         "--lake",
         envvar="TRACELAKE_LAKE",
@@ -72,11 +75,6 @@ AnyLakeOption = Annotated[
         metavar="LAKE",
     ),
 ]
-
-
-def is_store(lake: Any) -> bool:
-    """Return whether a lake is a DuckLake, which is queried by its address, and not a folder."""
-    return str(lake).startswith(DUCKLAKE)
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]

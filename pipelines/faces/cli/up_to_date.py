@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipelines.faces.cli.console import err, is_store, progress, styled
+from pipelines.faces.cli.console import err, progress, styled
 from pipelines.faces.cli.progress_steps import in_words, steps_for
+
+if TYPE_CHECKING:
+    from pipelines.runs.store import Store
 
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
@@ -20,55 +22,52 @@ def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_br
     `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed; outdated ones are named on
     stderr. Raise StoreError if the DuckLake cannot be opened.
     """
-    if is_store(folder):
-        from pipelines.faces.cli.store_address import tell_outdated
-        from pipelines.runs.store import open_store
-
-        con = open_store(str(folder)).connect(locked=False)
-        tell_outdated(con, tables)
-        return con
     from pipelines.lake.commit.model_failures import caveats
-    from pipelines.lake.publish.analyst_file import analyst
+    from pipelines.runs.store import open_store
 
-    ready = bring_up_to_date(Path(folder), tables, of, without_broken)
-    con = analyst(ready.lake, ready.tables)
+    store = open_store(folder, without_broken=without_broken)
+    ready = bring_up_to_date(store, tables, of)
+    con = store.analyst(ready.tables)
     tell_damage(caveats(con, ready.read))
+    tell_outdated(store.outdated(con, tables))
     return con
 
 
 class Ready(NamedTuple):
-    """A lake whose `tables` are up to date. `read`: these tables and all tables that they depend on."""
+    """Stored `tables` that are up to date. `read`: these tables and all tables that they depend on."""
 
-    lake: Any
     tables: list[str]
     read: list[str]
 
 
-def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
-    """Compute the named model tables that are missing or out of date (`asked_tables`), with a progress bar.
+def bring_up_to_date(store: Store, tables: list[str], of: str = "") -> Ready:
+    """Compute the named model tables that are missing or out of date (`Store.asked`), with a progress bar.
 
     `of`: prefix of the ids of traces or captures. The tables of all others stay unchanged.
-    `without_broken`: answer without missing or damaged files, and name them on stderr. By default, tables that need them fail.
-    If the lake cannot be written, the tables stay unchanged, and stderr says so.
+    A store `without_broken` answers without missing or damaged files, which are named on stderr. By default, tables that need
+    them fail. If the lake cannot be written, the tables stay unchanged, and stderr says so.
     Raise CatalogError or RolesError if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no
     traces, BrokenFiles if tables cannot be computed.
     """
-    from pipelines.faces.asked_tables import asked_tables, left_out, told_broken
-    from pipelines.lake import Lake
-
-    requested = asked_tables(Lake(folder, without_broken), tables, of)
-    if broken := left_out(requested.lake):
-        for line in told_broken(broken):
+    requested = store.asked(tables, of)
+    if skipped := requested.skipped:
+        for line in skipped:
             err.print(styled("[yellow]left out:[/] {}", line), soft_wrap=True)
-        requested = replace(requested, of_captures=[])  # nothing is stored from an incomplete lake
-    if requested.are_stale and requested.lake.is_writable:
-        catalog = requested.lake.catalog()
+        requested = requested.without_captures()  # nothing is stored from an incomplete lake
+    if requested.can_compute:
+        catalog = store.catalog()
         with progress(steps_for(catalog, requested.stored), "computing tables") as advance:
             requested.compute(lambda text: advance(1, in_words(catalog, text)))
     else:
         for message in requested.bring_up():
             err.print(styled("[yellow]not computed:[/] {}", message), soft_wrap=True)
-    return Ready(requested.lake, requested.stored, requested.read)
+    return Ready(requested.stored, requested.read)
+
+
+def tell_outdated(sentences: list[str]) -> None:
+    """Print on stderr which tables of an answer are outdated: the current models would compute other rows."""
+    for sentence in sentences:
+        err.print(styled("[yellow]out of date:[/] {}", sentence), soft_wrap=True)
 
 
 def tell_damage(caveats: list[str]) -> None:

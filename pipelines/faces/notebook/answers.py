@@ -10,7 +10,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.errors import WrongValue
-from pipelines.faces.asked_tables import asked_tables
 from pipelines.faces.cells import shown
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.lake.lake import Lake
@@ -19,6 +18,7 @@ from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_attached, connect_parser
 from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.sqltext import distinct, quoted
+from pipelines.runs.store.asked_tables import asked_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -94,10 +94,10 @@ def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
 
 def copied(address: str, lake: Lake, job: str | None) -> None:
     """Copy the traces of a DuckLake, or of one of its jobs, into a lake. Raise StoreError, or the errors of `of_lake`."""
-    from pipelines.runs.store.ducklake.recompute import copy_traces
-    from pipelines.runs.store.ducklake.store import DuckLakeStore
+    from pipelines.runs.store.ducklake.connection import DuckLake
+    from pipelines.runs.store.ducklake.copied_traces import copy_traces
 
-    jobs = copy_traces(DuckLakeStore(address), lake, job)
+    jobs = copy_traces(DuckLake(address), lake, job)
     if not jobs:
         raise FileNotFoundError(f"no traces in the lake {address}")
     if job is not None and job not in jobs:

@@ -32,7 +32,7 @@ from pipelines.faces.notebook.sources import (
 from pipelines.faces.subject import of_lake as opened
 from pipelines.lake.lake import Lake
 from pipelines.readers.execution import load_execution
-from pipelines.runs.store.open_store import is_folder_address
+from pipelines.runs.store import open_store
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -75,7 +75,7 @@ class Trace:
         self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
         # Not when the object is deleted, because tables that it returned still read the temporary lake.
         atexit.register(self.close)
-        self._store = lake if isinstance(lake, str) and not is_folder_address(lake) else None
+        self._store = lake if isinstance(lake, str) and open_store(lake).lake is None else None
         if self._store and not (trace_files is None and trace_dir is None):
             raise WrongValue(
                 f"files are not read into {self._store}: `tracelake ingest` does that; give the files or the address"

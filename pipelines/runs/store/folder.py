@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -17,30 +18,55 @@ from pipelines.base import database
 from pipelines.fleet.captures.grouping import Role
 from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.commit.ingested_files import settle, settled
+from pipelines.lake.commit.model_failures import LeftOut, failures_of, left_out_of
+from pipelines.lake.inbox import accounted_for
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.names import ANALYST_TEMP, KEYS, MARK, REJECTS, table_file
+from pipelines.lake.names import ANALYST_TEMP, KEYS, MARK, REJECTS, Batch, table_file
+from pipelines.lake.publish.analyst_file import analyst, published_whole_and_now
 from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_causes import CAUSES
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, Formula, read_formulas
 from pipelines.lake.publish.user_tables import content_of
+from pipelines.lake.read.one_trace import find_trace, show_trace
 from pipelines.lake.read.sandbox import connect
 from pipelines.lake.read.trace_marks import recent_marks
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
-from pipelines.models.catalog import load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
+from pipelines.runs.materialize.per_capture import known_captures
+from pipelines.runs.materialize.per_trace import materialize, stale_batches
+from pipelines.runs.store.asked_tables import TablesOfLake, asked_tables
+from pipelines.runs.store.committed_rows import RowsOfFolder
 from pipelines.runs.store.ducklake.user_tables import read_given
-from pipelines.runs.store.interface import GRACE, Committed, Compacted, Expired, StoreError
+from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
 from pipelines.runs.store.unit_batches import UnitBatch, already, linked, rewritten, unit_batches
+
+if TYPE_CHECKING:
+    from pipelines.lake.status import Limits, Status
+    from pipelines.runs.check import Checked
+    from pipelines.runs.forget import Forgotten
+
+_BYTES_PER_BYTE = 20  # estimated bytes of JSON per byte of `events` in Parquet
 
 
 class FolderStore:
     """A Store in a folder. Each batch of a unit is one transaction, whose marker file is moved into place last."""
 
-    def __init__(self, root: str | Path) -> None:
-        """Raise UnusablePath."""
-        self.lake = Lake(root)
-        self.address = str(root)
+    def __init__(self, lake: Lake | Path | str, without_broken: bool = False) -> None:
+        """Raise UnusablePath. `without_broken`: answer without missing or damaged files of the lake in this folder."""
+        self.lake: Lake = lake if isinstance(lake, Lake) else Lake(lake, without_broken)
+        self.address = str(self.lake.root)
+        self._named = str(lake.root if isinstance(lake, Lake) else lake)
+
+    @property
+    def exists(self) -> bool:
+        """See Store."""
+        return self.lake.exists
+
+    def accounted_for(self, trace_ids: Iterable[str]) -> set[str]:
+        """See Store."""
+        return accounted_for(self.lake).intersection(trace_ids)
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
         """See Store."""
@@ -142,23 +168,135 @@ class FolderStore:
         """See Store."""
         return content_of(self.lake.root / CAUSES)
 
-    def tables(self) -> list[str]:
+    def catalog(self) -> Catalog:
         """See Store."""
-        return sorted(load_catalog().public)
+        return self.lake.catalog()
 
-    def connect(self, settings: Mapping[str, str] | None = None, *, locked: bool = True) -> duckdb.DuckDBPyConnection:
+    def connect(
+        self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
+    ) -> duckdb.DuckDBPyConnection:
         """See Store. The analysts' file is published first if necessary."""
-        return connect(self.lake, settings=settings, locked=locked)
+        return connect(self.lake, tables, settings, locked=locked)
+
+    def analyst(self, tables: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+        """See Store. The analysts' file is published first if necessary."""
+        return analyst(self.lake, tables)
+
+    def look(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
+        """See Store."""
+        return self.lake.connect(tables)
+
+    @contextmanager
+    def rows(self) -> Iterator[CommittedRows]:
+        """See Store."""
+        with database.scratch() as con:
+            yield RowsOfFolder(con, self.lake)
+
+    def asked(self, tables: Iterable[str], of: str = "") -> TablesOfLake:
+        """See Store."""
+        return asked_tables(self.lake, tables, of)
+
+    def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
+        """See Store. Outdated tables are computed before an answer, or reported by `asked`."""
+        return []
+
+    def caveats(self, table: str) -> list[str]:
+        """See Store."""
+        return failures_of(self.lake, table) if self.lake.root.is_dir() else []
+
+    def left_out(self, tables: Iterable[str]) -> list[LeftOut]:
+        """See Store. Raises BrokenFiles for a lake that has lost its marker files."""
+        return left_out_of(self.lake, tables)
+
+    def shows_all(self) -> bool:
+        """See Store."""
+        return published_whole_and_now(self.lake)
+
+    def find_trace(self, beginning: str) -> str:
+        """See Store."""
+        return find_trace(self.lake, beginning)[0]
+
+    def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
+        """See Store. Raises BrokenFiles."""
+        trace_id, batch = find_trace(self.lake, beginning)
+        show_trace(con, self.lake, trace_id, batch, tables)
+        return trace_id
+
+    def capture_contents(self, force: bool = False) -> dict[str, str | None]:
+        """See Store. Outdated tables are computed one by one (`stale_captures`)."""
+        return {name: row.content for name, row in known_captures(self.lake).items() if not row.is_gone}
+
+    def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+        """See Store."""
+        if not tables:
+            return []
+        lake = self.lake
+        stale = lake.batches() if force else stale_batches(lake, lake.catalog(), tables, lake.batches())
+        files = {batch: table_file(lake.root, "events", batch) for batch in stale}
+        return [
+            StaleBatch(batch, (file.stat().st_size if file.exists() else 0) * _BYTES_PER_BYTE)
+            for batch, file in files.items()
+        ]
+
+    def stale_captures(self, tables: Sequence[str], force: bool = False) -> list[list[str]]:
+        """See Store."""
+        by_batch: dict[Batch, list[str]] = {}
+        for name, row in known_captures(self.lake).items() if tables else ():
+            if not row.is_gone:
+                by_batch.setdefault(row.batch, []).append(name)
+        stale = sorted(by_batch) if force else stale_batches(self.lake, self.lake.catalog(), tables, sorted(by_batch))
+        return [by_batch[batch] for batch in stale]
+
+    def recompute(
+        self,
+        batches: Iterable[Batch],
+        tables: Sequence[str],
+        force: bool,
+        private_lake: Callable[[], AbstractContextManager[Lake]],
+    ) -> int:
+        """See Store. The work is done in this lake, and not published."""
+        return len(materialize(self.lake, tables, batches, force, and_publish=False))
+
+    def status(self, inbox: Path | None, limits: Limits) -> Status:
+        """See Store."""
+        from pipelines.lake.status import status
+
+        return status(self.lake, inbox, limits)
+
+    def check(
+        self, repair: bool = False, rebuild: bool = False, on_file: Callable[[str], Any] = lambda _: None
+    ) -> Checked:
+        """See Store."""
+        from pipelines.lake.commit.catalog_file import rebuild as make_catalog_again
+        from pipelines.runs.check import check
+
+        self._need_folder()
+        if rebuild:
+            make_catalog_again(self.lake.root)
+        return check(self.lake, repair, on_file)
+
+    def forget(
+        self, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
+    ) -> Forgotten:
+        """See Store. Its captures are computed again. Raises BrokenFiles."""
+        from pipelines.runs.forget import forget
+
+        self._need_folder()
+        return forget(self.lake, beginning, for_good, on_step)
+
+    def has_captures_to_update(self) -> bool:
+        """See Store."""
+        return False
+
+    def _need_folder(self) -> None:
+        if not self.lake.root.is_dir():
+            raise StoreError(f"there is no lake in {self._named}", "Name its folder with --lake or TRACELAKE_LAKE.")
 
     def expire(
         self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
     ) -> list[Expired]:
         """See Store."""
-        retirements = retire(self.lake, keep_days, grace, dry_run, now)
-        return [
-            Expired(retirement.batch_id, retirement.day, retirement.state, retirement.traces)
-            for retirement in retirements
-        ]
+        return [Expired(**asdict(batch)) for batch in retire(self.lake, keep_days, grace, dry_run, now)]
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
         """See Store. Each past day is merged separately."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from pipelines.base.paths import DUCKLAKE
+from pipelines.lake import Lake
 from pipelines.runs.store.interface import Store
 
 DATA = "TRACELAKE_DATA"
@@ -15,17 +17,17 @@ def is_folder_address(address: str) -> bool:
     return not address.startswith(DUCKLAKE)
 
 
-def open_store(address: str, data: str | None = None) -> Store:
-    """Return the store at an address: a folder, or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
+def open_store(address: str | Path | Lake, data: str | None = None, without_broken: bool = False) -> Store:
+    """Return the store at an address: a folder (or the lake in it), or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
 
     `data`: where DuckLake keeps its Parquet files, `s3://bucket/prefix` or a folder; by default `?data=` of the
-    address, the environment variable TRACELAKE_DATA, or the path in the catalog. Raises StoreError, and UnusablePath
-    for a folder that cannot be a lake.
+    address, the environment variable TRACELAKE_DATA, or the path in the catalog. `without_broken`: answer without missing
+    or damaged files of a folder. Raises StoreError, and UnusablePath for a folder that cannot be a lake.
     """
-    if is_folder_address(address):
+    if not isinstance(address, str) or is_folder_address(address):
         from pipelines.runs.store.folder import FolderStore
 
-        return FolderStore(address)
+        return FolderStore(address, without_broken)
     from pipelines.runs.store.ducklake.store import DuckLakeStore
 
     return DuckLakeStore(address, data or os.environ.get(DATA) or None)

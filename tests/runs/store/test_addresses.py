@@ -54,9 +54,9 @@ def test_passwords_are_hidden_in_what_is_shown() -> None:
 
 
 def test_a_missing_extension_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.runs.store.ducklake import extensions
+    from pipelines.runs.store.ducklake import attach
 
-    monkeypatch.setattr(extensions, "_in_wheel", lambda name: None)
+    monkeypatch.setattr(attach, "_in_wheel", lambda name: None)
     monkeypatch.setenv("HOME", str(tmp_path))  # where DuckDB's own INSTALL puts them
     with pytest.raises(StoreError, match=r"pip install 'tracelake\[lake\]'"):
         open_store(f"ducklake:sqlite:{tmp_path}/c?data={tmp_path}/d").known(["a"])

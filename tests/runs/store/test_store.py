@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from pipelines.base import database
 from pipelines.lake import Lake
+from pipelines.lake.status import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import Store, open_store
+from pipelines.runs.store.interface import BatchSpan, CommittedRows
 from tests.lake.world import write_trace
 from tests.runs.store.world import STORED, make_unit, shown, trace_ids
 
@@ -49,6 +54,39 @@ def test_a_unit_committed_twice_is_there_once(opened: Open, units: dict[str, Lak
     again = opened().commit(units["first"])
     assert not again.traces and set(again.known) == trace_ids(units["first"]) and not again.n_files
     assert shown(store, STORED) == before
+
+
+def test_commands_get_the_same_answers_from_each_kind(opened: Open, units: dict[str, Lake]) -> None:
+    store, everything = opened(), BatchSpan(frozenset(), "")
+    store.commit(units["first"])
+    first, *_ = ids = sorted(trace_ids(units["first"]))
+    time.sleep(0.05)  # of a folder, rows are told apart by the time of their file
+    with store.rows() as rows:
+        until = rows.until
+        assert n_traces(rows, everything) == 2 and n_traces(rows, BatchSpan(frozenset({"2020-01-01"}), "9")) == 0
+        assert n_traces(rows, everything, until) == 0 and rows.of("captures", everything) is None
+    store.commit(units["second"])
+    with store.rows() as rows:
+        assert (n_traces(rows, everything), n_traces(rows, everything, until)) == (3, 1)
+
+    assert store.find_trace(first) == first and store.exists
+    with database.connect() as con:
+        assert store.show_trace(con, first) == first
+        assert con.execute("SELECT DISTINCT trace_id FROM events").fetchall() == [(first,)]
+    assert store.left_out(["kernels"]) == store.caveats("kernels") == store.asked(["kernels"]).lacks() == []
+    assert store.asked(["kernels"]).read == ["kernels"] and not store.asked(["kernels"]).can_compute
+    assert store.stale_batches(["kernels"]) == [] and len(store.stale_batches(["kernels"], force=True)) == 2
+    assert store.capture_contents() == {} and store.stale_captures(["captures"]) == []
+    assert store.status(None, Limits()).traces == 3 and store.check().faults == []
+    assert store.forget(first).trace_id == first and not store.has_captures_to_update()
+    assert store.accounted_for(ids) == {*ids[1:]}
+    assert len(store.expire(1, dry_run=True, now=datetime.now(UTC) + timedelta(days=3))) == 2
+
+
+def n_traces(rows: CommittedRows, span: BatchSpan, since: float | str = "") -> int:
+    kernels = rows.of("kernels", span, since)
+    query = "SELECT count(DISTINCT trace_id) FROM {}"
+    return rows.con.execute(query.format(kernels.sql)).fetchall()[0][0] if kernels else 0
 
 
 def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import err, fail, is_store, progress, styled
+from pipelines.faces.cli.console import err, fail, progress, styled
 
 _REJECTS_SHOWN = 3
 
@@ -61,7 +61,9 @@ def lake_of(given: list[str], lake: Path | str, process: str | None = None) -> I
         yield lake, given[0]
         return
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?["):
-        yield lake, _named(given[0], lake)
+        from pipelines.runs.store import open_store
+
+        yield lake, open_store(lake).find_trace(given[0])
         return
     with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
         ingest_files(given, Path(folder) / "lake", process)
@@ -84,20 +86,6 @@ def processes_of(path: Path) -> list[str]:
         return list(parts(path)) if parts else []
     except (TraceRejected, OSError):  # reported when the file is read
         return []
-
-
-def _named(file: str, lake: Path | str) -> str:
-    """Return the id of the trace of the lake with this file name. Raise NoSuchTrace if there is none."""
-    from pipelines.lake import Lake
-    from pipelines.lake.read.one_trace import find_trace
-
-    if is_store(lake):
-        from pipelines.faces.trace_of_store import find_in
-        from pipelines.runs.store import open_store
-
-        with open_store(str(lake)).connect(locked=False) as con:
-            return find_in(con, file, str(lake))
-    return find_trace(Lake(lake), file)[0]
 
 
 def ingest_files(given: list[str], folder: Path, process: str | None = None) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import is_store, out, print_json, styled
+from pipelines.faces.cli.console import out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
@@ -25,11 +25,11 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
     from pipelines.fleet.collectives.evidence import evidence_in_words
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.path.load_capture import TABLES, load_capture
-    from pipelines.lake import Lake
+    from pipelines.runs.store import open_store
 
     with opened_capture([folder], lake, TABLES) as (con, id_prefix):
         # A lake that was just created from files has no stored graphs.
-        graph_lake = Lake(lake) if id_prefix and not is_store(lake) else None
+        graph_lake = open_store(lake).lake if id_prefix else None
         capture = load_capture(con, find_capture(con, id_prefix), graph_lake, scenarios)
         gains = [capture.gain(scenario) for scenario in scenarios]
     if json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, 
 from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
 
 if TYPE_CHECKING:
+    from pipelines.lake import Lake
     from pipelines.models.questions import Question
 
 
@@ -40,6 +40,7 @@ def ask(
     Example: `tracelake ask top-kernels --job llama --rank 3`
     """
     from pipelines.models.questions import load_questions, question_named, questions_about
+    from pipelines.runs.store import open_store
 
     if name is None:
         _list(load_questions().values(), format)
@@ -52,8 +53,8 @@ def ask(
     if show_sql:
         print(query)
         return
-    if not isinstance(lake, str):
-        _refuse_unknown(lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
+    if local_lake := open_store(lake).lake:
+        _refuse_unknown(local_lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
     if format is Format.table:
         out.print(styled("[bold]{}[/]", saved_question.question))
     sql(query, lake, format, limit=0, engine=engine, master=master)
@@ -61,13 +62,11 @@ def ask(
         err.print(styled("[dim]{}[/]", saved_question.reading))
 
 
-def _refuse_unknown(lake: Path, filters: dict[str, str | int | None]) -> None:
+def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> None:
     """Exit if the lake has no such job, capture, trace or rank, because an empty table would be misleading."""
     from pipelines.base.close_names import meant
-    from pipelines.lake import Lake
     from pipelines.lake.read.one_trace import find_trace
 
-    local_lake = Lake(lake)
     if not local_lake.exists or not any(value is not None for value in filters.values()):
         return
     if (trace := filters.pop("trace")) is not None and not any(
@@ -87,7 +86,7 @@ def _refuse_unknown(lake: Path, filters: dict[str, str | int | None]) -> None:
             if value is not None and not is_there:
                 noun = column.removesuffix("_id")
                 raise fail(
-                    f"no {noun} {value!r} in the lake {lake}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"
+                    f"no {noun} {value!r} in the lake {local_lake.root}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"
                 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,17 +12,13 @@ from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     AnyLakeOption,
     JsonOption,
-    fail,
-    is_store,
     out,
     print_json,
     progress,
 )
 
-_OF_DUCKLAKE = (
-    "Restore the file from a copy of the bucket, or remove its traces with `tracelake forget` and ingest them again; `tracelake "
-    "materialize` computes what is missing or out of date."
-)
+if TYPE_CHECKING:
+    from pipelines.runs.check import Checked
 
 
 def check(
@@ -45,38 +41,21 @@ def check(
 
     Example: `tracelake check --lake /data/lake --json`
     """
-    from pipelines.lake import Lake
-    from pipelines.runs.check import check as check_lake
+    from pipelines.runs.store import open_store
 
-    if is_store(lake) and (repair or rebuild):
-        raise fail(
-            "--repair and --rebuild are for a lake in a folder: a DuckLake's catalog is its database", _OF_DUCKLAKE
-        )
-    if not is_store(lake) and not lake.is_dir():
-        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
-    if rebuild:
-        from pipelines.lake.commit.catalog_file import rebuild as make_again
-
-        make_again(Lake(lake).root)
     with progress(None, "reading") as advance:
-        if is_store(lake):
-            from pipelines.runs.store.ducklake.file_check import check as check_store
-            from pipelines.runs.store.ducklake.store import DuckLakeStore
-
-            report = check_store(DuckLakeStore(lake), lambda name: advance(1, name))
-        else:
-            report = check_lake(Lake(lake), repair, lambda name: advance(1, name))
+        report = open_store(lake).check(repair, rebuild, lambda name: advance(1, name))
     unrepaired = [fault for fault in report.faults if fault.repaired is None]
     if json:
         counts = {"files": report.n_files, "not_recorded": report.n_not_recorded, "broken": len(unrepaired)}
         print_json({**counts, "faults": [asdict(fault) for fault in report.faults]})
     else:
-        _show(report, is_store(lake))
+        _show(report)
     if unrepaired:
         raise typer.Exit(1)
 
 
-def _show(report, is_ducklake: bool) -> None:
+def _show(report: Checked) -> None:
     if report.faults:
         table = Table("file", "why", "traces", "repaired")
         for fault in report.faults:
@@ -84,7 +63,7 @@ def _show(report, is_ducklake: bool) -> None:
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
     out.print(f"{report.n_files:,} files read, {len(report.faults):,} faults found")
-    if is_ducklake:
+    if not report.has_checksums:
         out.print("a DuckLake has no checksums: sizes and rows are those of its catalog, and every value could be read")
     elif report.n_not_recorded:
         out.print(

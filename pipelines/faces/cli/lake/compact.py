@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
+
+if TYPE_CHECKING:
+    from pipelines.runs.store import Store
 
 
 def compact(
@@ -37,16 +40,16 @@ def compact(
 
     Example: `tracelake compact --dry-run`
     """
-    from pipelines.lake import Lake
     from pipelines.lake.retain.compaction import compact as merge_batches
+    from pipelines.runs.store import open_store
 
-    if isinstance(lake, str):
-        _compact(lake, timedelta(hours=grace_hours), dry_run, json)
+    store, grace = open_store(lake), timedelta(hours=grace_hours)
+    if store.lake is None:
+        _merge_files(store, grace, dry_run, json)
         return
-    if not lake.is_dir():
+    if not store.lake.root.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
-    grace = timedelta(hours=grace_hours)
-    result = merge_batches(Lake(lake), older_than, int(smaller_than * 1e6), grace, dry_run)
+    result = merge_batches(store.lake, older_than, int(smaller_than * 1e6), grace, dry_run)
     if json:
         print_json(
             {
@@ -75,11 +78,8 @@ def compact(
         out.print(f"deleted {n_files:,} files ({_mb(n_bytes)} MB) of {len(result.removed):,} batches merged earlier")
 
 
-def _compact(address: str, grace: timedelta, dry_run: bool, json: bool) -> None:
-    """Compact a DuckLake, and print the number of files by table."""
-    from pipelines.runs.store import open_store
-
-    store = open_store(address)
+def _merge_files(store: Store, grace: timedelta, dry_run: bool, json: bool) -> None:
+    """Merge the small files of a DuckLake, and print the number of files by table."""
     compacted = store.compact(dry_run, grace)
     swept = [] if dry_run else store.sweep()
     if json:

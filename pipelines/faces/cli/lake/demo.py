@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, is_store, local, out, progress, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, local, out, progress, styled
 
 PROJECT = Path(__file__).resolve().parents[4]
 DEMO_PLAN = "fused_sparse_dist"
@@ -130,14 +130,13 @@ def ui(
     Example: `tracelake ui --lake /data/lake`
     """
     need("dagster", "tracelake ui")
-    home = (
-        Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
-        if is_store(lake)
-        else lake.absolute() / ".dagster"
-    )
+    from pipelines.runs.store import open_store
+
+    store = open_store(lake)
+    home = store.lake.root / ".dagster" if store.lake else Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
     env = {
         **os.environ,
-        "TRACELAKE_LAKE": str(lake if is_store(lake) else lake.absolute()),
+        "TRACELAKE_LAKE": store.address,
         "DAGSTER_HOME": str(home),
         "TRACELAKE_UI_STARTER": str(os.getpid()),  # by which the UI notices that this process was killed
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),

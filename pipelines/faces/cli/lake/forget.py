@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from pipelines.faces.cli.console import (
     AnyLakeOption,
     JsonOption,
     fail,
-    is_store,
     out,
     print_json,
     progress,
@@ -34,18 +33,14 @@ def forget(
 
     Example: `tracelake forget 3f2a91 --lake /data/lake`
     """
-    from pipelines.lake import Lake
-    from pipelines.runs.forget import forget as forget_trace
+    from pipelines.runs.store import open_store
 
-    if not is_store(lake) and not lake.is_dir():
-        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    store = open_store(lake)
     with progress(None, "forgetting") as advance:
-        if is_store(lake):
-            forgotten = _from_store(lake, trace, for_good, advance)
-        else:
-            forgotten = forget_trace(
-                Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}")
-            )
+        forgotten = store.forget(trace, for_good, lambda text: advance(1, f"forgetting: {text}"))
+        if store.has_captures_to_update():
+            advance(1, "forgetting: computing its captures again")
+            _compute_captures(store.address)
     if json:
         print_json(asdict(forgotten))
         return
@@ -57,21 +52,13 @@ def forget(
     )
 
 
-def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
+def _compute_captures(address: str) -> None:
     from pipelines.engines.engine import open_engine
     from pipelines.engines.run import materialize_on
     from pipelines.faces.cli.lake.engine import IN_PROCESS
     from pipelines.models.catalog import load_catalog
-    from pipelines.runs.store.ducklake.forgetting import forget as forget_trace
-    from pipelines.runs.store.ducklake.forgetting import has_captures
-    from pipelines.runs.store.ducklake.store import DuckLakeStore
 
-    store = DuckLakeStore(address)
-    forgotten = forget_trace(store, trace, for_good)
-    if has_captures(store):
-        advance(1, "forgetting: computing its captures again")
-        with open_engine(IN_PROCESS) as engine:
-            run = materialize_on(engine, address, load_catalog().of_captures)
-        if run.failed:
-            raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
-    return forgotten
+    with open_engine(IN_PROCESS) as engine:
+        run = materialize_on(engine, address, load_catalog().of_captures)
+    if run.failed:
+        raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip

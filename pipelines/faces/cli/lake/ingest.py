@@ -60,6 +60,7 @@ def ingest(
     from pipelines.readers.ingest import IngestReport, expand, listed
     from pipelines.readers.ingest import ingest as ingest_files
     from pipelines.readers.kineto.limits import Limits
+    from pipelines.runs.store import open_store
 
     limits = Limits(max_unpacked_gib, max_ratio, max_metadata_mib, max_event_mib)
     if not paths and not from_list:
@@ -68,8 +69,8 @@ def ingest(
         )
     files = expand([*(paths or ()), *(listed(from_list) if from_list else ())])
     run = None
-    if isinstance(lake, str):
-        store, engine = store or lake, engine or IN_PROCESS
+    if open_store(lake).lake is None:
+        store, engine = store or str(lake), engine or IN_PROCESS
     with engine_at(engine, address, store) as cluster:
         if cluster is None:
             with progress(total_size(files), "reading") as advance:

@@ -52,12 +52,11 @@ def materialize(
     """
     from pipelines.lake import Lake
     from pipelines.runs.materialize.run_order import materialize_all as bring_up_to_date
+    from pipelines.runs.store import open_store
 
-    if isinstance(lake, str):
-        store, engine = store or lake, engine or IN_PROCESS
+    if open_store(lake).lake is None:
+        store, engine = store or str(lake), engine or IN_PROCESS
     if prices or roles or formulas:
-        from pipelines.runs.store import open_store
-
         open_store(store or str(lake)).tell(prices, roles, formulas)
     with engine_at(engine, address, store) as cluster:
         if cluster is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,8 +16,7 @@ from pipelines.faces.cli.answer_table import print_answer
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
 from pipelines.faces.cli.named_traces_query import opened_at_once
 from pipelines.faces.cli.narrow_tables import Kind
-from pipelines.faces.cli.store_address import connection, tell_outdated
-from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
+from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage, tell_outdated
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded if they are too wide, and cut after three lines."""
@@ -111,13 +111,15 @@ def sql(
         refuse_but_reading,
     )
     from pipelines.lake.read.tables_read import tables_read
+    from pipelines.runs.store import open_store
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
             "Parquet is binary and cannot be shown in a terminal",
             "Redirect it: tracelake sql … --format parquet > answer.parquet",
         )
-    if engine is SqlEngine.spark and isinstance(lake, str):
+    store = open_store(lake, without_broken=without_broken)
+    if engine is SqlEngine.spark and store.lake is None:
         raise fail("--engine spark reads the files of a folder lake", "Leave it out: DuckDB reads this lake.")
     named: list[str] = []
     try:
@@ -128,24 +130,20 @@ def sql(
             tables = named = tables_read(query, parser)
             limits = Limits(timeout, max_rows, memory, spill)
             opened = None
-            if not (isinstance(lake, str) or on_spark or allow_files or without_broken):
-                opened = opened_at_once(lake, query, tables, parser, limits)
-        if isinstance(lake, str):
-            ready = Ready(connection(lake, not allow_files), [], tables)
-        elif opened:
-            ready = Ready(lake, tables, tables)
+            if store.lake and not (on_spark or allow_files or without_broken):
+                opened = opened_at_once(store.lake.root, query, tables, parser, limits)
+        if opened:
+            ready = Ready(tables, tables)
         else:
-            read = on_spark.read_for(tables) if on_spark else tables
-            ready = bring_up_to_date(lake, read, without_broken=without_broken)
-        if not opened:
-            opened = LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables), query
+            ready = bring_up_to_date(store, on_spark.read_for(tables) if on_spark else tables)
+            connect = partial(store.connect, locked=not allow_files, tables=ready.tables)
+            opened = LockedLake(connect, limits, allow_files=allow_files), query
         with opened[0] as locked:
             tell_damage(caveats(locked.con, ready.read))
-            if isinstance(lake, str):
-                tell_outdated(locked.con, tables)
+            tell_outdated(store.outdated(locked.con, tables))
             max_rows_shown = limit + 1 if limit and format is Format.table else 0
             running_query = (
-                on_spark.asked(locked, ready.lake, query, max_rows_shown) if on_spark else locked.asked(opened[1])
+                on_spark.asked(locked, store.lake, query, max_rows_shown) if on_spark else locked.asked(opened[1])
             )
             with running_query as answer:
                 if answer is not None:

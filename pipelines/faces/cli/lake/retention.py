@@ -28,40 +28,22 @@ def retention(
 
     Example: `tracelake retention --keep-days 90 --dry-run`
     """
-    from pipelines.lake import Lake
-    from pipelines.lake.retain.retention import retire
-
-    if isinstance(lake, str):
-        _expire(lake, keep_days, timedelta(hours=grace_hours), dry_run, json)
-        return
-    if not lake.is_dir():
-        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
-    batches = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
-    if json:
-        print_json([asdict(batch) for batch in batches])
-        return
-    table = Table(title="would be" if dry_run else None, title_justify="left")
-    for name in ("batch", "ingested", "state"):
-        table.add_column(name)
-    for name in ("traces", "files", "MB"):
-        table.add_column(name, justify="right")
-    for batch in batches:
-        counts = f"{len(batch.traces):,}", f"{batch.n_files:,}", f"{batch.n_bytes / 1e6:,.1f}"
-        table.add_row(batch.batch_id, batch.day, batch.state, *counts)
-    out.print(table if batches else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")
-
-
-def _expire(address: str, keep_days: int, grace: timedelta, dry_run: bool, json: bool) -> None:
     from pipelines.runs.store import open_store
 
-    batches = open_store(address).expire(keep_days, grace, dry_run)
+    store = open_store(lake)
+    if store.lake and not store.lake.root.is_dir():
+        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    batches = store.expire(keep_days, timedelta(hours=grace_hours), dry_run)
     if json:
-        print_json([asdict(batch) for batch in batches])
+        print_json([{name: value for name, value in asdict(batch).items() if value is not None} for batch in batches])
         return
     table = Table(title="would be" if dry_run else None, title_justify="left")
     for name in ("batch", "ingested", "state"):
         table.add_column(name)
-    table.add_column("traces", justify="right")
+    for name in ("traces", "files", "MB") if store.lake else ("traces",):
+        table.add_column(name, justify="right")
     for batch in batches:
-        table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}")
-    out.print(table if batches else f"nothing is older than {keep_days} days")
+        size = () if batch.n_bytes is None else (f"{batch.n_files:,}", f"{batch.n_bytes / 1e6:,.1f}")
+        table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}", *size)
+    hidden = ", nothing is waiting to be deleted" if store.lake else ""
+    out.print(table if batches else f"nothing is older than {keep_days} days{hidden}")

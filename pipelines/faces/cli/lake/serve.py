@@ -112,17 +112,17 @@ def mcp(
     serve(served)
 
 
-def _there(lake: Any) -> Path | str:
+def _there(lake: Path | str) -> Path | str:
     """Return the lake. Exit if the folder does not exist. A lake without traces is valid, because it may get some later."""
-    if isinstance(lake, str):
-        from pipelines.runs.store import open_store
+    from pipelines.runs.store import open_store
 
-        open_store(lake).connect().close()  # raises StoreError if it cannot be opened
-        return lake
-    folder = Path(lake)
-    if not folder.is_dir():
-        raise fail(f"{folder} is not a folder", f"Ingest traces into it: tracelake ingest FILES --lake {folder}")
-    return folder.absolute()
+    store = open_store(lake)
+    if store.lake is None:
+        store.connect().close()  # raises StoreError if it cannot be opened
+        return store.address
+    if not store.lake.root.is_dir():
+        raise fail(f"{lake} is not a folder", f"Ingest traces into it: tracelake ingest FILES --lake {lake}")
+    return store.lake.root
 
 
 def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,13 +13,14 @@ from pipelines.faces.cli.console import (
     AnyLakeOption,
     JsonOption,
     err,
-    fail,
-    is_store,
     local,
     out,
     print_json,
     styled,
 )
+
+if TYPE_CHECKING:
+    from pipelines.lake.status import Status
 
 Inbox = Annotated[
     Path | None,
@@ -57,14 +58,13 @@ def status(
 
     Example: `tracelake status --lake /data/lake --inbox /fleet/traces --max-lag 30`
     """
-    from pipelines.lake import Lake
     from pipelines.lake.status import Limits
-    from pipelines.lake.status import status as look
+    from pipelines.runs.store import open_store
 
     idle = None if max_idle is None else max_idle * 60
     max_rejected = 0 if strict and max_rejected is None else max_rejected
     limits = Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free)
-    report = _of_store(lake, inbox, limits) if is_store(lake) else look(Lake(lake), inbox, limits)
+    report = open_store(lake).status(inbox, limits)
     if json:
         print_json(report.as_json())
     else:
@@ -80,21 +80,7 @@ def status(
         raise typer.Exit(1)
 
 
-def _of_store(address: str, inbox: Path | None, limits: Any) -> Any:
-    """Return the status of a DuckLake, which has no disk, no runs of Dagster, and nothing published."""
-    from pipelines.lake.status import status_of_store
-    from pipelines.runs.store import open_store
-    from pipelines.runs.store.ducklake.schema import KEYS_TABLE
-
-    if inbox:
-        raise fail("--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out.")
-    opened = open_store(address)
-    with opened.connect(locked=False) as con:
-        batches = con.execute(f"SELECT DISTINCT batch_id FROM {KEYS_TABLE}").fetchall()
-        return status_of_store(con, opened.address, [batch for (batch,) in batches], limits)
-
-
-def _lines(report) -> list[tuple[str, str]]:
+def _lines(report: Status) -> list[tuple[str, str]]:
     gigabytes = f"{report.lake_bytes / 1e9:,.2f} GB, of that .dagster {report.dagster_bytes / 1e9:,.2f} GB"
     lines = [
         ("lake", report.lake),
@@ -106,7 +92,7 @@ def _lines(report) -> list[tuple[str, str]]:
         ("analyst.duckdb", report.published),
         ("disk", f"{gigabytes}; free {report.free_bytes / 1e9:,.1f} GB ({report.free_percent:g} %)"),
     ]
-    if is_store(report.lake):
+    if not report.is_on_disk:
         lines = [line for line in lines if line[0] not in ("newest runs that failed", "analyst.duckdb", "disk")]
     if report.inbox:
         lag = "" if report.lag_seconds is None else f", the oldest for {report.lag_seconds:,.0f} s"

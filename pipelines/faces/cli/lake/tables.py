@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pipelines.base.close_names import meant
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_rows, styled
-from pipelines.faces.cli.store_address import connection
 from pipelines.faces.cli.up_to_date import tell_damage
 
 
@@ -35,6 +33,7 @@ def tables(
     """
     from pipelines.lake.publish.contents import column_types
     from pipelines.models.catalog import LAYERS, load_catalog
+    from pipelines.runs.store import open_store
 
     if of is not None:
         from pipelines.faces.cli.lake.made_of import print_made_of
@@ -67,7 +66,7 @@ def tables(
     if not json:
         out.print(styled("[bold]{}[/]: {}", name, model.doc))
         out.print()
-    _tell_failures(lake, name)
+    tell_damage(open_store(lake).caveats(name))
     columns = [(c.name, types.get(c.name, ""), c.doc) for c in model.columns]
     print_rows(("column", "type", "meaning"), columns, json)
 
@@ -84,15 +83,3 @@ def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str,
         columns = (column for column in model.columns if search.lower() in f"{column.name} {column.doc}".lower())
         rows += [(model.name, column.name, column.doc) for column in columns]
     return rows
-
-
-def _tell_failures(folder: Path | str, table: str) -> None:
-    """Print on stderr which traces are missing from a table, if there is a lake."""
-    from pipelines.lake import Lake
-    from pipelines.lake.commit.model_failures import caveats, failures_of
-
-    if isinstance(folder, str):
-        with connection(folder, locked=True)({}) as con:
-            tell_damage(caveats(con, [table]))
-    elif folder.is_dir():
-        tell_damage(failures_of(Lake(folder), table))

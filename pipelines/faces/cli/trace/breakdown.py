@@ -69,7 +69,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
     return switch_overrides(profile, switches)
 
 
-def _asked(trace: str | None, folder: Path) -> list[str]:
+def _asked(trace: str | None, folder: Path | str) -> list[str]:
     """Return the requested trace, or the ids of all traces in the lake, ordered by file. Exit if there is no lake."""
     if trace is not None:
         return [trace]

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import fail, is_store, local
+from pipelines.faces.cli.console import fail, local
 from pipelines.faces.cli.trace.opened_trace import opened
+
+if TYPE_CHECKING:
+    from pipelines.lake import Lake
 
 CaptureOption = Annotated[
     str | None,
@@ -66,13 +69,14 @@ def opened_with_graphs(
     wrong kind.
     """
     from pipelines.modelling.graph_captures import use_capture
+    from pipelines.runs.store import open_store
 
     with (
         tempfile.TemporaryDirectory() as folder,
         opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id),
     ):
-        skips_lookup = capture or Path(trace).exists() or is_store(lake)  # traces of a DuckLake are not searched
-        nearest_id = None if skips_lookup else _found(con, trace_id, Path(lake))
+        searched = None if capture or Path(trace).exists() else open_store(lake).lake  # no traces of a DuckLake
+        nearest_id = _found(con, trace_id, searched) if searched else None
         other = None if capture == NONE else capture or nearest_id
         capture_id = _add(con, trace_id, other, lake, Path(folder)) if other else None
         if capture_id:
@@ -105,14 +109,13 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     return path
 
 
-def _found(con: Any, trace_id: str, folder: Path) -> str | None:
+def _found(con: Any, trace_id: str, lake: Lake) -> str | None:
     """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
 
     The trace has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
     or if the stored tables show that this trace has no replays.
     """
     from pipelines.base.datafiles import rule_rows
-    from pipelines.lake import Lake
     from pipelines.lake.read.one_trace import STORED, stored_tables
     from pipelines.models.sqltext import quoted, row
 
@@ -120,7 +123,7 @@ def _found(con: Any, trace_id: str, folder: Path) -> str | None:
     if "graph_kernels" in stored_tables(con) and not con.execute(replays).fetchall():
         return None
     begin_calls = row([call["name"] for call in rule_rows("capture_calls") if call["role"] == "begin"])
-    with Lake(folder).connect(["traces", "events"]) as all_traces:
+    with lake.connect(["traces", "events"]) as all_traces:
         nearby = all_traces.execute(
             "SELECT t.trace_id FROM traces AS t, traces AS o WHERE o.trace_id = "
             f"{quoted(trace_id)} AND t.trace_id <> o.trace_id AND t.rank IS NOT DISTINCT FROM o.rank "

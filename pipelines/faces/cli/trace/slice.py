@@ -105,10 +105,11 @@ def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
     """Return the number of the step to draw. If it differs from `step`, say so on stderr."""
     from pipelines.faces.cli.up_to_date import bring_up_to_date
     from pipelines.faces.drawings.trace_slice import step_meant
-    from pipelines.lake.publish.analyst_file import analyst
+    from pipelines.runs.store import open_store
 
-    ready = bring_up_to_date(folder, ["profiler_steps", "traces"])
-    with analyst(ready.lake) as con:
+    store = open_store(folder)
+    bring_up_to_date(store, ["profiler_steps", "traces"])
+    with store.analyst() as con:
         number = step_meant(con, step, rank, trace)
     if number != step:
         err.print(f"there is no step {step}: step {number} is drawn, number {step} of those that there are")
@@ -139,19 +140,20 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     from pipelines.faces.cli.up_to_date import bring_up_to_date
     from pipelines.faces.drawings.row_slice import write_rows
     from pipelines.faces.drawings.trace_slice import NoSlice, write_events
-    from pipelines.lake.publish.analyst_file import analyst
     from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
     from pipelines.lake.read.tables_read import tables_read
     from pipelines.models.sqltext import distinct, quoted
+    from pipelines.runs.store import open_store
 
     with connect_parser() as parser:
         refuse_but_reading(query, parser)
         tables = tables_read(query, parser)
-    ready = bring_up_to_date(folder, tables)
+    store = open_store(folder)
+    ready = bring_up_to_date(store, tables)
     if target.exists():
-        with analyst(ready.lake) as con:
+        with store.analyst() as con:
             keep_trace(con, target)
-    with LockedLake(ready.lake, Limits(), tables=ready.tables) as locked, locked.asked(query) as answer:
+    with LockedLake(folder, Limits(), tables=ready.tables) as locked, locked.asked(query) as answer:
         if answer is None:
             raise NoSlice("nothing to draw: the query has no answer")
         columns = distinct(answer.columns)
@@ -161,7 +163,7 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
         events = answer.arrow().rename_columns(columns)
     if (n := len(events["trace_id"].unique())) > _MOST_TRACES:
         raise NoSlice(f"the rows are of {n:,} traces: draw at most {_MOST_TRACES}, see --rank and --trace")
-    with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, analyst(ready.lake) as con:
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, store.analyst() as con:
         file = Path(scratch) / "asked.parquet"
         pyarrow.parquet.write_table(events, file)
         return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)

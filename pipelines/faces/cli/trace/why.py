@@ -18,7 +18,6 @@ from pipelines.faces.cli.console import (
     JsonOption,
     err,
     fail,
-    is_store,
     out,
     print_json,
     progress,
@@ -144,18 +143,18 @@ def _answers(subject: str, window_options: _Asked, lake: Path | str) -> Sequence
 def _is_capture(id_prefix: str, lake: Path | str) -> bool:
     """Return whether a capture of the lake has this id prefix, and no trace has it."""
     from pipelines.faces.cli.up_to_date import open_analyst
-    from pipelines.lake import Lake
     from pipelines.models.sqltext import quoted
+    from pipelines.runs.store import open_store
 
     if not set(id_prefix) <= set("0123456789abcdef"):
         return False
-    if is_store(lake):
+    local_lake = open_store(lake).lake
+    if local_lake is None:
         with open_analyst(lake, []) as con:
             query = "SELECT {0} FROM {1} WHERE starts_with({0}, {2}) LIMIT 1"
             matches = [con.execute(query.format(key, table, quoted(id_prefix))).fetchall()
                   for key, table in (("trace_id", "traces"), ("capture_id", "captures"))]  # fmt: skip
             return not matches[0] and bool(matches[1])
-    local_lake = Lake(lake)
     if not local_lake.exists or any(trace_id.startswith(id_prefix) for trace_id in local_lake.known_traces()):
         return False
 

@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,12 +15,12 @@ import duckdb
 from pipelines.base import database
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.address import Address, hidden
-from pipelines.runs.store.ducklake.extensions import load_extensions
 from pipelines.runs.store.ducklake.locks import COMMIT, locked
 from pipelines.runs.store.ducklake.objects import check_data, give_access
 from pipelines.runs.store.interface import StoreError
 
 LAKE = "lake"
+_EXTENSIONS = {"postgres": ["postgres_scanner"], "sqlite": ["sqlite_scanner"], "duckdb": []}  # by kind of catalog
 _PATIENCE_S = 60.0  # for a catalog in a file, which only one process at a time can write or open for writing
 _READERS_PATIENCE_S = 8.0  # a user waits for the answer
 _ADVICE = (
@@ -52,14 +54,14 @@ def attach(
                 con.execute(f"SET {name} = {quoted(value)}")
             except duckdb.Error:
                 raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
-        load_extensions(con, address, address.is_remote)
+        _load_extensions(con, address, address.is_remote)
         if address.is_remote:
             give_access(con)
             check_data(address.data, not read_only)
         with told(address):
             _attach_or_create(con, address, read_only)
         if not address.data and (data := data_of(con)).startswith("s3://"):
-            load_extensions(con, address, remote=True)
+            _load_extensions(con, address, remote=True)
             give_access(con)
             check_data(data, not read_only)
         return con
@@ -117,3 +119,31 @@ def told(address: Address) -> Iterator[None]:
         raise StoreError(
             f"{address.text}: {advice} ({message[:300]})" if advice else f"{address.text}: {message}"
         ) from None
+
+
+def _load_extensions(con: duckdb.DuckDBPyConnection, address: Address, remote: bool) -> None:
+    """Load the extensions that an address needs (`remote`: also S3) from the wheels of `tracelake[lake]`, which are signed.
+
+    Raises StoreError naming what to install.
+    """
+    for name in [*_EXTENSIONS[address.kind], *(["httpfs"] if remote else []), "ducklake"]:
+        wheel = _in_wheel(name)
+        try:
+            con.execute(f"LOAD {quoted(wheel) if wheel else name}")
+        except duckdb.Error as error:
+            raise StoreError(_missing_extension(name, str(error).splitlines()[0])) from None
+
+
+def _in_wheel(name: str) -> Path | None:
+    spec = find_spec(f"duckdb_extension_{name}")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+    return path if path.exists() else None
+
+
+def _missing_extension(name: str, reason: str) -> str:
+    message = f"DuckDB {duckdb.__version__} cannot load its extension {name}"
+    if find_spec(f"duckdb_extension_{name}"):
+        message += " (the installed wheel is for another version of DuckDB)"
+    return f"{message}: pip install 'tracelake[lake]', or run INSTALL {name} once in DuckDB ({reason})"

@@ -10,20 +10,22 @@ import duckdb
 from pipelines.lake.names import Batch
 from pipelines.models.sqltext import first_line, quoted
 from pipelines.runs.check import Checked, Fault
-from pipelines.runs.store.ducklake.attach import LAKE, attach, told
-from pipelines.runs.store.ducklake.schema import check_format
-from pipelines.runs.store.ducklake.store import DuckLakeStore
+from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.connection import DuckLake
 
+REMEDY = (
+    "Restore the file from a copy of the bucket, or remove its traces with `tracelake forget` and ingest them again; `tracelake "
+    "materialize` computes what is missing or out of date."
+)
 _CATALOG = f"__ducklake_metadata_{LAKE}"
 
 
-def check(store: DuckLakeStore, on_file: Callable[[str], Any] = lambda _: None) -> Checked:
+def check(store: DuckLake, on_file: Callable[[str], Any] = lambda _: None) -> Checked:
     """Read every file that a query would read now. All files count as `n_not_recorded`, because there are no checksums.
 
     Raises StoreError.
     """
-    with attach(store.parsed, read_only=True) as con:
-        check_format(con, store.address)
+    with store.reader() as con:
         with told(store.parsed):
             rows = con.execute(
                 f"SELECT s.schema_name, t.table_name, f.path, f.record_count FROM {_CATALOG}.ducklake_data_file AS f "
@@ -46,7 +48,7 @@ def check(store: DuckLakeStore, on_file: Callable[[str], Any] = lambda _: None) 
             if why := _wrong(con, file, size, n_rows.get((table, _name(file)))):
                 batch = Batch(_name(file).removesuffix(".parquet").rpartition("-")[0])
                 faults.append(Fault(file, why, table, batch.batch_id if batch.is_valid else None))
-    return Checked(faults, len(files), len(files))
+    return Checked(faults, len(files), len(files), has_checksums=False)
 
 
 def _wrong(con: duckdb.DuckDBPyConnection, file: str, size: int, n_rows: int | None) -> str | None:

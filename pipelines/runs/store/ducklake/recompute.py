@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -18,40 +18,30 @@ import duckdb
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import MARK, Batch
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_with, write_formulas
-from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
-from pipelines.runs.materialize.per_trace import SOURCES, materialize
+from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store.ducklake import versions
-from pipelines.runs.store.ducklake.attach import LAKE, attach, told
+from pipelines.runs.store.ducklake.attach import LAKE, told
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, counted, in_types
+from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
+from pipelines.runs.store.ducklake.copied_traces import copy_batch
 from pipelines.runs.store.ducklake.locks import COMMIT, locked
 from pipelines.runs.store.ducklake.objects import put_files
-from pipelines.runs.store.ducklake.reader_views import stored_rows
 from pipelines.runs.store.ducklake.schema import (
     FAILURES,
     Columns,
     add_columns,
     casts,
-    check_format,
     columns_of_file,
     create_own,
     lake_columns,
 )
-from pipelines.runs.store.ducklake.store import TRIES, DuckLakeStore
-from pipelines.runs.store.ducklake.user_tables import catalog_of, formulas_of, write_files
-from pipelines.runs.store.interface import StoreError
+from pipelines.runs.store.ducklake.user_tables import catalog_of, formulas_of
+from pipelines.runs.store.interface import BYTES_PER_EVENT, StaleBatch
 from pipelines.runs.store.unit_batches import UnitBatch, unit_batches
 
 
-@dataclass(frozen=True)
-class StaleBatch:
-    """A batch with tables that are missing or of another model version. `n_events`: of its traces."""
-
-    batch: Batch
-    n_events: int
-
-
-def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+def stale_batches(store: DuckLake, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
     """Return the batches of traces in which one of these tables is missing or outdated. With `force`, all batches.
 
     Raises StoreError.
@@ -67,13 +57,13 @@ def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = Fal
         ).fetchall()
         con.rollback()
     return [
-        StaleBatch(Batch(name), n or 0)
+        StaleBatch(Batch(name), (n or 0) * BYTES_PER_EVENT)
         for name, n in rows
         if force or versions.stale_tables(catalog, tables, versions_by_batch.get(name, {}))
     ]
 
 
-def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[str], force: bool = False) -> list[str]:
+def recompute(store: DuckLake, lake: Lake, batch: Batch, tables: Sequence[str], force: bool = False) -> list[str]:
     """Compute those of these tables of a batch that are out of date, in an empty private lake, and replace them.
 
     `force`: also compute up-to-date tables. Returns the replaced tables. None are replaced if another process did so in
@@ -84,7 +74,7 @@ def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[s
         catalog = catalog_with(formulas)
         versions_by_table = {} if force else versions.read(con, [batch.batch_id]).get(batch.batch_id, {})
         stale = versions.stale_tables(catalog, tables, versions_by_table)
-        if not stale or not _fetch(con, catalog, lake, batch):
+        if not stale or not copy_batch(con, catalog, lake, batch):
             return []
     write_formulas(lake.root / OP_FORMULAS, formulas)
     materialize(lake, stale, [batch], and_publish=False)
@@ -94,59 +84,16 @@ def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[s
         return _replace(con, store, replace(computed, files=mine), Path(folder), force)
 
 
-def copy_traces(store: DuckLakeStore, lake: Lake, job: str | None = None) -> list[str | None]:
-    """Copy the ingested tables of all traces, or of a job's, and the user's tables into an empty private lake.
-
-    Returns the jobs of the store's traces. Raises StoreError.
-    """
-    with attach(store.parsed, read_only=True) as con, told(store.parsed):
-        check_format(con, store.address)
-        catalog = catalog_of(con)
-        if MARK not in lake_columns(con):
-            return []
-        rows = con.execute(f"SELECT DISTINCT batch_id, job FROM {LAKE}.{MARK} ORDER BY ALL").fetchall()
-        chosen = (
-            "" if job is None else f" AND trace_id IN (SELECT trace_id FROM {LAKE}.{MARK} WHERE job = {quoted(job)})"
-        )
-        for name in dict.fromkeys(batch for batch, trace_job in rows if job in (None, trace_job)):
-            _fetch(con, catalog, lake, Batch(name), chosen)
-        write_files(con, lake.root)
-    return sorted({trace_job for _, trace_job in rows}, key=str)
-
-
-def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: Batch, chosen: str = "") -> bool:
-    """Copy a batch's ingested tables into the private lake, and return whether they have rows.
-
-    `chosen`: an SQL condition on the traces, beginning with AND.
-    """
-    folder, condition = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}{chosen}"
-    con.begin()  # one state of the store
-    columns_by_table = lake_columns(con)
-    keys: Mapping[str, str | None] = dict(
-        con.execute(f"SELECT trace_id, path FROM {LAKE}.{MARK} {condition}").fetchall()
-    )
-    files = {table: folder / f"{table}.parquet" for table in sorted(SOURCES, key=lambda name: name == MARK)}
-    for table, path in files.items():
-        rows = f"SELECT * FROM ({stored_rows(catalog, table, columns_by_table)}) {condition}"
-        con.execute(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)")
-    con.rollback()
-    if keys:
-        lake.put_all(batch, {table: Staged(path) for table, path in files.items()}, keys)
-    return bool(keys)
-
-
-def _replace(
-    con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
-) -> list[str]:
+def _replace(con: duckdb.DuckDBPyConnection, store: DuckLake, batch: UnitBatch, folder: Path, force: bool) -> list[str]:
     for number in range(TRIES):
         done = _tried(con, store, batch, folder / str(number), force)
         if done is not None:
             return done
-    raise StoreError(f"{store.address}: other writers changed the same tables {TRIES} times; try again")
+    raise store.conflict()
 
 
 def _tried(
-    con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
+    con: duckdb.DuckDBPyConnection, store: DuckLake, batch: UnitBatch, folder: Path, force: bool
 ) -> list[str] | None:
     """Return the replaced tables, or None, with nothing written, if another writer interfered."""
     types = {table: columns_of_file(con, staged.path) for table, staged in batch.files.items()}
@@ -170,7 +117,7 @@ def _casts(con: duckdb.DuckDBPyConnection, types: Mapping[str, Columns]) -> dict
     }
 
 
-def _upload(store: DuckLakeStore, batch: Batch, files: Mapping[str, Staged]) -> dict[str, str]:
+def _upload(store: DuckLake, batch: Batch, files: Mapping[str, Staged]) -> dict[str, str]:
     """Upload the file of each table that has rows, and return its path at the data path."""
     run = secrets.token_hex(4)
     names = {table: f"main/{table}/{batch.batch_id}-{run}.parquet" for table in files if files[table].n_rows}

@@ -4,45 +4,60 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
-from pipelines.lake.names import KEYS, MARK, REJECTS
+from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
 from pipelines.lake.publish.user_formulas import Formula
 from pipelines.lake.read.sandbox import CLOSED
-from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import file_list, quoted, row
+from pipelines.runs.check import Checked
+from pipelines.runs.forget import Forgotten
+from pipelines.runs.store.committed_rows import RowsOfDuckLake
 from pipelines.runs.store.ducklake import upkeep, versions
 from pipelines.runs.store.ducklake import user_tables as told_rows
-from pipelines.runs.store.ducklake.address import Address, parse_address
-from pipelines.runs.store.ducklake.attach import LAKE, attach, data_of, told
+from pipelines.runs.store.ducklake.attach import LAKE, data_of, told
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, in_types, new_files
+from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
+from pipelines.runs.store.ducklake.copied_traces import copy_trace, find_trace
+from pipelines.runs.store.ducklake.file_check import REMEDY, check
 from pipelines.runs.store.ducklake.locks import COMMIT, locked
 from pipelines.runs.store.ducklake.objects import put_files
+from pipelines.runs.store.ducklake.outdated_tables import outdated
 from pipelines.runs.store.ducklake.reader_views import create_views, lock_to
+from pipelines.runs.store.ducklake.recompute import recompute, stale_batches
 from pipelines.runs.store.ducklake.schema import (
     KEYS_TABLE,
     Columns,
     add_columns,
     casts,
-    check_format,
     columns_of_file,
     create_own,
     has_own,
     lake_columns,
 )
-from pipelines.runs.store.interface import GRACE, Committed, Compacted, Expired, StoreError
+from pipelines.runs.store.interface import (
+    GRACE,
+    Committed,
+    CommittedRows,
+    Compacted,
+    Expired,
+    StaleBatch,
+    Store,
+    StoreError,
+)
 from pipelines.runs.store.unit_batches import UnitBatch, already, unit_batches
 
-TRIES = 8
-"""Maximum number of attempts of a commit that conflicts with others on the same tables."""
+if TYPE_CHECKING:
+    from pipelines.lake.status import Limits, Status
 
 
 @dataclass(frozen=True)
@@ -63,25 +78,8 @@ class _Plan:
     put: list[tuple[str, str]] = field(default_factory=list)  # table, file at the data path
 
 
-class DuckLakeStore:
+class DuckLakeStore(DuckLake, Store):
     """A Store in a DuckLake. A unit is one transaction of the catalog. Its files are uploaded before that."""
-
-    def __init__(self, address: str, data: str | None = None) -> None:
-        """Parse the address; do not connect yet. Raises StoreError for an invalid address."""
-        self.parsed: Address = parse_address(address, data)
-
-    @property
-    def address(self) -> str:
-        """See Store."""
-        return self.parsed.text
-
-    def writer(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection that may write, with the DuckLake attached as `lake`. The caller closes it."""
-        con = attach(self.parsed, read_only=False)
-        if not self.parsed.data:
-            self.parsed = replace(self.parsed, data=data_of(con))
-        check_format(con, self.address)
-        return con
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
         """See Store."""
@@ -101,7 +99,7 @@ class DuckLakeStore:
                 with locked(con, self.parsed, COMMIT), told(self.parsed):
                     if self._write(con, batches, types, plan):
                         return _outcome(plan)
-        raise StoreError(f"{self.address}: other writers changed the same tables {TRIES} times; try again")
+        raise self.conflict()
 
     def _planned(
         self, con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns], folder: Path
@@ -151,33 +149,26 @@ class DuckLakeStore:
             create_own(con)
             told_rows.create(con)
             if not any(told_rows.put(con, rows_by_table) for _ in range(TRIES)):
-                raise StoreError(f"{self.address}: other writers changed the same tables {TRIES} times; try again")
+                raise self.conflict()
 
     def roles(self) -> Sequence[Role]:
         """See Store."""
-        with attach(self.parsed, read_only=True) as con:
+        with self.reader() as con:
             return told_rows.roles_of(con)
 
     def formulas(self) -> Sequence[Formula]:
         """See Store."""
-        with attach(self.parsed, read_only=True) as con:
+        with self.reader() as con:
             return told_rows.formulas_of(con)
 
-    def causes(self) -> bytes:
-        """See Store."""
-        return b""
-
-    def tables(self) -> list[str]:
-        """See Store."""
-        return sorted(load_catalog().public)
-
-    def connect(self, settings: Mapping[str, str] | None = None, *, locked: bool = True) -> duckdb.DuckDBPyConnection:
+    def connect(
+        self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
+    ) -> duckdb.DuckDBPyConnection:
         """See Store. Each query sees one state of the store; several queries do in a transaction (`con.begin()`)."""
         # Without allow_persistent_secrets DuckDB cannot attach a catalog in Postgres. These secrets are temporary.
         config = {name: value for name, value in CLOSED.items() if name != "allow_persistent_secrets"} if locked else {}
-        con = attach(self.parsed, read_only=True, config=config, settings=settings)
+        con = self.reader(config, settings)
         try:
-            check_format(con, self.address)
             create_views(con, told_rows.catalog_of(con))  # op_kinds and op_patterns show the store's own formulas
             if locked:
                 lock_to(con, data_of(con))
@@ -185,6 +176,90 @@ class DuckLakeStore:
         except BaseException:
             con.close()
             raise
+
+    @contextmanager
+    def rows(self) -> Iterator[CommittedRows]:
+        """See Store."""
+        with self.reader() as con:
+            yield RowsOfDuckLake(con)
+
+    def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
+        """See Store."""
+        return outdated(con, tables)
+
+    def find_trace(self, beginning: str) -> str:
+        """See Store."""
+        with self.analyst() as con:
+            return find_trace(con, beginning, self.address)
+
+    def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
+        """See Store. The rows are copied; no other table is in schema `stored`."""
+        with self.analyst() as source:
+            return copy_trace(source, con, beginning, self.address)
+
+    def capture_contents(self, force: bool = False) -> dict[str, str | None]:
+        """See Store. A capture is computed again if one of its tables is of another version of its model."""
+        with self.analyst() as con:
+            if CAPTURE_MARK not in lake_columns(con):
+                return {}
+            rows = con.execute(f"SELECT capture_id, content, batch_id FROM {CAPTURE_MARK}").fetchall()
+            catalog, versions_by_batch = told_rows.catalog_of(con), versions.read(con)
+        stale = {
+            batch
+            for *_, batch in rows
+            if versions.stale_tables(catalog, catalog.of_captures, versions_by_batch.get(batch, {}))
+        }
+        return {name: None if force or batch in stale else content for name, content, batch in rows}
+
+    def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+        """See Store."""
+        return stale_batches(self, tables, force)
+
+    def recompute(
+        self,
+        batches: Iterable[Batch],
+        tables: Sequence[str],
+        force: bool,
+        private_lake: Callable[[], AbstractContextManager[Lake]],
+    ) -> int:
+        """See Store. Each batch is replaced in one transaction."""
+        n_files = 0
+        for batch in batches:
+            with private_lake() as lake:
+                n_files += len(recompute(self, lake, batch, tables, force))
+        return n_files
+
+    def status(self, inbox: Path | None, limits: Limits) -> Status:
+        """See Store. A DuckLake has no disk, no runs of Dagster, and nothing published."""
+        from pipelines.lake.status import status_of_store
+
+        if inbox:
+            raise StoreError(
+                "--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out."
+            )
+        with self.analyst() as con:
+            batches = con.execute(f"SELECT DISTINCT batch_id FROM {KEYS_TABLE}").fetchall()
+            return status_of_store(con, self.address, [batch for (batch,) in batches], limits)
+
+    def check(
+        self, repair: bool = False, rebuild: bool = False, on_file: Callable[[str], Any] = lambda _: None
+    ) -> Checked:
+        """See Store. Sizes and rows are compared with the catalog, because there are no checksums."""
+        if repair or rebuild:
+            raise StoreError(
+                "--repair and --rebuild are for a lake in a folder: a DuckLake's catalog is its database", REMEDY
+            )
+        return check(self, on_file)
+
+    def forget(
+        self, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
+    ) -> Forgotten:
+        """See Store."""
+        return upkeep.forget(self, beginning, for_good)
+
+    def has_captures_to_update(self) -> bool:
+        """See Store."""
+        return upkeep.has_captures(self)
 
     def expire(
         self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
@@ -263,8 +338,8 @@ def _outcome(plan: _Plan) -> Committed:
     for batch in plan.batches:
         for mark, paths_by_key in batch.keys.items():
             keys.setdefault(mark, []).extend(sorted(paths_by_key))
-    for left_out in plan.seen.keys:
-        for mark, names in left_out.items():
+    for known in plan.seen.keys:
+        for mark, names in known.items():
             known_keys.setdefault(mark, []).extend(sorted(names))
     return Committed(
         {m: tuple(k) for m, k in keys.items()}, {m: tuple(k) for m, k in known_keys.items() if k}, len(plan.put)

@@ -1,4 +1,4 @@
-"""Upkeep of a DuckLake: remove old traces and their files, merge small files, delete files of killed writers."""
+"""Upkeep of a DuckLake: remove one trace, remove old traces and their files, merge small files, delete files of killed writers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.names import MARK, REJECTS, Batch, mark_of
+from pipelines.lake.names import CAPTURE_MARK, MARK, REJECTS, Batch, mark_of
 from pipelines.models.sqltext import quoted
+from pipelines.runs.forget import Forgotten, NoSuchTrace
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.ducklake.attach import LAKE, told
-from pipelines.runs.store.ducklake.batch_files import is_conflict
+from pipelines.runs.store.ducklake.batch_files import all_or_nothing, is_conflict
+from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
 from pipelines.runs.store.ducklake.locks import COMMIT, UPKEEP, locked
-from pipelines.runs.store.ducklake.schema import lake_columns
+from pipelines.runs.store.ducklake.schema import FAILURES, KEYS_TABLE, lake_columns
 from pipelines.runs.store.interface import Compacted, Expired
 
-_TRIES = 8
 _FILE_BYTES = 512 << 20  # DuckLake's default: no merged file is larger
 
 
@@ -92,12 +93,12 @@ def compact(con: duckdb.DuckDBPyConnection, address: Address, dry_run: bool, gra
 
 def _retried(con: duckdb.DuckDBPyConnection, name: str) -> None:
     """Call a function of DuckLake, and retry it if a writer changed the same tables concurrently."""
-    for attempt in range(1, _TRIES + 1):
+    for attempt in range(1, TRIES + 1):
         try:
             con.execute(f"CALL {name}({quoted(LAKE)})")
             return
         except duckdb.TransactionException as error:
-            if attempt == _TRIES or not is_conflict(error):
+            if attempt == TRIES or not is_conflict(error):
                 raise
 
 
@@ -124,3 +125,45 @@ def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
         f"CALL ducklake_delete_orphaned_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})"
     ).fetchall()
     return [Path(name) for (name, *_) in rows]
+
+
+def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten:
+    """Remove the one trace whose id starts with `beginning`. Its content may be ingested again, unless `for_good`.
+
+    `compact` deletes its files a day later. Captures that contained the trace are not changed: `has_captures` returns
+    whether there are any to recompute. Raises NoSuchTrace, StoreError.
+    """
+    with store.writer() as con, locked(con, store.parsed, COMMIT), told(store.parsed):
+        tables = [table for table in lake_columns(con) if mark_of(table) == MARK and table != REJECTS]
+        matches = _matching_traces(con, beginning) if MARK in tables else []
+        if len(matches) != 1 or not beginning:
+            several = f"{len(matches)} trace ids start with {beginning!r}: {', '.join(t for t, *_ in matches[:5])}; give more of the id"
+            raise NoSuchTrace(several if matches else f"no trace id in {store.address} starts with {beginning!r}")
+        trace_id, batch, path = matches[0]
+        condition, n_rows = f"trace_id = {quoted(trace_id)}", 0
+
+        def remove() -> bool:
+            nonlocal n_rows
+            n_rows = 0
+            for table in tables:
+                (n,) = con.execute(f"DELETE FROM {LAKE}.{table} WHERE {condition}").fetchall()[0]
+                n_rows += 0 if table == MARK else n
+            con.execute(f"DELETE FROM {FAILURES} WHERE {condition}")
+            if not for_good:
+                con.execute(f"DELETE FROM {KEYS_TABLE} WHERE mark = {quoted(MARK)} AND key = {quoted(trace_id)}")
+            return True
+
+        if not any(all_or_nothing(con, remove) for _ in range(TRIES)):
+            raise store.conflict()
+    return Forgotten(trace_id, batch, path, for_good, n_rows)
+
+
+def has_captures(store: DuckLake) -> bool:
+    """Return whether tables of captures were ever computed."""
+    with store.reader() as con:
+        return CAPTURE_MARK in lake_columns(con)
+
+
+def _matching_traces(con: duckdb.DuckDBPyConnection, id_prefix: str) -> list[tuple[str, str, str | None]]:
+    query = f"SELECT trace_id, batch_id, path FROM {LAKE}.{MARK} WHERE starts_with(trace_id, {quoted(id_prefix)}) ORDER BY 1"
+    return con.execute(query).fetchall()

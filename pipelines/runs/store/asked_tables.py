@@ -1,9 +1,9 @@
-"""Tables of a lake that a query or a command needs. Missing or outdated tables are computed, or reported in caveats."""
+"""Tables that a query or a command needs. In a folder lake missing or outdated ones are computed, or reported in caveats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.errors import TracelakeError
@@ -29,8 +29,8 @@ class NoTraces(TracelakeError, LookupError):
 
 
 @dataclass(frozen=True)
-class AskedTables:
-    """The requested tables that the lake stores, per trace (`of_traces`) and per capture (`of_captures`).
+class TablesOfLake:
+    """The requested tables that a folder lake stores, per trace (`of_traces`) and per capture (`of_captures`).
 
     `part`: the requested part of the lake, or None for the whole lake.
     """
@@ -51,6 +51,20 @@ class AskedTables:
         return [*self.stored, *trace_tables(self.lake.catalog(), self.of_captures)]
 
     @property
+    def skipped(self) -> list[str]:
+        """Return texts about the broken files that the answer leaves out, if `lake.without_broken` is set."""
+        return told_broken(self.lake.broken()) if self.lake.without_broken else []
+
+    @property
+    def can_compute(self) -> bool:
+        """Return whether a table is missing or outdated and this process can write the lake."""
+        return self.are_stale and self.lake.is_writable
+
+    def without_captures(self) -> TablesOfLake:
+        """Return the request without tables of captures."""
+        return replace(self, of_captures=[])
+
+    @property
     def are_stale(self) -> bool:
         """Return whether a requested table is missing or outdated for any trace or capture of the part."""
         catalog = self.lake.catalog()
@@ -64,7 +78,7 @@ class AskedTables:
             return []
         if not self.lake.is_writable:
             root = self.lake.root
-            return [f"{root} cannot be written: the answer is from what is computed there", *self.lacks(here=False)]
+            return [f"{root} cannot be written: the answer is from what is computed there", *self.lacks()]
         self.compute(on_step)
         return []
 
@@ -79,13 +93,10 @@ class AskedTables:
         discard(self.lake)
         materialize_all(self.lake, self.stored, on_step=on_step, part=self.part)
 
-    def lacks(self, here: bool = True) -> list[str]:
-        """Return caveats about skipped files and about missing and outdated tables, with the command that computes the tables.
-
-        `here`: whether this process can write the lake.
-        """
+    def lacks(self) -> list[str]:
+        """Return caveats about skipped files and about missing and outdated tables, with the command that computes the tables."""
         lake, catalog, batches = self.lake, self.lake.catalog(), self._batches
-        caveats = [f"left out: {file}" for file in told_broken(left_out(lake))]
+        caveats = [f"left out: {file}" for file in self.skipped]
         missing: dict[int, list[str]] = {}
         if self.of_traces and stale_batches(lake, catalog, self.of_traces, batches):
             for name in self.of_traces:
@@ -96,10 +107,10 @@ class AskedTables:
             lacks = (
                 f"{', '.join(names)} {verb} not computed, or of an older model, for {n:,} of {len(batches):,} batches"
             )
-            caveats.append(f"{lacks} of traces; {_how(pronoun, names, lake, here)}")
+            caveats.append(f"{lacks} of traces; {_how(pronoun, names, lake)}")
         if stale_captures(lake, catalog, self.of_captures):
             lacks = f"of the newest traces there is nothing in {', '.join(self.of_captures)} yet"
-            caveats.append(f"{lacks}; {_how('them', self.of_captures, lake, here)}")
+            caveats.append(f"{lacks}; {_how('them', self.of_captures, lake)}")
         return caveats
 
     @property
@@ -107,15 +118,44 @@ class AskedTables:
         return sorted(self.part.batches if self.part else self.lake.batches())
 
 
-def _how(pronoun: str, names: Sequence[str], lake: Lake, here: bool) -> str:
+def _how(pronoun: str, names: Sequence[str], lake: Lake) -> str:
     """Return the instruction for computing tables of a lake: here, or on a machine that can write the lake."""
     command = f"tracelake materialize {' '.join(names)}"
-    if here:
+    if lake.is_writable:
         return f"to compute {pronoun}: {command} --lake {lake.root}"
     return f"to compute {pronoun}, where the lake can be written: {command}"
 
 
-def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> AskedTables:
+@dataclass(frozen=True)
+class CommittedTables:
+    """Tables that a query reads as committed. Nothing is computed before the answer. Attributes as of TablesOfLake."""
+
+    read: list[str]
+    stored: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    can_compute: bool = False
+
+    def without_captures(self) -> CommittedTables:
+        """See TablesOfLake."""
+        return self
+
+    def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
+        """See TablesOfLake."""
+
+    def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
+        """See TablesOfLake."""
+        return []
+
+    def lacks(self) -> list[str]:
+        """See TablesOfLake."""
+        return []
+
+
+AskedTables = TablesOfLake | CommittedTables
+"""What has to be computed before a query of some tables is answered."""
+
+
+def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesOfLake:
     """Return the tables among `tables` that a lake stores.
 
     `of`: prefix of the ids of traces or captures to which the request is limited. If no id matches, only the commit marker of
@@ -131,14 +171,9 @@ def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> AskedTables
         read_prices(lake.root / PRICES)
     part = part_of(lake, of) if of else None
     if part and not part.captures and not part.batches:
-        return AskedTables(lake, [], [CAPTURE_MARK], None)
+        return TablesOfLake(lake, [], [CAPTURE_MARK], None)
     of_traces = [name for name in catalog.materialized if name in named]
-    return AskedTables(lake, of_traces, [name for name in catalog.of_captures if name in named], part)
-
-
-def left_out(lake: Lake) -> list[Broken]:
-    """Return the files that answers of a lake skip: its broken files, if `lake.without_broken` is set."""
-    return lake.broken() if lake.without_broken else []
+    return TablesOfLake(lake, of_traces, [name for name in catalog.of_captures if name in named], part)
 
 
 def told_broken(broken: Sequence[Broken]) -> list[str]:

@@ -1,0 +1,89 @@
+"""Work on a lake in units: where Dagster cannot work in place, because the lake is at an address.
+
+Units are committed to that lake. Dagster's own record of finished files is in a folder of this machine.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import path_text
+from pipelines.engines.engine import open_engine
+from pipelines.engines.private_lake import Setting
+from pipelines.engines.run import Followed, ingest_on, materialize_on
+from pipelines.engines.unit_work import reject_unread
+from pipelines.engines.work_units import groups_of
+from pipelines.lake import Lake
+from pipelines.lake.commit.ingested_files import Outcome, settle, states_of
+from pipelines.readers.inputs import TraceRow
+
+IN_PROCESS = "in-process"
+
+
+def ingest_units(
+    address: str, folder: Lake, files: Sequence[Path], job: str | None, isolate: bool, log: Callable[[TraceRow], None]
+) -> Followed:
+    """Ingest files and compute the tables of their traces. A unit of files is one transaction.
+
+    `folder`: holds the record of finished files. `isolate`: ingest each group of files that belong together in a separate process.
+    """
+    states, run = states_of(files), Followed()
+    if files and isolate:
+        run.rows = [row for group in groups_of(files) for row in _isolated(address, group.items, job)]
+    elif files:
+        with open_engine(IN_PROCESS) as engine:
+            run = ingest_on(engine, address, files, job)
+    for row in run.rows:
+        log(row)
+    _settle(folder, states, run)
+    return run
+
+
+def materialize_units(address: str, tables: Sequence[str]) -> Iterator[dg.MaterializeResult]:
+    """Update those of these tables that are missing or of another version of their models. Yield one result per table.
+
+    Fail the step if a unit failed.
+    """
+    with open_engine(IN_PROCESS) as engine:
+        run = materialize_on(engine, address, tables)
+    fail_units(run, allow_retries=True)
+    for name in tables:
+        yield dg.MaterializeResult(name, metadata={"units": run.n_done, "worker_cpu_seconds": run.cpu_seconds})
+
+
+def fail_units(run: Followed, allow_retries: bool) -> None:
+    """Fail the step if a unit failed."""
+    if run.failed:
+        message = f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}"
+        raise dg.Failure(message, allow_retries=allow_retries)
+
+
+def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[TraceRow]:
+    """Ingest files that belong together in a separate process. If the process dies, reject the files."""
+    command = [sys.executable, "-m", "tracelake", "ingest", *map(str, paths), "--lake", address, "--json"]
+    process = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
+    try:
+        return [TraceRow(**row) for row in json.loads(process.stdout)]
+    except (ValueError, TypeError):
+        lines = process.stderr.strip().splitlines()
+        reason = f"its process ended with {process.returncode}{f': {lines[-1]}' if lines else ''}"
+        reject_unread(Setting.here(address, None), {path_text(path): reason for path in paths})
+        return [TraceRow(path_text(path), "rejected", reason=reason) for path in paths]
+
+
+def _settle(lake: Lake, states: dict[Path, str], run: Followed) -> None:
+    """Record which files are done. Files of failed units are not recorded, so the next run repeats them."""
+    failed = {item for unit in run.failed for item in unit.items}
+    row_by_path = {row.path: row for row in run.rows}
+    lake.root.mkdir(parents=True, exist_ok=True)
+    done = {path: state for path, state in states.items() if path_text(path) not in failed}
+    outcomes = {}
+    for path, state in done.items():
+        row = row_by_path.get(path_text(path))
+        outcomes[path] = Outcome(state, row.status, row.trace_id) if row else Outcome(state, "part")
+    settle(lake, outcomes)

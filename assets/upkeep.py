@@ -1,0 +1,81 @@
+"""Retention and compaction as Dagster steps. The run's metadata lists the batches that they changed and counts the deleted files."""
+
+from datetime import timedelta
+
+import dagster as dg
+from pydantic import Field
+
+from assets.metadata import markdown_table
+from pipelines.lake.retain.compaction import SMALLER_THAN, compact
+from pipelines.runs.store import Store
+
+
+class RetentionConfig(dg.Config):
+    """What leaves the lake. A dry run, the default, only reports what a run would do."""
+
+    keep_days: int = Field(default=90, ge=1)
+    grace_hours: float = Field(default=24.0, ge=0)
+    dry_run: bool = True
+
+
+@dg.op
+def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, store: dg.ResourceParam[Store]) -> None:
+    """Hide batches of traces that are older than `keep_days`; remove those hidden `grace_hours` ago."""
+    batches = store.expire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
+    rows = [(batch.batch_id, batch.state, len(batch.traces), batch.n_files, batch.n_bytes) for batch in batches]
+    context.add_output_metadata(
+        {
+            "dry_run": config.dry_run,
+            "batches": len(rows),
+            "traces": sum(len(batch.traces) for batch in batches),
+            "bytes": sum(batch.n_bytes or 0 for batch in batches),
+            "list": dg.MetadataValue.md(markdown_table(["batch", "state", "traces", "files", "bytes"], rows)),
+        }
+    )
+
+
+class CompactionConfig(dg.Config):
+    """Which batches are merged. A dry run, the default, only reports what a run would do."""
+
+    older_than_days: int = Field(default=1, ge=0)
+    smaller_than_bytes: int = Field(default=SMALLER_THAN, ge=1)
+    grace_hours: float = Field(default=24.0, ge=0)
+    dry_run: bool = True
+
+
+@dg.op
+def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, store: dg.ResourceParam[Store]) -> None:
+    """Merge small batches of past days; delete the old files of those merged `grace_hours` ago.
+
+    At an address files of any days are merged, whatever their size.
+    """
+    grace = timedelta(hours=config.grace_hours)
+    if store.lake is None:
+        tables = store.compact(config.dry_run, grace)
+        context.add_output_metadata({"dry_run": config.dry_run, "tables": len(tables)})
+        return
+    report = compact(store.lake, config.older_than_days, config.smaller_than_bytes, grace, config.dry_run)
+    rows = [
+        (
+            merge.day,
+            merge.state,
+            merge.into,
+            len(merge.batches),
+            merge.n_files,
+            merge.n_files_after,
+            merge.n_bytes,
+            merge.n_bytes_after,
+        )
+        for merge in report.merges
+    ]
+    header = ["day", "state", "into", "batches", "files", "files after", "bytes", "bytes after"]
+    context.add_output_metadata(
+        {
+            "dry_run": config.dry_run,
+            "batches": sum(len(merge.batches) for merge in report.merges),
+            "files": sum(merge.n_files for merge in report.merges),
+            "bytes": sum(merge.n_bytes for merge in report.merges),
+            "deleted_files": sum(removed.n_files for removed in report.removed),
+            "list": dg.MetadataValue.md(markdown_table(header, rows)),
+        }
+    )
