@@ -141,7 +141,11 @@ def _counters(
 
     kind = counters_of(batch.counted)
     rows = ingest_sets(kind, kind.recognise(batch.counted), lake, job)
-    rejected = [replace(row, path=batch.counted[text_path(row.path)].path) for row in rows if row.status == "rejected"]
+    rejected = [
+        replace(row, path=path_text(batch.counted[text_path(row.path)].path))
+        for row in rows
+        if row.status == "rejected"
+    ]
     _put_rejects(rejected, lake)
     if on_file:
         for row in rejected:
@@ -177,5 +181,6 @@ def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:
     if rejected := [row for row in rows if row.status == "rejected"]:
         with EventBatch(lake, None) as batch:
             for row in rejected:
-                batch.reject(text_path(row.path), TraceRejected(row.path, None, row.reason or ""), row.seconds)
+                path = text_path(row.path)
+                batch.reject(path, TraceRejected(path, None, row.reason or ""), row.seconds)
             batch.commit()

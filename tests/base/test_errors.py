@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from pipelines.readers.kineto import TraceRejected
         (lambda: WrongValue("no such switch", "Give another."), "Give another."),
         (lambda: NoCapture("no capture"), NoCapture.hint),
         (lambda: NoCapture("no capture", "Look there."), "Look there."),
-        (lambda: TraceRejected("a.json", 7, "is not JSON"), ""),
+        (lambda: TraceRejected(Path("a.json"), 7, "is not JSON"), ""),
         (lambda: BrokenFiles([]), ""),
     ],
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base import database
-from pipelines.base.paths import path_text, text_path
+from pipelines.base.paths import path_text
 from pipelines.models.sqltext import quoted
 from pipelines.readers.counter_ranges import CounterRange, counter_ranges
 from pipelines.readers.counters.lake import COLUMNS, COUNTERS, FINDINGS, TABLE
@@ -56,7 +56,7 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
         "detail": f"{first}a counter without a number: NULL",
     }
     reading.add_rows(FINDINGS, [finding] if missing else [])
-    path = text_path(trace.path).absolute()
+    path = trace.path.absolute()
     about = {
         "path": path_text(path),
         "job": reading.job or job_from_path(path),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -14,9 +12,9 @@ from pipelines.base.paths import path_text
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.nsys.about import metadata, session_start_ns
@@ -57,42 +55,28 @@ def processes(path: Path) -> list[str]:
     return list(_named(keys)) if len(keys) > 1 else []
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
+def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     """Read one process of an export: the process named `part`, or the only process. See EventInput.read.
 
     Raise TraceRejected, or OSError if the file cannot be read.
     """
+    path = request.path
     if path.name.endswith(_REPORTS):
-        raise TraceRejected(
-            path_text(path),
-            None,
-            f"a report of Nsight Systems: run `nsys export --type sqlite {path_text(path.name)}` first",
-        )
-    limits = limits or Limits.of_environment()
-    staged = partial(stage, max_text_mib=limits.max_event_mib, part=part)
-    return events_by_sql("_nsys_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits, part)
+        message = f"a report of Nsight Systems: run `nsys export --type sqlite {path_text(path.name)}` first"
+        raise TraceRejected(path, None, message)
+    return events_by_sql("_nsys_events", stage)(request)
 
 
 @given_table("_nsys_session", layer="ingest", doc="One row: the session.", columns=_SESSION)
-def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: str | None) -> Contents:
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_nsys_events.sql` reads. Raise TraceRejected if the export cannot be read."""
-    with opened(path, max_text_mib, _AGAIN) as export:
+    part = request.part
+    with opened(request.path, request.limits.max_event_mib, _AGAIN) as export:
         _check(export)
         keys = gpu_processes(export)
         if part is None and len(keys) > 1:
-            raise export.rejected(
-                f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}; each is a trace of its own: name one "
-                "(--process PID), or `tracelake ingest` the file"
-            )
+            message = f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}"
+            raise export.rejected(f"{message}; {NAME_ONE}")
         process = _named(keys)[part] if part is not None else next(iter(keys), None)
         findings = stage_tables(con, export, process)
         session_start = session_start_ns(export)

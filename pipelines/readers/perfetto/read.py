@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from pipelines.base.extras import MissingExtra, need
-from pipelines.base.paths import path_text
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
-from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.perfetto.packets import Damaged, Packets, TooLarge, begins_as_trace
 from pipelines.readers.perfetto.rows import Rows, shown
@@ -30,37 +26,21 @@ _TOLD = {
 }
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read a trace. See EventInput.read. Raise TraceRejected, or OSError if the file cannot be read."""
-    limits = limits or Limits.of_environment()
-    staged = partial(stage, limits=limits)
-    return events_by_sql("_perfetto_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits)
-
-
-def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Contents:
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_perfetto_events.sql` reads. Raise TraceRejected if the file has no readable event."""
+    path = request.path
     rows = _rows(path)
-    packets = Packets(path, limits)
+    packets = Packets(path, request.limits)
     damage: list[Damaged] = []
     try:
         n = stage_rows(con, rows.of(_until_damage(packets, damage), packets.inside))
     except TooLarge as error:
-        raise TraceRejected(path_text(path), packets.offset, str(error)) from None
+        raise TraceRejected(path, packets.offset, str(error)) from None
     if not n:
         reason = f"{damage[0]} (byte {damage[0].offset})" if damage else "it has none"
         left_out = f"; what else is in it: {shown(rows.others)}" if rows.others else ""
-        raise TraceRejected(
-            path_text(path), damage[0].offset if damage else None,
-            f"no slice or GPU work could be read: {reason}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again",
-        )  # fmt: skip
+        message = f"no slice or GPU work could be read: {reason}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again"
+        raise TraceRejected(path, damage[0].offset if damage else None, message)
     stage_tracks(con, rows.tracks)
     findings = [
         Finding(check, severity, rows.counts[key], meaning)
@@ -86,7 +66,7 @@ def _rows(path: Path) -> Rows:
     try:
         need("perfetto", "a Perfetto trace")
     except MissingExtra as error:
-        raise TraceRejected(path_text(path), None, str(error)) from None
+        raise TraceRejected(path, None, str(error)) from None
     from google.protobuf.message import DecodeError
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket  # pyright: ignore
 
@@ -110,5 +90,7 @@ def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
 
 
 INPUT = EventInput(
-    suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"), recognise=begins_as_trace, read=read
+    suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+    recognise=begins_as_trace,
+    read=events_by_sql("_perfetto_events", stage),
 )

@@ -16,8 +16,9 @@ BOUND_MB = 700
 CHILD = """
 import sys
 from pathlib import Path
+from pipelines.readers.kineto import ReadRequest
 from pipelines.readers.kineto.events_file import load_events
-trace = load_events(Path(sys.argv[1]), Path(sys.argv[2]))
+trace = load_events(ReadRequest(Path(sys.argv[1]), Path(sys.argv[2])))
 status = Path("/proc/self/status").read_text()
 print(trace.n_events, next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 """
