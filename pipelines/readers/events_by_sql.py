@@ -33,7 +33,7 @@ from pipelines.readers.kineto.events_file import add_findings, complete
 from pipelines.readers.kineto.limits import allow
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import CHANGED, FindingCounter
-from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.kineto.source import TooLarge, content_hash
 from pipelines.readers.lost_work import BY_OTHERS, lost_work
 from pipelines.readers.secrets import with_masks
 
@@ -79,6 +79,15 @@ def events_by_sql(
     (`EventInput.parts`), `stage` reads `request.part`, and raises TraceRejected if that is None.
     """
     return partial(_read, model, stage, tuple(others))
+
+
+def doubts(con: duckdb.DuckDBPyConnection, model: str) -> list[Finding]:
+    """Return the findings that a model makes of the staged tables: data that is missing, or that no profiler writes."""
+    catalog = load_catalog()
+    run_models(con, catalog, [model], frozenset(catalog.given))
+    rows = con.execute(f"SELECT check_name, severity, n, detail FROM {model} ORDER BY check_name").fetchall()
+    con.execute(f"DROP TABLE {model}")
+    return [Finding(*row) for row in rows]
 
 
 def _read(model: str, stage: Stage, companions: tuple[Path, ...], request: ReadRequest) -> ReadTrace | KnownTrace:
@@ -139,14 +148,12 @@ def _content(request: ReadRequest, files: Sequence[Path]) -> tuple[str, int]:
     """
     digests, n_bytes = [], 0
     for file in files:
-        source, digest = Source(file, limits=request.limits), hashlib.sha256()
         try:
-            for chunk in source.chunks():
-                digest.update(chunk)
+            digest, n_bytes_of_file = content_hash(file, request.limits)
         except TooLarge as error:
             raise TraceRejected(request.path, error.offset, error.reason) from None
-        digests.append(digest.hexdigest())
-        n_bytes += source.unpacked_bytes
+        digests.append(digest)
+        n_bytes += n_bytes_of_file
     digests += [] if request.part is None else [request.part]
     is_single = len(digests) == 1
     return (digests[0] if is_single else hashlib.sha256("\0".join(digests).encode()).hexdigest())[:16], n_bytes

@@ -20,7 +20,6 @@ from pipelines.readers.inputs.events import EventBatch, load_trace
 from pipelines.readers.inputs.file_sets import ingest_sets
 from pipelines.readers.inputs.find import sort_out
 from pipelines.readers.inputs.rejects import LAKE_ERRNOS
-from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.limits import Limits
 
 __all__ = ["LAKE_ERRNOS", "IngestReport", "TraceRow", "expand", "ingest", "listed", "load_trace", "reject_files"]
@@ -181,6 +180,5 @@ def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:
     if rejected := [row for row in rows if row.status == "rejected"]:
         with EventBatch(lake, None) as batch:
             for row in rejected:
-                path = text_path(row.path)
-                batch.reject(path, TraceRejected(path, None, row.reason or ""), row.seconds)
+                batch.reject(text_path(row.path), row.reason or "", None, row.seconds)
             batch.commit()

@@ -97,12 +97,12 @@ class EventBatch:
                 row = take()
             return replace(row, seconds=time.perf_counter() - started) if row else None
         except TraceRejected as error:
-            rejection = error
+            reason, byte_offset = error.reason, error.byte_offset
         except duckdb.IOException:
             raise  # the lake's disk, not this file
         except Exception as error:
-            rejection = TraceRejected(path, None, reason_of(error))
-        return self.reject(path, rejection, time.perf_counter() - started)
+            reason, byte_offset = reason_of(error), None
+        return self.reject(path, reason, byte_offset, time.perf_counter() - started)
 
     def _take(self, file: TraceFile, on_bytes: Callable[[int], Any] | None) -> TraceRow:
         request = ReadRequest(
@@ -127,10 +127,10 @@ class EventBatch:
             row, status=trace.status, n_events=trace.n_events, unpacked_bytes=trace.unpacked_bytes, reason=reason
         )
 
-    def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
-        reason = as_text(rejection.reason)
-        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, rejection.byte_offset)
-        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
+    def reject(self, path: Path, reason: str, byte_offset: int | None, seconds: float) -> TraceRow:
+        reason = as_text(reason)
+        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, byte_offset)
+        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=byte_offset)
 
     def commit(self) -> set[str]:
         """Move the file of every table into place, the commit marker last.

@@ -9,10 +9,8 @@ import duckdb
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
-from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
-from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_ONE, Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
@@ -22,6 +20,7 @@ from pipelines.readers.nsys.processes import beside, gpu_processes, of_one_machi
 from pipelines.readers.nsys.ranks import ranks_of
 from pipelines.readers.nsys.schema import LEFT_OUT_PREFIXES, READ, STRINGS, sources_in
 from pipelines.readers.nsys.stage import stage_tables
+from pipelines.readers.ranks import unread_rows
 from pipelines.readers.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
 
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -93,7 +92,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
             "INSERT INTO _nsys_session VALUES (?, ?)",
             [session_start or 0, None if process is None else pid_of(process)],
         )
-        return Contents("sqlite/nsys", trace_metadata, "ok", tuple([*findings, *_doubts(con)]))
+        return Contents("sqlite/nsys", trace_metadata, "ok", tuple([*findings, *doubts(con, "_nsys_doubts")]))
 
 
 def _named(keys: list[int]) -> dict[str, int]:
@@ -130,24 +129,7 @@ def _others(export: Exported, keys: list[int]) -> Iterator[Finding]:
     if len(keys) > 1:
         message = f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
         yield Finding("nsys_processes", "info", len(keys), message)
-    n_of_others, n_without_process = beside(export, keys)
-    if n_of_others:
-        yield Finding("nsys_idle_processes", "info", n_of_others, "rows of processes without GPU work are left out")
-    if n_without_process:
-        yield Finding(
-            "nsys_no_process",
-            "warning",
-            n_without_process,
-            "rows that do not say which process they belong to are left out",
-        )
-
-
-def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    catalog = load_catalog()
-    run_models(con, catalog, ["_nsys_doubts"], frozenset(catalog.given))
-    rows = con.execute("SELECT check_name, severity, n, detail FROM _nsys_doubts ORDER BY check_name").fetchall()
-    con.execute("DROP TABLE _nsys_doubts")
-    return [Finding(*row) for row in rows]
+    yield from unread_rows("nsys", *beside(export, keys))
 
 
 INPUT = EventInput(

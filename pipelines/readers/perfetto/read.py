@@ -8,9 +8,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base.extras import MissingExtra, need
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
@@ -58,7 +56,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     ]
     if rows.others:
         findings.append(Finding("perfetto_left_out", "info", rows.others.total(), f"not read: {shown(rows.others)}"))
-    findings += _doubts(con)
+    findings += doubts(con, "_perfetto_doubts")
     return Contents("pftrace", {}, "partial" if damage or rows.counts["broken"] else "ok", tuple(findings))
 
 
@@ -78,15 +76,6 @@ def _until_damage(packets: Packets, damage: list[Damaged]) -> Iterator[bytes]:
         yield from packets
     except Damaged as error:
         damage.append(error)
-
-
-def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Return the findings about data that the rows show to be missing."""
-    catalog = load_catalog()
-    run_models(con, catalog, ["_perfetto_doubts"], frozenset(catalog.given))
-    rows = con.execute("SELECT check_name, severity, n, detail FROM _perfetto_doubts ORDER BY check_name").fetchall()
-    con.execute("DROP TABLE _perfetto_doubts")
-    return [Finding(*row) for row in rows]
 
 
 INPUT = EventInput(

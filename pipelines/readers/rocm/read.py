@@ -18,7 +18,7 @@ from pipelines.readers.kineto import ReadRequest
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.origin import BY_DEVICE
-from pipelines.readers.ranks import Rank, of_all, of_environment
+from pipelines.readers.ranks import Rank, of_all, of_environment, unread_rows
 from pipelines.readers.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, SAMPLES, TRACKS, sets_of
 from pipelines.readers.rocm.stage import create_tables, finish, stage_database
 from pipelines.readers.sqlite_exports.opened import Exported, column, has_table_like, is_sqlite, opened
@@ -160,7 +160,7 @@ def _others(gpu: list[Process]) -> Iterator[Finding]:
 
 
 def _in_no_trace(export: Exported, end: str, gpu: list[Process]) -> Iterator[Finding]:
-    """Yield findings about rows without GPU process: rows of other processes, and rows without a process.
+    """Return findings about rows without GPU process: rows of other processes, and rows without a process.
 
     Without any process with GPU work, all rows are read, so there is no such finding.
     """
@@ -170,11 +170,8 @@ def _in_no_trace(export: Exported, end: str, gpu: list[Process]) -> Iterator[Fin
         if "pid" in export.columns(table):
             owner = "CASE typeof(pid) WHEN 'integer' THEN pid END"
             counts.update(dict(export.rows(table, f"SELECT {owner}, count(*) FROM {column(table)} GROUP BY 1")))
-    if n_without_process := counts.pop(None, 0):
-        message = "rows that do not say which process they belong to are left out"
-        yield Finding("rocm_no_process", "warning", n_without_process, message)
-    if n_idle := sum(n for row, n in counts.items() if row not in rows):
-        yield Finding("rocm_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
+    n_without_process = counts.pop(None, 0)
+    return unread_rows("rocm", sum(n for row, n in counts.items() if row not in rows), n_without_process)
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:

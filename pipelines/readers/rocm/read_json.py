@@ -106,7 +106,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1 and part is None:
             listed = f" ({', '.join(trace_names[:_SHOWN])})" if (trace_names := processes(path)) else ""
-            raise TraceRejected(path, None, f"it holds several processes{listed}; {NAME_ONE}")
+            raise TraceRejected(path, None, f"it holds several processes{listed}, {NAME_ONE}")
         if where[1] == process_index:
             rows.take(where[2:], value)
     if not n_processes:

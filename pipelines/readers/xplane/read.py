@@ -8,9 +8,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
@@ -61,10 +59,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     if space.others:
         names = ", ".join(sorted(space.others)[:_SHOWN])
         findings.append(Finding("xplane_planes_left_out", "info", space.others.total(), f"not read: {names}"))
-    catalog = load_catalog()
-    run_models(con, catalog, ["_xplane_doubts"], frozenset(catalog.given))
-    findings += [Finding(*row) for row in con.execute("FROM _xplane_doubts").fetchall()]
-    con.execute("DROP TABLE _xplane_doubts")
+    findings += doubts(con, "_xplane_doubts")
     return Contents("xplane.pb", _metadata(space), "ok", tuple(findings))
 
 
