@@ -1,7 +1,7 @@
 """Traces of other tools → `events`: an input stages its own tables, and a SELECT in `sql/ingest/` makes events of them.
 
     @given_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
-    def stage(con, path): ...  # fills these tables from the file and returns Contents
+    def stage(con, request): ...  # fills these tables from the file (ReadRequest) and returns Contents
 
     INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=events_by_sql("_my_events", stage))
 
@@ -12,7 +12,7 @@ ns.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.base.paths import path_text
 from pipelines.lake.commit.parquet import write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.dry_run import create_empty
@@ -29,19 +28,20 @@ from pipelines.models.errors import CatalogError
 from pipelines.models.header import TRACE
 from pipelines.models.run import only_selects, run_models
 from pipelines.models.sqltext import first_line, quoted
+from pipelines.readers.kineto import Finding, KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.events_file import add_findings, complete
-from pipelines.readers.kineto.limits import Limits, allow
+from pipelines.readers.kineto.limits import allow
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
-from pipelines.readers.kineto.reading_result import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
-from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.kineto.reading_result import CHANGED, FindingCounter
+from pipelines.readers.kineto.source import TooLarge, content_hash
 from pipelines.readers.lost_work import BY_OTHERS, lost_work
-from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NEEDED = ("event_id", "ph", "name", "start_ns", "duration_ns")
+NAME_ONE = "each is a trace of its own: name one (--process PID), or `tracelake ingest` the file"
 _ROWS = 122_880
 _MODEL, _PART = "_events_of_model", "_events_of_part"
 # Memory of DuckDB's tables and sorts before they are spilled to disk. The process uses more, as measured by
@@ -65,63 +65,60 @@ class Contents:
     findings: tuple[Finding, ...] = ()
 
 
+Stage = Callable[[duckdb.DuckDBPyConnection, ReadRequest], Contents]
+
+
 def events_by_sql(
-    model: str, stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents], others: Sequence[Path] = ()
-) -> Callable[..., ReadTrace | KnownTrace]:
-    """Return the `read` of an EventInput: `stage(con, path)` creates the tables from which `model`'s SQL makes events.
+    model: str, stage: Stage, others: Sequence[Path] = ()
+) -> Callable[[ReadRequest], ReadTrace | KnownTrace]:
+    """Return the `read` of an EventInput: `stage(con, request)` creates the tables from which `model`'s SQL makes events.
 
     `others`: further files that `stage` reads, parts of the same trace.
 
     If `stage` raises TraceRejected, or any other exception, only this file is rejected. For a file with several traces
-    (`EventInput.parts`), `stage` must know which trace to read.
+    (`EventInput.parts`), `stage` reads `request.part`, and raises TraceRejected if that is None.
     """
     return partial(_read, model, stage, tuple(others))
 
 
-def _read(
-    model: str,
-    stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents],
-    companions: tuple[Path, ...],
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
-    files = (path, *companions)
+def doubts(con: duckdb.DuckDBPyConnection, model: str) -> list[Finding]:
+    """Return the findings that a model makes of the staged tables: data that is missing, or that no profiler writes."""
+    catalog = load_catalog()
+    run_models(con, catalog, [model], frozenset(catalog.given))
+    rows = con.execute(f"SELECT check_name, severity, n, detail FROM {model} ORDER BY check_name").fetchall()
+    con.execute(f"DROP TABLE {model}")
+    return [Finding(*row) for row in rows]
+
+
+def _read(model: str, stage: Stage, companions: tuple[Path, ...], request: ReadRequest) -> ReadTrace | KnownTrace:
+    path, files, max_gib = request.path, (request.path, *companions), request.limits.max_unpacked_gib
     states_before = _states(files)
     packed_bytes = sum(size for size, _ in states_before)
-    if on_bytes:
-        on_bytes(packed_bytes)
-    limits = limits or Limits.of_environment()
-    if packed_bytes > limits.max_unpacked_gib << 30:
-        raise _rejected(path, f"more than {limits.max_unpacked_gib} GiB; {allow('max_unpacked_gib')}")
-    trace_id, n_bytes = _content(path, files, part, limits)
-    if trace_id in known:
+    if request.on_bytes:
+        request.on_bytes(packed_bytes)
+    if packed_bytes > max_gib << 30:
+        raise TraceRejected(path, None, f"more than {max_gib} GiB; {allow('max_unpacked_gib')}")
+    trace_id, n_bytes = _content(request, files)
+    if trace_id in request.known:
         return KnownTrace(trace_id, {})
-    target, compression = folder / f"{trace_id}.parquet", "none" if lean else "zstd"
+    target = request.events_path(trace_id)
     with _connected(target.with_suffix(".spilled")) as con:
         try:
-            contents = _staged(con, model, stage, path)
-            write_tables(_tables(con, path, model, trace_id, batch_id), target, compression)
+            contents = _staged(con, model, stage, request)
+            write_tables(_tables(con, request, model, trace_id), target, request.compression)
         except duckdb.OutOfMemoryException:
             message = database.too_little(database.at_most(_GIGABYTES))
-            raise _rejected(path, f"{message}; or profile for a shorter time") from None
+            raise TraceRejected(path, None, f"{message}; or profile for a shorter time") from None
         if states_before != _states(files):
-            raise _rejected(path, "the file changed while it was being read: try again when it is complete")
-        counts = complete(con, load_catalog(), target, compression=compression)
+            raise TraceRejected(path, None, CHANGED)
+        counts = complete(con, load_catalog(), target, compression=request.compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
         lost = lost_work(con, load_catalog(), BY_OTHERS) if contents.status != "partial" else ()
     counter = FindingCounter()
-    add_findings(counter.add, counts)
-    unusable = unusable_numbers(path, contents.metadata)
-    counter.add("unusable_number", len(unusable), ", ".join(unusable))
+    add_findings(counter.add, counts, path, contents.metadata)
     return ReadTrace(
         trace_id=trace_id,
-        path=path_text(path),
+        path=path,
         n_events=n_events,
         unpacked_bytes=n_bytes,
         trace_start_ns=counts.get("trace_start_ns"),
@@ -143,7 +140,7 @@ def _states(files: Iterable[Path]) -> list[tuple[int, int]]:
     return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in files)]
 
 
-def _content(path: Path, files: Sequence[Path], part: str | None, limits: Limits) -> tuple[str, int]:
+def _content(request: ReadRequest, files: Sequence[Path]) -> tuple[str, int]:
     """Return the trace's id and the size of the decompressed content in bytes.
 
     The id is a hash of the content, so that a compressed file is the same trace. For one trace of several, it includes
@@ -151,33 +148,26 @@ def _content(path: Path, files: Sequence[Path], part: str | None, limits: Limits
     """
     digests, n_bytes = [], 0
     for file in files:
-        source, digest = Source(file, limits=limits), hashlib.sha256()
         try:
-            for chunk in source.chunks():
-                digest.update(chunk)
+            digest, n_bytes_of_file = content_hash(file, request.limits)
         except TooLarge as error:
-            raise TraceRejected(path_text(path), error.offset, error.reason) from None
-        digests.append(digest.hexdigest())
-        n_bytes += source.unpacked_bytes
-    digests += [] if part is None else [part]
+            raise TraceRejected(request.path, error.offset, error.reason) from None
+        digests.append(digest)
+        n_bytes += n_bytes_of_file
+    digests += [] if request.part is None else [request.part]
     is_single = len(digests) == 1
     return (digests[0] if is_single else hashlib.sha256("\0".join(digests).encode()).hexdigest())[:16], n_bytes
 
 
-def _staged(
-    con: duckdb.DuckDBPyConnection,
-    model: str,
-    stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents],
-    path: Path,
-) -> Contents:
+def _staged(con: duckdb.DuckDBPyConnection, model: str, stage: Stage, request: ReadRequest) -> Contents:
     catalog = load_catalog()
     create_empty(con, catalog, TRACE)  # `events` for its types
     try:
-        contents = stage(con, path)
+        contents = stage(con, request)
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        raise _rejected(path, f"DuckDB cannot read it: {first_line(error)}") from None
+        raise TraceRejected(request.path, None, f"DuckDB cannot read it: {first_line(error)}") from None
     given_tables = frozenset(catalog.given)
     run_models(
         con, catalog, [name for name in catalog.models[model].dependencies if name not in given_tables], given_tables
@@ -185,7 +175,7 @@ def _staged(
     return contents
 
 
-def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: str, batch_id: str) -> Iterator[pa.Table]:
+def _tables(con: duckdb.DuckDBPyConnection, request: ReadRequest, model: str, trace_id: str) -> Iterator[pa.Table]:
     """Yield the rows of `events` by row group; at least one, so that the file has its columns.
 
     Each group is a separate query for a range of event ids: the memory for sorting all rows at once would grow with
@@ -197,7 +187,7 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
     catalog = load_catalog()
     kind = "VIEW" if only_selects(catalog.models[model]) else "TABLE"
     try:
-        query = with_masks(_query(con, catalog, model, trace_id, batch_id))
+        query = with_masks(_query(con, catalog, model, trace_id, request.batch_id))
         con.execute(f"CREATE OR REPLACE {kind} {_MODEL} AS {catalog.models[model].sql}")
         ((n,),) = con.execute(f"SELECT count(*) FROM {_MODEL}").fetchall()
         for first in range(0, max(n, 1), _ROWS):
@@ -206,7 +196,8 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
             table = database.arrow_result(con, query).to_arrow_table()
             expected = np.arange(first, min(first + _ROWS, n))
             if not np.array_equal(table.column("event_id").to_numpy(), expected):
-                raise _rejected(path, f"{model}.sql does not number its events from 0 on; correct its event_id")
+                message = f"{model}.sql does not number its events from 0 on; correct its event_id"
+                raise TraceRejected(request.path, None, message)
             yield table
             del table
             database.trim()  # otherwise about 10 MB more after each row group
@@ -252,7 +243,3 @@ def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_i
 
 def _is_number(name: str) -> str:
     return f"({name} IS NULL OR coalesce(isfinite(TRY_CAST({name} AS DOUBLE)), FALSE))"
-
-
-def _rejected(path: Path, reason: str) -> TraceRejected:
-    return TraceRejected(path_text(path), None, reason)

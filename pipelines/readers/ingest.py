@@ -20,7 +20,6 @@ from pipelines.readers.inputs.events import EventBatch, load_trace
 from pipelines.readers.inputs.file_sets import ingest_sets
 from pipelines.readers.inputs.find import sort_out
 from pipelines.readers.inputs.rejects import LAKE_ERRNOS
-from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.limits import Limits
 
 __all__ = ["LAKE_ERRNOS", "IngestReport", "TraceRow", "expand", "ingest", "listed", "load_trace", "reject_files"]
@@ -141,7 +140,11 @@ def _counters(
 
     kind = counters_of(batch.counted)
     rows = ingest_sets(kind, kind.recognise(batch.counted), lake, job)
-    rejected = [replace(row, path=batch.counted[text_path(row.path)].path) for row in rows if row.status == "rejected"]
+    rejected = [
+        replace(row, path=path_text(batch.counted[text_path(row.path)].path))
+        for row in rows
+        if row.status == "rejected"
+    ]
     _put_rejects(rejected, lake)
     if on_file:
         for row in rejected:
@@ -177,5 +180,5 @@ def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:
     if rejected := [row for row in rows if row.status == "rejected"]:
         with EventBatch(lake, None) as batch:
             for row in rejected:
-                batch.reject(text_path(row.path), TraceRejected(row.path, None, row.reason or ""), row.seconds)
+                batch.reject(text_path(row.path), row.reason or "", None, row.seconds)
             batch.commit()

@@ -78,14 +78,6 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     }
 
 
-def job_from_path(path: Path) -> str | None:
-    """Return the job by the environment's pattern in the path, else by the folder below the inbox, else None.
-
-    Raise WrongPattern.
-    """
-    return job_from_pattern(path) or job_from_inbox(path)
-
-
 def job_from_pattern(path: Path) -> str | None:
     """Return the first group that TRACELAKE_JOB_PATTERN matches in the absolute path, else None. Raise WrongPattern."""
     pattern = os.environ.get(JOB_PATTERN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from pipelines.readers.kineto.reading_result import Finding
@@ -80,6 +80,15 @@ def of_all(ranks: Mapping[Key, Rank | None]) -> dict[Key, Rank]:
         if len(rank_by_process) == len(ranks) == len({rank.rank for rank in rank_by_process.values()})
         else {}
     )
+
+
+def unread_rows(tool: str, n_idle: int, n_without_process: int) -> Iterator[Finding]:
+    """Yield the findings about rows of the file that are in none of its traces: of idle processes, or of none."""
+    if n_idle:
+        yield Finding(f"{tool}_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
+    if n_without_process:
+        message = "rows that do not say which process they belong to are left out"
+        yield Finding(f"{tool}_no_process", "warning", n_without_process, message)
 
 
 def _number(text: object) -> int | None:

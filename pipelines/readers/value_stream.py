@@ -81,7 +81,7 @@ class ValueStream:
 
     def _open(self) -> None:
         if problem := identify_path(self.path):
-            raise TraceRejected(str(self.path), None, problem)
+            raise TraceRejected(self.path, None, problem)
         self._pieces = self._source.chunks()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
@@ -143,4 +143,4 @@ class ValueStream:
 
     def _rejected(self, reason: str) -> TraceRejected:
         offset = self._dropped + len(self._text[: self._at].encode("utf-8", "replace"))
-        return TraceRejected(str(self.path), offset, reason)
+        return TraceRejected(self.path, offset, reason)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,7 @@ from pipelines.readers.kineto import TraceRejected
         (lambda: WrongValue("no such switch", "Give another."), "Give another."),
         (lambda: NoCapture("no capture"), NoCapture.hint),
         (lambda: NoCapture("no capture", "Look there."), "Look there."),
-        (lambda: TraceRejected("a.json", 7, "is not JSON"), ""),
+        (lambda: TraceRejected(Path("a.json"), 7, "is not JSON"), ""),
         (lambda: BrokenFiles([]), ""),
     ],
 )
@@ -35,3 +37,5 @@ def test_the_way_out_is_below_the_sentence(make: Callable[[], TracelakeError], h
 def test_errors_of_worker_processes_keep_their_hint() -> None:
     again = pickle.loads(pickle.dumps(NoCapture("no capture", "Look there.")))
     assert (str(again), again.hint) == ("no capture", "Look there.")
+    rejected = TraceRejected(Path(os.fsdecode(b"caf\xe9.json")), 7, "is not JSON")
+    assert str(pickle.loads(pickle.dumps(rejected))) == str(rejected) == "caf\\xe9.json, byte 7: is not JSON"

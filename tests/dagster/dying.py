@@ -10,12 +10,12 @@ from pipelines.readers.inputs import EventInput
 _read = pipelines.readers.kineto.events_file.load_events
 
 
-def _read_or_die(path, *args, **named):
-    if "kills" in path.name:
+def _read_or_die(request):
+    if "kills" in request.path.name:
         os.kill(os.getpid(), signal.SIGKILL)
-    if "raises" in path.name:
+    if "raises" in request.path.name:
         raise RuntimeError("as no reader should")
-    return _read(path, *args, **named)
+    return _read(request)
 
 
 pipelines.readers.kineto.events_file.INPUT = EventInput((), _read_or_die)

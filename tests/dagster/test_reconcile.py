@@ -275,8 +275,8 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
 
     really = pipelines.readers.kineto.events_file.load_events
 
-    def read(path, *args, **how):
-        found = really(path, *args, **how)
+    def read(request):
+        found = really(request)
         age(write_trace(file, 77), 30)
         return found
 

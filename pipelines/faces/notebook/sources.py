@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
-from pipelines.base.paths import path_text
+from pipelines.base.paths import path_text, text_path
 from pipelines.faces.drawings.overlay import PREFIX as OVERLAY
 from pipelines.faces.incomplete import Incomplete, incomplete_traces
 from pipelines.lake.lake import Lake
@@ -56,7 +56,9 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     else:
         paths = [file for _, file in by_rank] or [Path(str(file)) for file in files]
     rows = ingest(paths, lake, job).rows
-    rejections = [TraceRejected(row.path, row.byte_offset, row.reason or "") for row in rows if row.trace_id is None]
+    rejections = [
+        TraceRejected(text_path(row.path), row.byte_offset, row.reason or "") for row in rows if row.trace_id is None
+    ]
     lake_traces = {trace.trace_id: trace for trace in of_lake(lake)} if lake.exists else {}
     trace_by_path = {row.path: lake_traces[row.trace_id] for row in rows if row.trace_id in lake_traces}
     if rejections and (files is not None or not trace_by_path):

@@ -176,5 +176,5 @@ def _file(file: Any) -> Path:
         raise WrongValue(f"Unsupported type for trace_files: {file!r} is not a path")
     path = Path(file).expanduser()
     if not path.exists() and not glob.has_magic(str(path)):
-        raise TraceFilesInvalid(str(path), None, "there is no such file. Trace files validation failed.")
+        raise TraceFilesInvalid(path, None, "there is no such file. Trace files validation failed.")
     return path

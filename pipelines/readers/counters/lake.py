@@ -6,12 +6,10 @@ import csv
 import hashlib
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text, file_list
 from pipelines.readers.counters import ncu, rocprof
 from pipelines.readers.counters.faults import BadValue, Faults, shown
@@ -21,8 +19,7 @@ from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.limits import Limits
-from pipelines.readers.kineto.source import Source
-from pipelines.readers.origin import job_from_path
+from pipelines.readers.kineto.source import Source, head_of
 
 TABLE, COUNTERS, FINDINGS = "counter_files", "kernel_counters", "counter_findings"
 _NAMES = ("counter_collection.csv", "counter_collection.csv.gz")
@@ -43,10 +40,7 @@ def counter_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def _is_one(path: Path) -> bool:
-    try:
-        head = next(iter(Source(path).chunks()), b"") if path.is_file() else b""
-    except OSError:
-        return False
+    head = head_of(path)
     if {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}:
         return True
     # Every .gz file comes here, even a trace with tens of thousands of lines, so the cheap check is first.
@@ -169,12 +163,10 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     reading.add_rows(FINDINGS, findings)
     n_counters = reading.count(COUNTERS)
     row = {
-        "path": path_text(path.absolute()),
-        "job": reading.job or job_from_path(path),
+        **reading.file_columns(path),
         "n_lines": collected.n_lines,
         "n_counters": n_counters,
         "unpacked_bytes": source.unpacked_bytes,
-        "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
     n_bad = faults.n_warnings

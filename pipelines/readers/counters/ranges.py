@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipelines.base import database
-from pipelines.base.paths import path_text, text_path
 from pipelines.models.sqltext import quoted
 from pipelines.readers.counter_ranges import CounterRange, counter_ranges
 from pipelines.readers.counters.lake import COLUMNS, COUNTERS, FINDINGS, TABLE
 from pipelines.readers.inputs import Read, Reading, SetInput
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto import ReadTrace
-from pipelines.readers.origin import job_from_path
 
 SOURCE = "Kineto"
 
@@ -56,14 +53,11 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
         "detail": f"{first}a counter without a number: NULL",
     }
     reading.add_rows(FINDINGS, [finding] if missing else [])
-    path = text_path(trace.path).absolute()
     about = {
-        "path": path_text(path),
-        "job": reading.job or job_from_path(path),
+        **reading.file_columns(trace.path),
         "n_lines": trace.n_events,
         "n_counters": reading.count(COUNTERS),
         "unpacked_bytes": trace.unpacked_bytes,
-        "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [about])
     return Read(trace.trace_id, reading.count(COUNTERS))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipelines.base.errors import TracelakeError
 from pipelines.readers.kineto.numbers import whole
-from pipelines.readers.kineto.source import Source
+from pipelines.readers.kineto.source import head_of
 from pipelines.readers.origin import rank_from_name
 
 _SUFFIXES = (".json", ".json.gz", ".gz")
@@ -60,11 +60,7 @@ def _execution_traces(trace: Path) -> list[Path]:
 
 def looks_like_execution_trace(file: Path) -> bool:
     """Return whether the file begins like an execution trace; only reading all of it shows whether it is one."""
-    try:
-        head = next(iter(Source(file).chunks()), b"")[:_HEAD]
-    except OSError:
-        return False
-    return begins_execution_trace(head.decode("utf-8", "replace"))
+    return begins_execution_trace(head_of(file)[:_HEAD].decode("utf-8", "replace"))
 
 
 def begins_execution_trace(head: str) -> bool:

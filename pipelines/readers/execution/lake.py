@@ -5,12 +5,9 @@ Fleets store execution traces next to profiler traces, so an ingested folder con
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.base.paths import path_text
 from pipelines.readers.execution.beside import looks_like_execution_trace, number_in_name
 from pipelines.readers.execution.node_stream import stream_nodes
 from pipelines.readers.execution.stream import NodeStream
@@ -18,8 +15,7 @@ from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.reading_result import TraceRejected
-from pipelines.readers.kineto.source import Source, TooLarge
-from pipelines.readers.origin import job_from_path
+from pipelines.readers.kineto.source import TooLarge, content_hash
 
 TABLE = "execution_traces"
 _READ_BY = (
@@ -34,7 +30,11 @@ def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the row of one file. Every node is read, so that a broken file is detected. Raise Rejected."""
-    key, unpacked_bytes = _content(path)
+    try:
+        digest, unpacked_bytes = content_hash(path, Limits.of_environment())
+    except TooLarge as error:
+        raise Rejected(f"an execution trace that is too large: {error.reason}") from None
+    key = digest[:16]  # as of a profiler trace
     if key in reading.known:
         return Read(key, status="known", reason=_READ_BY)
     stream, n_nodes, n_operators = NodeStream(path), 0, 0
@@ -46,32 +46,16 @@ def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> R
         position = "" if error.byte_offset is None else f" (at byte {error.byte_offset})"
         raise Rejected(f"an execution trace that cannot be read: {error.reason}{position}") from None
     row = {
-        "path": path_text(path.absolute()),
+        **reading.file_columns(path),
         "rank": number_in_name(path),
-        "job": reading.job or job_from_path(path),
         "pid": whole(stream.head.get("pid")),
         "schema_version": str(stream.head.get("schema", "")) or None,
         "n_nodes": n_nodes,
         "n_operators": n_operators,
         "unpacked_bytes": unpacked_bytes,
-        "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
     return Read(key, n_nodes, reason=_READ_BY)
-
-
-def _content(path: Path) -> tuple[str, int]:
-    """Return 16 hex digits of the SHA-256 of the decompressed content, as for profiler traces, and its size in bytes.
-
-    Raise Rejected.
-    """
-    digest, source = hashlib.sha256(), Source(path, limits=Limits.of_environment())
-    try:
-        for chunk in source.chunks():
-            digest.update(chunk)
-    except TooLarge as error:
-        raise Rejected(f"an execution trace that is too large: {error.reason}") from None
-    return digest.hexdigest()[:16], source.unpacked_bytes
 
 
 INPUT = SetInput(

@@ -17,10 +17,10 @@ def stream_nodes(path: Path, stream: NodeStream) -> Iterator[Node]:
         try:
             node = parse_node(raw, index)
         except ValueError as error:
-            raise TraceRejected(str(path), None, str(error)) from None
+            raise TraceRejected(path, None, str(error)) from None
         except RecursionError:
-            raise TraceRejected(str(path), None, f"node {index} has lists in lists too deep to read") from None
+            raise TraceRejected(path, None, f"node {index} has lists in lists too deep to read") from None
         if node.node_id in node_ids:
-            raise TraceRejected(str(path), None, f"node {node.node_id} occurs twice: are these two traces in one file?")
+            raise TraceRejected(path, None, f"node {node.node_id} occurs twice: are these two traces in one file?")
         node_ids.add(node.node_id)
         yield node

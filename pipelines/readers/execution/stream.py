@@ -55,6 +55,5 @@ class NodeStream(ValueStream):
     def _other(self) -> TraceRejected:
         keys = [key for key in self.head if key not in ("schema", "nodes")]
         description = identify_text(self._start, keys) or "the file contains no text"
-        return TraceRejected(
-            str(self.path), None, f"not an execution trace (an object with `schema` and `nodes`): {description}"
-        )
+        message = f"not an execution trace (an object with `schema` and `nodes`): {description}"
+        return TraceRejected(self.path, None, message)

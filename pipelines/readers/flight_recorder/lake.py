@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.base.paths import path_text
@@ -14,7 +13,6 @@ from pipelines.readers.flight_recorder.dump import Dump, DumpError, is_dump, rea
 from pipelines.readers.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.readers.flight_recorder.verdicts import judge
 from pipelines.readers.inputs import Read, Reading, SetInput
-from pipelines.readers.origin import job_from_path
 
 
 def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
@@ -45,12 +43,8 @@ def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read
     if set_id in reading.known:
         return Read(set_id, status="known")
     verdict = judge(dumps)
-    set_columns = {
-        "job": reading.job or job_from_path(min(files)),
-        "folder": path_text(folder.absolute()),
-        "ingested_at": datetime.now(UTC),
-    }
-    reading.add_rows(DUMP_MARK, [{**row, **set_columns} for row in dump_rows(dumps, verdict)])
+    set_columns = {**reading.file_columns(min(files)), "folder": path_text(folder.absolute())}
+    reading.add_rows(DUMP_MARK, [{**set_columns, **row} for row in dump_rows(dumps, verdict)])  # each with its own path
     reading.add_rows("flight_recorder_entries", entry_rows(dumps))
     reading.add_rows("flight_recorder_verdicts", verdict_rows(verdict))
     return Read(set_id, sum(len(dump.entries) for dump in dumps))

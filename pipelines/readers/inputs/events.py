@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ from pipelines.models.dry_run import create_staged
 from pipelines.models.header import TRACE
 from pipelines.models.sqltext import as_text, file_list, quoted
 from pipelines.readers.drawings import refused
-from pipelines.readers.inputs.find import events_input
-from pipelines.readers.inputs.kinds import TraceRow
+from pipelines.readers.inputs.find import trace_file
+from pipelines.readers.inputs.kinds import TraceFile, TraceRow
 from pipelines.readers.inputs.rejects import reason_of
-from pipelines.readers.inputs.single_trace import insert_trace, load_trace, part_of
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.inputs.single_trace import insert_trace, load_trace
+from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import describe_origin
 
@@ -79,18 +80,13 @@ class EventBatch:
 
         An exception rejects only this trace, unless its cause is the lake's disk, the environment or our own rules.
         """
-        parts: list[str] = []
-
-        def ask() -> None:
-            parts_of = events_input(path).parts
-            chosen = part_of(path, self.process).values()
-            parts.extend(chosen or (parts_of(path) if parts_of else ()))
-
-        if refused := self._tried(path, ask):
+        files: list[TraceFile] = []
+        if refused := self._tried(path, lambda: files.extend(trace_file(path, self.process).traces())):
             return [refused]
-        first, *more_parts = parts or [None]
-        rows = [self._tried(path, lambda: self._take(path, on_bytes, first))]
-        rows += [self._tried(path, lambda part=part: self._take(path, None, part)) for part in more_parts]
+        rows = [
+            self._tried(path, partial(self._take, file, None if index else on_bytes))
+            for index, file in enumerate(files)
+        ]
         return [row for row in rows if row]
 
     def _tried(self, path: Path, take: Callable[[], TraceRow | None]) -> TraceRow | None:
@@ -101,39 +97,40 @@ class EventBatch:
                 row = take()
             return replace(row, seconds=time.perf_counter() - started) if row else None
         except TraceRejected as error:
-            rejection = error
+            reason, byte_offset = error.reason, error.byte_offset
         except duckdb.IOException:
             raise  # the lake's disk, not this file
         except Exception as error:
-            rejection = TraceRejected(path_text(path), None, reason_of(error))
-        return self.reject(path, rejection, time.perf_counter() - started)
+            reason, byte_offset = reason_of(error), None
+        return self.reject(path, reason, byte_offset, time.perf_counter() - started)
 
-    def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, part: str | None) -> TraceRow:
-        part_argument = {} if part is None else {"part": part}
-        read = events_input(path).read
-        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **part_argument)
+    def _take(self, file: TraceFile, on_bytes: Callable[[int], Any] | None) -> TraceRow:
+        request = ReadRequest(
+            file.path, self.folder, file.part, self.batch.batch_id, self.known, on_bytes, limits=self.limits
+        )
+        trace = file.kind.read(request)
         if why := refused(trace.metadata):
-            raise TraceRejected(path_text(path), 0, why)
-        origin = describe_origin(path, trace.metadata, self.job, part)
+            raise TraceRejected(file.path, 0, why)
+        origin = describe_origin(file.path, trace.metadata, self.job, file.part)
+        row = TraceRow(path_text(file.path), "known", trace.trace_id, origin["rank"])
         if isinstance(trace, KnownTrace):
-            return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"])
+            return row
         insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
         self.known.add(trace.trace_id)
-        events = self.folder / f"{trace.trace_id}.parquet"
+        events = request.events_path(trace.trace_id)
         self.parts.append(events)
         if any(finding.check_name == "counter_ranges" for finding in trace.findings):
             self.counted[events] = trace
         self.bytes += trace.unpacked_bytes
-        row = TraceRow(
-            path_text(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes
+        reason = "; ".join(finding.detail for finding in trace.findings if finding.check_name in _TOLD) or None
+        return replace(
+            row, status=trace.status, n_events=trace.n_events, unpacked_bytes=trace.unpacked_bytes, reason=reason
         )
-        why = [finding.detail for finding in trace.findings if finding.check_name in _TOLD]
-        return replace(row, reason="; ".join(why)) if why else row
 
-    def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
-        reason = as_text(rejection.reason)
-        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, rejection.byte_offset)
-        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
+    def reject(self, path: Path, reason: str, byte_offset: int | None, seconds: float) -> TraceRow:
+        reason = as_text(reason)
+        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, byte_offset)
+        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=byte_offset)
 
     def commit(self) -> set[str]:
         """Move the file of every table into place, the commit marker last.

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from pipelines.models.header import SCOPES
 from pipelines.models.sources import DeclaredInput, read_code
-from pipelines.readers.inputs.kinds import EventInput, SetInput
+from pipelines.readers.inputs.kinds import EventInput, SetInput, TraceFile
 from pipelines.readers.inputs.rejects import reason_of
+from pipelines.readers.kineto import TraceRejected
 
 Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
+_SHOWN = 20  # names in a message
 
 
 def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
@@ -76,6 +78,15 @@ def events_input(path: Path) -> EventInput:
             elif kind.recognise(path):
                 return kind
     return fallbacks[0]
+
+
+def trace_file(path: Path, process: str | None) -> TraceFile:
+    """Recognize a file; `process` is the name of one of its traces. Raise TraceRejected if it has no such trace."""
+    kind = events_input(path)
+    if process is not None and process not in (names := kind.parts(path)):
+        alternatives = f"it has {', '.join(names[:_SHOWN])}" if names else "it holds one trace: leave --process out"
+        raise TraceRejected(path, None, f"the file has no process {process} to choose: {alternatives}")
+    return TraceFile(path, kind, process)
 
 
 def _declared(kind: str) -> list[DeclaredInput]:

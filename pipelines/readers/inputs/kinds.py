@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pipelines.lake.lake import Lake
     from pipelines.readers.inputs.reading import Reading
-    from pipelines.readers.kineto.reading_result import KnownTrace, ReadTrace
+    from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,29 @@ class EventInput:
 
     `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
     `recognise(path)` returns whether the input reads a file; None if it reads the files that no other input recognizes.
-    `read(path, folder, batch_id, known, on_bytes, lean, limits)` writes `<folder>/<trace_id>.parquet`, like `load_events`
-    (pipelines/readers/kineto/events_file.py), unless the id is in `known`. It raises TraceRejected, or OSError if a file
-    cannot be read. `parts(path)` returns the names of the traces in a file of several, [] for other files. `read` gets each
-    name as `part`, and raises TraceRejected for such a file without `part`. `read_with(path)` returns the other file that is
-    read together with this one as one trace, or None. If both files are passed, only that other file is read.
+    `read(request)` writes the requested trace to its `events_path`, unless its id is `known`. It raises TraceRejected, or
+    OSError if a file cannot be read. `parts(path)` returns the names of the traces in a file of several, [] for other
+    files. A request has one of these names as `part`; without it, `read` raises TraceRejected for such a file.
+    `read_with(path)` returns the other file that is read together with this one as one trace, or None. If both files are
+    passed, only that other file is read.
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[..., ReadTrace | KnownTrace]
+    read: Callable[[ReadRequest], ReadTrace | KnownTrace]
     recognise: Callable[[Path], bool] | None = None
-    parts: Callable[[Path], Sequence[str]] | None = None
+    parts: Callable[[Path], Sequence[str]] = lambda _: ()
     read_with: Callable[[Path], Path | None] | None = None
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A file that a user gave, recognized as traces of `kind`. `part`: which of them, None for the only one."""
+
+    path: Path
+    kind: EventInput
+    part: str | None = None
+
+    def traces(self) -> list[TraceFile]:
+        """Return each trace of the file, or only the `part`. Raise TraceRejected, or OSError if the file cannot be read."""
+        names = self.kind.parts(self.path) if self.part is None else ()
+        return [replace(self, part=name) for name in names] or [self]

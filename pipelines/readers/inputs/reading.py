@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from importlib import import_module
 from itertools import compress
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base.paths import path_text
 from pipelines.lake.commit.staged_rows import all_or_nothing, insert_rows, staged_tables
 from pipelines.lake.names import KEYS, Batch, tables_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
+from pipelines.readers.origin import job_from_inbox, job_from_pattern
 from pipelines.readers.secrets import masked, may_be_secret, told_by_dumps
 
 
@@ -79,6 +82,14 @@ class Reading:
             self.con.execute(
                 f"UPDATE one.{table} SET {name} = {masked(name, is_name=True)} WHERE {may_be_secret(name)}"
             )
+
+    def file_columns(self, path: Path) -> dict[str, Any]:
+        """Return what the commit marker's row has of every file: its path, its job, and the time of ingestion. Raise WrongPattern."""
+        return {
+            "path": path_text(path.absolute()),
+            "job": self.job or job_from_pattern(path) or job_from_inbox(path),
+            "ingested_at": datetime.now(UTC),
+        }
 
     def count(self, *tables: str) -> int:
         """Return the number of rows of the set in these tables."""

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.base.paths import path_text, text_path
+from pipelines.base.paths import path_text
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
 from pipelines.readers.drawings import named
-from pipelines.readers.inputs.find import events_input
-from pipelines.readers.kineto import ReadTrace, TraceRejected
+from pipelines.readers.inputs.find import trace_file
+from pipelines.readers.kineto import ReadRequest, ReadTrace
 from pipelines.readers.origin import describe_origin
 from pipelines.readers.secrets import masked, may_hold_secrets
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _TABLES = ("traces", "findings")
-_SHOWN = 20  # names in a message
 _TEXTS = ("metadata", "job", "host", "device_name")  # columns of `traces` that may contain a secret
 
 
@@ -44,7 +43,7 @@ def insert_trace(
     copied_names = ("n_events", "trace_start_ns", "trace_end_ns", "format", "unpacked_bytes", "status")
     trace_row = {
         **keys,
-        "path": path_text(text_path(trace.path).absolute()),
+        "path": path_text(trace.path.absolute()),
         "capture_id": capture_id,
         **origin,
         **{name: getattr(trace, name) for name in copied_names},
@@ -59,20 +58,6 @@ def insert_trace(
     insert_values(con, "_staged_findings", [keys | asdict(finding) for finding in named(trace).findings])
 
 
-def part_of(path: Path, process: str | None) -> dict[str, str]:
-    """Return the argument `part` of `EventInput.read` for a process, {} if `process` is None.
-
-    Raise TraceRejected if the file has no such process.
-    """
-    if process is None:
-        return {}
-    names = parts(path) if (parts := events_input(path).parts) else []
-    if process in names:
-        return {"part": process}
-    alternatives = f"it has {', '.join(names[:_SHOWN])}" if names else "it holds one trace: leave --process out"
-    raise TraceRejected(path_text(path), None, f"the file has no process {process} to choose: {alternatives}")
-
-
 def load_trace(
     con: duckdb.DuckDBPyConnection,
     path: str | Path,
@@ -84,20 +69,19 @@ def load_trace(
     """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raise TraceRejected, or OSError.
 
     `process`: name of a trace, for a file of several traces (`EventInput.parts`). With a `folder`, `events` is a view of a
-    Parquet file in it, which must exist as long as `con`. Otherwise `events` is a table. `lean`: omit the content
-    that no model reads (see `load_events`).
+    Parquet file in it, which must exist as long as `con`. Otherwise `events` is a table. `lean`: see ReadRequest.
     """
+    file = trace_file(Path(path), process)
     with tempfile.TemporaryDirectory() as scratch:
-        events_folder = folder or Path(scratch)
-        part = part_of(Path(path), process)
-        trace = events_input(Path(path)).read(Path(path), events_folder, on_bytes=on_bytes, lean=lean, **part)
+        request = ReadRequest(file.path, folder or Path(scratch), file.part, on_bytes=on_bytes, lean=lean)
+        trace = file.kind.read(request)
         assert isinstance(trace, ReadTrace)  # not a KnownTrace, because no ids were passed
-        part = f"SELECT * FROM read_parquet({quoted(events_folder / f'{trace.trace_id}.parquet')})"
-        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")
+        events = f"SELECT * FROM read_parquet({quoted(request.events_path(trace.trace_id))})"
+        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {events}")
     catalog = load_catalog()
     for table in _TABLES:
         create_staged(con, catalog, table)
-    origin = describe_origin(Path(path), trace.metadata, None, process)
+    origin = describe_origin(file.path, trace.metadata, None, file.part)
     insert_trace(con, trace, "", origin, origin["group_id"])  # a single trace is a capture, named after its group
     for table in _TABLES:
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")

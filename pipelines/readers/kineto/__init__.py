@@ -1,6 +1,16 @@
 """Reader of one trace file: Arrow tables of its events, its metadata and its findings."""
 
+from pipelines.readers.kineto.read_request import ReadRequest
 from pipelines.readers.kineto.reader import TraceReader, base_of, connect_reader
 from pipelines.readers.kineto.reading_result import Finding, KnownTrace, ReadTrace, TraceRejected
 
-__all__ = ["Finding", "KnownTrace", "ReadTrace", "TraceReader", "TraceRejected", "base_of", "connect_reader"]
+__all__ = [
+    "Finding",
+    "KnownTrace",
+    "ReadRequest",
+    "ReadTrace",
+    "TraceReader",
+    "TraceRejected",
+    "base_of",
+    "connect_reader",
+]

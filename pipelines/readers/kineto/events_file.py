@@ -6,7 +6,7 @@ Memory is bounded at about 0.4 GB, whatever the file's size (measured by tests/r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.base.paths import path_text
 from pipelines.lake.commit.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, given_table
@@ -23,8 +22,15 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.counter_ranges import CATEGORY, counter_ranges, lacks_counters
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
-from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto import (
+    KnownTrace,
+    ReadRequest,
+    ReadTrace,
+    TraceReader,
+    TraceRejected,
+    base_of,
+    connect_reader,
+)
 from pipelines.readers.kineto.merged import MergedRank, labels_of, merged_ranks
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.lost_work import BY_KINETO, lost_work
@@ -48,39 +54,27 @@ class _Move:
     middle_ns: int | None
 
 
-def load_events(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
+def load_events(request: ReadRequest) -> ReadTrace | KnownTrace:
+    """Read a trace into its `events_path`, table `events`. See EventInput.read.
 
-    If the id is in `known`, nothing is written, and the call costs one pass of decompressing and hashing. `limits`
-    default to those of the environment. `on_bytes(n)` is called as compressed bytes are read. A `lean` file is for a single
-    answer, not for a lake. It is not compressed, and the columns that no model reads are NULL (extra, and args except
-    those of metadata events and counter ranges). `part`: the label of one rank, for a file into which several ranks were
-    merged. Raise TraceRejected, or OSError if the file cannot be read.
+    A known trace costs one pass of decompressing and hashing. In a lean file, the columns that no model reads are NULL
+    (extra, and args except those of metadata events and counter ranges). `request.part`: the label of one rank, for a
+    file into which several ranks were merged. Raise TraceRejected, or OSError if the file cannot be read.
     """
-    reader = TraceReader(path, folder, on_bytes, limits, _merged_rank(path, part))
-    if reader.trace_id in known:
-        if on_bytes:
-            on_bytes(path.stat().st_size)
+    reader = TraceReader(request, _merged_rank(request.path, request.part))
+    if reader.trace_id in request.known:
+        if request.on_bytes:
+            request.on_bytes(request.path.stat().st_size)
         return KnownTrace(reader.trace_id, reader.metadata)
     catalog = load_catalog()
-    target = folder / f"{reader.trace_id}.parquet"
+    target = request.events_path(reader.trace_id)
     with _reading() as con:
-        _prepare(con, reader, batch_id)
-        compression = "none" if lean else "zstd"
-        texts = () if lean else ("args", "extra")
+        _prepare(con, reader)
+        texts = () if request.lean else ("args", "extra")
         # Closing a connection that threads still use, as after an interrupt, can crash the process (SIGSEGV).
         with closing(reader.tables(con, catalog.models["events"].sql, texts)) as tables:
-            write_tables(map(_lean, tables) if lean else tables, target, compression)
-        return _finished(con, catalog, reader, target, compression)
+            write_tables(map(_lean, tables) if request.lean else tables, target, request.compression)
+        return _finished(con, catalog, reader, target)
 
 
 def _merged_rank(path: Path, label: str | None) -> MergedRank | None:
@@ -95,11 +89,8 @@ def _merged_rank(path: Path, label: str | None) -> MergedRank | None:
         if rank.label == label:
             return rank
     labels_text = ", ".join(rank.label for rank in ranks[:_SHOWN])
-    raise TraceRejected(
-        path_text(path),
-        None,
-        f"the traces of {len(ranks)} ranks were merged into it: choose one with --process: {labels_text}",
-    )
+    message = f"the traces of {len(ranks)} ranks were merged into it: choose one with --process: {labels_text}"
+    raise TraceRejected(path, None, message)
 
 
 def _lean(table: pa.Table) -> pa.Table:
@@ -177,31 +168,28 @@ def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
         ("base_ns", "BIGINT", "What is added to its times, ns."),
     ),
 )
-def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str) -> None:
+def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader) -> None:
     """Create `_ingest_context`, which `sql/ingest/traces/events.sql` reads in addition to `raw_events` and the rule tables."""
     create_table(con, "_ingest_context", "TABLE")
-    con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
+    con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, reader.request.batch_id, reader.base_ns])}")
 
 
-def _finished(
-    con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
-) -> ReadTrace:
+def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path) -> ReadTrace:
+    path = reader.request.path
     if reader.n_events > _FEW_EVENTS:
         con.execute("RESET threads")  # the reader threads have ended
         # All begin events are sorted together, which may not fit in memory.
         con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")
-    counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
+    counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, reader.request.compression)
     if counts and not counts["n_readable"]:
-        raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
-    add_findings(reader.add_finding, counts)
+        raise TraceRejected(path, 0, "no element of the array is a readable event; is it a profiler trace?")
+    add_findings(reader.add_finding, counts, path, reader.metadata)
     _note_counters(con, reader, counts)
-    unusable = unusable_numbers(reader.path, reader.metadata)
-    reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
     is_whole = not any(finding.check_name == "truncated" for finding in reader.findings)
     lost = lost_work(con, catalog, BY_KINETO) if is_whole and counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
-        path=path_text(reader.path),
+        path=path,
         n_events=reader.n_events,
         unpacked_bytes=reader.unpacked_bytes,
         trace_start_ns=counts.get("trace_start_ns"),
@@ -238,9 +226,11 @@ def complete(
     return counts
 
 
-def add_findings(add: Callable[[str, int], Any], counts: dict[str, Any]) -> None:
-    """Report the faults that the counts show, by calling `add(check, n)` for each check."""
+def add_findings(add: Callable[..., Any], counts: dict[str, Any], path: Path, metadata: dict[str, Any]) -> None:
+    """Report the faults that counts, file name and metadata show, by calling `add(check, n, place)` for each check."""
     begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
+    unusable = unusable_numbers(path, metadata)
+    add("unusable_number", len(unusable), ", ".join(unusable))
     add("time_not_a_number", counts.get("n_not_a_number", 0))
     add("time_out_of_range", counts.get("n_out_of_range", 0))
     add("negative_duration", counts.get("n_negative", 0))

@@ -8,7 +8,7 @@ Memory does not grow with the file, because only a few pieces are in flight.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Set
+from collections.abc import Generator, Iterator, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.readers.kineto.envelope import TWO_IN_ONE, Head, NotATrace, second_document, suffix
 from pipelines.readers.kineto.identify import identify_path, identify_text
-from pipelines.readers.kineto.limits import Limits, allow
+from pipelines.readers.kineto.limits import allow
 from pipelines.readers.kineto.merged import MergedRank
 from pipelines.readers.kineto.numbers import base_time
 from pipelines.readers.kineto.piece import (
@@ -33,8 +33,9 @@ from pipelines.readers.kineto.piece import (
     with_kinds,
     write_piece,
 )
+from pipelines.readers.kineto.read_request import ReadRequest
 from pipelines.readers.kineto.reader_check import check_reader
-from pipelines.readers.kineto.reading_result import Finding, FindingCounter, TraceRejected
+from pipelines.readers.kineto.reading_result import CHANGED, Finding, FindingCounter, TraceRejected
 from pipelines.readers.kineto.scan import Scan, scan, stamp_of
 from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
 from pipelines.readers.kineto.source import Kept, Source, TooLarge
@@ -68,26 +69,19 @@ class TraceReader:
     The constructor and `tables` raise TraceRejected if the file is not a trace, and OSError if it cannot be read.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        folder: Path,
-        on_bytes: Callable[[int], Any] | None = None,
-        limits: Limits | None = None,
-        part: MergedRank | None = None,
-    ) -> None:
-        if reason := identify_path(path):
-            raise TraceRejected(str(path), None, reason)
-        self.path, self.folder, self.on_bytes, self.part = path, folder, on_bytes, part
+    def __init__(self, request: ReadRequest, part: MergedRank | None = None) -> None:
+        if reason := identify_path(request.path):
+            raise TraceRejected(request.path, None, reason)
+        self.request, self.part = request, part
         self.n_events = 0
-        self._head = Head(limits or Limits.of_environment())
+        self._head = Head(request.limits)
         self._found = FindingCounter()
         try:
-            self._scan: Scan = scan(path, self._head)
+            self._scan: Scan = scan(request.path, self._head)
         except NotATrace as error:
             raise self._rejected(error) from None
         except TooLarge as error:
-            raise TraceRejected(str(path), error.offset, error.reason) from None
+            raise TraceRejected(request.path, error.offset, error.reason) from None
         self.trace_id = part.trace_id(self._scan.trace_id) if part else self._scan.trace_id
         self.unpacked_bytes = self._scan.unpacked_bytes
         self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
@@ -104,7 +98,7 @@ class TraceReader:
         across pieces. Secrets are masked in names and in the columns `texts`. Afterward `metadata` is complete. Its base time
         may differ from `base_ns` if the first pass did not find the metadata after the array.
         """
-        cutter = Cutter(self._second_pass(), self._head, self.folder)
+        cutter = Cutter(self._second_pass(), self._head, self.request.folder)
         cutter.found = self._found
         cutter.start()
         pieces = _Pieces(con, query, texts, cutter, self.part)
@@ -117,10 +111,8 @@ class TraceReader:
             raise self._rejected(error) from None
         finally:
             cutter.close()
-        if stamp_of(self.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
-            raise TraceRejected(
-                str(self.path), None, "the file changed while it was being read: try again when it is complete"
-            )
+        if stamp_of(self.request.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
+            raise TraceRejected(self.request.path, None, CHANGED)
         duplicate_keys = [key for key in pieces.after if key in self._before]
         self._found.add("duplicate_metadata_key", len(duplicate_keys), ", ".join(duplicate_keys[:5]))
         self.metadata = self._metadata(pieces.after)
@@ -132,10 +124,10 @@ class TraceReader:
         return self.part.metadata(of_file) if self.part else of_file
 
     def _second_pass(self) -> Source | Kept:
-        chunks, packed_bytes = self._scan.kept, self._scan.stamp[0]
-        return (
-            Kept(chunks, packed_bytes, self._scan.damage, self.on_bytes) if chunks else Source(self.path, self.on_bytes)
-        )
+        chunks, packed_bytes, on_bytes = self._scan.kept, self._scan.stamp[0], self.request.on_bytes
+        if chunks:
+            return Kept(chunks, packed_bytes, self._scan.damage, on_bytes)
+        return Source(self.request.path, on_bytes)
 
     def add_finding(self, check: str, n: int, place: str = "") -> None:
         """Count a finding that only the events, or the whole file, show."""
@@ -160,9 +152,8 @@ class TraceReader:
 
     def _rejected(self, error: NotATrace) -> TraceRejected:
         description = identify_text(bytes(self._head.text[:4096]), self._head.keys)
-        return TraceRejected(
-            str(self.path), error.offset, f"{error.reason}; it is {description}" if description else error.reason
-        )
+        reason = f"{error.reason}; it is {description}" if description else error.reason
+        return TraceRejected(self.request.path, error.offset, reason)
 
 
 class _Pieces:

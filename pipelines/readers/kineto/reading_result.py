@@ -2,9 +2,10 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pipelines.base.errors import TracelakeError
-from pipelines.base.paths import path_text
+from pipelines.base.paths import path_text, text_path
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class ReadTrace:
     """A trace that was read completely."""
 
     trace_id: str  # first 16 hex digits of the SHA-256 of the decompressed content
-    path: str
+    path: Path
     n_events: int
     unpacked_bytes: int
     trace_start_ns: int | None  # earliest start and latest end of events with a duration; None if there are none
@@ -42,23 +43,23 @@ class KnownTrace:
 
 
 class TraceRejected(TracelakeError):
-    """A file that is not ingested. `byte_offset` is in decompressed bytes, None if no position is at fault."""
+    """A file that is not ingested. `path` is its text (`path_text`).
 
-    def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
-        try:
-            path.encode()
-        except UnicodeEncodeError:  # the name contains bytes that are not UTF-8
-            path = path_text(path)
+    `byte_offset` is in decompressed bytes, None if no position is at fault.
+    """
+
+    def __init__(self, path: Path, byte_offset: int | None, reason: str) -> None:
+        self.path = path_text(path)
         place = "" if byte_offset is None else f", byte {byte_offset}"
-        super().__init__(f"{path}{place}: {reason}")
-        self.path = path
+        super().__init__(f"{self.path}{place}: {reason}")
         self.byte_offset = byte_offset
         self.reason = reason
 
     def __reduce__(self) -> tuple:
-        return (TraceRejected, (self.path, self.byte_offset, self.reason))
+        return (TraceRejected, (text_path(self.path), self.byte_offset, self.reason))
 
 
+CHANGED = "the file changed while it was being read: try again when it is complete"
 SEVERITY = {
     "truncated": "error",
     "unreadable_event": "error",

@@ -1,5 +1,6 @@
 """Decompressed bytes of a trace file. Gzip is recognized by its magic bytes, not by the file's name."""
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,25 @@ class Source:
             yield remainder
         if not member.eof:
             self.damage = f"gzip data ends early at packed byte {self._packed_bytes}"
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first decompressed bytes of a file, b"" if it is not a regular file or cannot be read."""
+    try:
+        return next(iter(Source(path).chunks()), b"") if path.is_file() else b""
+    except OSError:
+        return b""
+
+
+def content_hash(path: Path, limits: Limits) -> tuple[str, int]:
+    """Return the SHA-256 of a file's decompressed content as hex digits, and its size in bytes.
+
+    Raise TooLarge, or OSError if the file cannot be read.
+    """
+    source, digest = Source(path, limits=limits), hashlib.sha256()
+    for chunk in source.chunks():
+        digest.update(chunk)
+    return digest.hexdigest(), source.unpacked_bytes
 
 
 class Kept:

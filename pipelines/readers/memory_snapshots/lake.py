@@ -6,20 +6,18 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.limits import Limits
-from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.kineto.source import Source, TooLarge, head_of
 from pipelines.readers.memory_snapshots.columns import COLUMNS, with_devices
 from pipelines.readers.memory_snapshots.entries import Entries
 from pipelines.readers.memory_snapshots.pickle_stream import BrokenPickle, PickleStream
-from pipelines.readers.origin import job_from_path, rank_from_name
+from pipelines.readers.origin import rank_from_name
 
 TABLE = "memory_snapshots"
 _HEAD = 64
@@ -33,10 +31,7 @@ def snapshots(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 def is_snapshot(path: Path) -> bool:
     """Return whether a file begins like a pickled snapshot: a dictionary whose first key is `segments`."""
-    try:
-        head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
-    except OSError:
-        return False
+    head = head_of(path)[:_HEAD]
     return head[:1] == b"\x80" and b"segments" in head
 
 
@@ -63,16 +58,14 @@ def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
             reading.add_files(table, paths)
     settings = top.get("allocator_settings")
     row = {
-        "path": path_text(path.absolute()),
+        **reading.file_columns(path),
         "rank": rank_from_name(path.name),
-        "job": reading.job or job_from_path(path),
         "first_event_ns": entries.first_event_ns,
         "last_event_ns": entries.last_event_ns,
         "n_unknown_actions": entries.n_unknown_actions,
         "has_annotations": "external_annotations" in top,
         "allocator_settings": as_text(json.dumps(settings, default=str)) if settings else None,
         "unpacked_bytes": content.n_bytes,
-        "ingested_at": datetime.now(UTC),
         **{f"n_{table.partition('_')[2]}": files.count(table) for table in COLUMNS if table != "snapshot_frames"},
     }
     reading.add_rows(TABLE, [row])

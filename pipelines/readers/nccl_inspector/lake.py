@@ -8,21 +8,18 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.base.paths import path_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.growing_logs import known_bytes
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.limits import Limits
-from pipelines.readers.kineto.source import Source
+from pipelines.readers.kineto.source import Source, head_of
 from pipelines.readers.nccl_inspector.records import Records
-from pipelines.readers.origin import job_from_path
 
 TABLE, COLLECTIVES, FINDINGS = "inspector_logs", "inspector_collectives", "inspector_findings"
 _HEAD = 4096
@@ -50,10 +47,7 @@ def logs(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 def is_log(path: Path) -> bool:
     """Return whether a file begins like a log of the Inspector: with a JSON object that has its keys."""
-    try:
-        head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
-    except OSError:
-        return False
+    head = head_of(path)[:_HEAD]
     return head.lstrip()[:1] == b"{" and all(key in head for key in _KEYS)
 
 
@@ -83,8 +77,7 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     ]
     reading.add_rows(FINDINGS, findings)
     row = {
-        "path": path_text(path.absolute()),
-        "job": reading.job or job_from_path(path),
+        **reading.file_columns(path),
         "host": records.host,
         "pid": records.pid,
         "version": records.version,
@@ -92,7 +85,6 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         "n_collectives": n_rows,
         "n_dropped": records.n_dropped,
         "unpacked_bytes": source.unpacked_bytes,
-        "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
     n_bad = sum(finding.n for finding in records.findings.values() if finding.severity == "warning")

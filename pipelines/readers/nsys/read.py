@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
-from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
-from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_ONE, Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.nsys.about import metadata, session_start_ns
@@ -24,6 +20,7 @@ from pipelines.readers.nsys.processes import beside, gpu_processes, of_one_machi
 from pipelines.readers.nsys.ranks import ranks_of
 from pipelines.readers.nsys.schema import LEFT_OUT_PREFIXES, READ, STRINGS, sources_in
 from pipelines.readers.nsys.stage import stage_tables
+from pipelines.readers.ranks import unread_rows
 from pipelines.readers.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
 
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -57,42 +54,28 @@ def processes(path: Path) -> list[str]:
     return list(_named(keys)) if len(keys) > 1 else []
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
+def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     """Read one process of an export: the process named `part`, or the only process. See EventInput.read.
 
     Raise TraceRejected, or OSError if the file cannot be read.
     """
+    path = request.path
     if path.name.endswith(_REPORTS):
-        raise TraceRejected(
-            path_text(path),
-            None,
-            f"a report of Nsight Systems: run `nsys export --type sqlite {path_text(path.name)}` first",
-        )
-    limits = limits or Limits.of_environment()
-    staged = partial(stage, max_text_mib=limits.max_event_mib, part=part)
-    return events_by_sql("_nsys_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits, part)
+        message = f"a report of Nsight Systems: run `nsys export --type sqlite {path_text(path.name)}` first"
+        raise TraceRejected(path, None, message)
+    return events_by_sql("_nsys_events", stage)(request)
 
 
 @given_table("_nsys_session", layer="ingest", doc="One row: the session.", columns=_SESSION)
-def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: str | None) -> Contents:
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_nsys_events.sql` reads. Raise TraceRejected if the export cannot be read."""
-    with opened(path, max_text_mib, _AGAIN) as export:
+    part = request.part
+    with opened(request.path, request.limits.max_event_mib, _AGAIN) as export:
         _check(export)
         keys = gpu_processes(export)
         if part is None and len(keys) > 1:
-            raise export.rejected(
-                f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}; each is a trace of its own: name one "
-                "(--process PID), or `tracelake ingest` the file"
-            )
+            message = f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}"
+            raise export.rejected(f"{message}; {NAME_ONE}")
         process = _named(keys)[part] if part is not None else next(iter(keys), None)
         findings = stage_tables(con, export, process)
         session_start = session_start_ns(export)
@@ -109,7 +92,7 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
             "INSERT INTO _nsys_session VALUES (?, ?)",
             [session_start or 0, None if process is None else pid_of(process)],
         )
-        return Contents("sqlite/nsys", trace_metadata, "ok", tuple([*findings, *_doubts(con)]))
+        return Contents("sqlite/nsys", trace_metadata, "ok", tuple([*findings, *doubts(con, "_nsys_doubts")]))
 
 
 def _named(keys: list[int]) -> dict[str, int]:
@@ -146,24 +129,7 @@ def _others(export: Exported, keys: list[int]) -> Iterator[Finding]:
     if len(keys) > 1:
         message = f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
         yield Finding("nsys_processes", "info", len(keys), message)
-    n_of_others, n_without_process = beside(export, keys)
-    if n_of_others:
-        yield Finding("nsys_idle_processes", "info", n_of_others, "rows of processes without GPU work are left out")
-    if n_without_process:
-        yield Finding(
-            "nsys_no_process",
-            "warning",
-            n_without_process,
-            "rows that do not say which process they belong to are left out",
-        )
-
-
-def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    catalog = load_catalog()
-    run_models(con, catalog, ["_nsys_doubts"], frozenset(catalog.given))
-    rows = con.execute("SELECT check_name, severity, n, detail FROM _nsys_doubts ORDER BY check_name").fetchall()
-    con.execute("DROP TABLE _nsys_doubts")
-    return [Finding(*row) for row in rows]
+    yield from unread_rows("nsys", *beside(export, keys))
 
 
 INPUT = EventInput(

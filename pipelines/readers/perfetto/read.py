@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from pipelines.base.extras import MissingExtra, need
-from pipelines.base.paths import path_text
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
-from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.perfetto.packets import Damaged, Packets, TooLarge, begins_as_trace
 from pipelines.readers.perfetto.rows import Rows, shown
@@ -30,37 +24,21 @@ _TOLD = {
 }
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read a trace. See EventInput.read. Raise TraceRejected, or OSError if the file cannot be read."""
-    limits = limits or Limits.of_environment()
-    staged = partial(stage, limits=limits)
-    return events_by_sql("_perfetto_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits)
-
-
-def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Contents:
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_perfetto_events.sql` reads. Raise TraceRejected if the file has no readable event."""
+    path = request.path
     rows = _rows(path)
-    packets = Packets(path, limits)
+    packets = Packets(path, request.limits)
     damage: list[Damaged] = []
     try:
         n = stage_rows(con, rows.of(_until_damage(packets, damage), packets.inside))
     except TooLarge as error:
-        raise TraceRejected(path_text(path), packets.offset, str(error)) from None
+        raise TraceRejected(path, packets.offset, str(error)) from None
     if not n:
         reason = f"{damage[0]} (byte {damage[0].offset})" if damage else "it has none"
         left_out = f"; what else is in it: {shown(rows.others)}" if rows.others else ""
-        raise TraceRejected(
-            path_text(path), damage[0].offset if damage else None,
-            f"no slice or GPU work could be read: {reason}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again",
-        )  # fmt: skip
+        message = f"no slice or GPU work could be read: {reason}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again"
+        raise TraceRejected(path, damage[0].offset if damage else None, message)
     stage_tracks(con, rows.tracks)
     findings = [
         Finding(check, severity, rows.counts[key], meaning)
@@ -78,7 +56,7 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Content
     ]
     if rows.others:
         findings.append(Finding("perfetto_left_out", "info", rows.others.total(), f"not read: {shown(rows.others)}"))
-    findings += _doubts(con)
+    findings += doubts(con, "_perfetto_doubts")
     return Contents("pftrace", {}, "partial" if damage or rows.counts["broken"] else "ok", tuple(findings))
 
 
@@ -86,7 +64,7 @@ def _rows(path: Path) -> Rows:
     try:
         need("perfetto", "a Perfetto trace")
     except MissingExtra as error:
-        raise TraceRejected(path_text(path), None, str(error)) from None
+        raise TraceRejected(path, None, str(error)) from None
     from google.protobuf.message import DecodeError
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket  # pyright: ignore
 
@@ -100,15 +78,8 @@ def _until_damage(packets: Packets, damage: list[Damaged]) -> Iterator[bytes]:
         damage.append(error)
 
 
-def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Return the findings about data that the rows show to be missing."""
-    catalog = load_catalog()
-    run_models(con, catalog, ["_perfetto_doubts"], frozenset(catalog.given))
-    rows = con.execute("SELECT check_name, severity, n, detail FROM _perfetto_doubts ORDER BY check_name").fetchall()
-    con.execute("DROP TABLE _perfetto_doubts")
-    return [Finding(*row) for row in rows]
-
-
 INPUT = EventInput(
-    suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"), recognise=begins_as_trace, read=read
+    suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+    recognise=begins_as_trace,
+    read=events_by_sql("_perfetto_events", stage),
 )

@@ -10,7 +10,6 @@ import json
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from pipelines.readers.inputs.growing_logs import known_bytes
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import whole
-from pipelines.readers.kineto.source import Source, TooLarge
-from pipelines.readers.origin import job_from_path, rank_from_name
+from pipelines.readers.kineto.source import Source, TooLarge, head_of
+from pipelines.readers.origin import rank_from_name
 from pipelines.readers.provenance.graphs import Frame, Graph, Kernel, WrongForm, operator_of
 from pipelines.readers.provenance.torch_log import HEAD, TorchLog
 
@@ -69,10 +68,7 @@ def provenance(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 def is_log(path: Path) -> bool:
     """Return whether a file begins like a log of TORCH_TRACE, False if it cannot be read."""
-    try:
-        head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
-    except OSError:
-        return False
+    head = head_of(path)[:_HEAD]
     return bool(HEAD.match(head))
 
 
@@ -171,15 +167,13 @@ def _put(
         [{"fault": kind, "n": len(messages_by_kind[kind]), "detail": messages_by_kind[kind][0]} for kind in kinds],
     )
     row = {
-        "path": path_text(path.absolute()),
+        **reading.file_columns(path),
         "source": "debug_folder" if _part(path) else "log",
         "rank": rank,
         "pid": pid,
-        "job": reading.job or job_from_path(path),
         "n_graphs": written.n_graphs,
         "n_kernels": rows.count(KERNELS),
         "unpacked_bytes": n_bytes,
-        "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
     reason = None

@@ -200,9 +200,7 @@ def _names(path: Path) -> list[str]:
     # A trailing comma makes a column without a name.
     names = [name or f"column {position}" for position, name in enumerate(header(path), 1)]
     if not names or len(set(names)) != len(names):
-        raise TraceRejected(
-            path_text(path), 0, "line 1 does not name the columns of a CSV file: profile or copy it again"
-        )
+        raise TraceRejected(path, 0, "line 1 does not name the columns of a CSV file: profile or copy it again")
     return names
 
 
@@ -231,7 +229,7 @@ def _readable(path: Path) -> Iterator[None]:
         message = (
             f"DuckDB cannot read it as CSV, as after a stray quote or line end: {reason}; profile or copy it again"
         )
-        raise TraceRejected(path_text(path), None, f"{path_text(path.name)}: {message}") from None
+        raise TraceRejected(path, None, f"{path_text(path.name)}: {message}") from None
 
 
 def _check_name(path: Path) -> None:
@@ -239,9 +237,9 @@ def _check_name(path: Path) -> None:
     try:
         utf8_path(path)
     except UnusablePath as error:
-        raise TraceRejected(path_text(path), None, str(error)) from None
+        raise TraceRejected(path, None, str(error)) from None
     if glob.has_magic(str(path)):
-        raise TraceRejected(path_text(path), None, "its path has one of the characters * ? [: rename it")
+        raise TraceRejected(path, None, "its path has one of the characters * ? [: rename it")
 
 
 def _broken_lines(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import duckdb
 
 from pipelines.readers.kineto.reading_result import Finding
-from pipelines.readers.ranks import BY_DEVICE, Rank, of_all
+from pipelines.readers.ranks import BY_DEVICE, Rank, of_all, unread_rows
 
 _OWNERS = """
     CREATE OR REPLACE TEMP TABLE _csv_owners AS
@@ -68,11 +68,8 @@ def keep(con: duckdb.DuckDBPyConnection, pid: int, found: list[int]) -> Iterator
     for table in ("_csv_owners", "_rocm_calls"):
         for owner, n in con.execute(f"SELECT pid, count(*) FROM {table} GROUP BY pid").fetchall():
             counts[owner] = counts.get(owner, 0) + n
-    if n_without_process := counts.pop(None, 0):
-        message = "rows that do not say which process they belong to are left out"
-        yield Finding("rocm_no_process", "warning", n_without_process, message)
-    if n_idle := sum(n for other, n in counts.items() if other not in found):
-        yield Finding("rocm_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
+    n_without_process = counts.pop(None, 0)
+    yield from unread_rows("rocm", sum(n for other, n in counts.items() if other not in found), n_without_process)
     ((n,),) = con.execute("SELECT count(*) FROM _csv_owners WHERE is_guessed AND pid = ?", [pid]).fetchall()
     if n:
         message = "GPU work without a thread, of which several processes have a call with its correlation id, is that of the last call before it"

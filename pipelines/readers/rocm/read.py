@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from pipelines.base.foreign_text import visible
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace
+from pipelines.readers.kineto import ReadRequest
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.origin import BY_DEVICE
-from pipelines.readers.ranks import Rank, of_all, of_environment
+from pipelines.readers.ranks import Rank, of_all, of_environment, unread_rows
 from pipelines.readers.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, SAMPLES, TRACKS, sets_of
 from pipelines.readers.rocm.stage import create_tables, finish, stage_database
 from pipelines.readers.sqlite_exports.opened import Exported, column, has_table_like, is_sqlite, opened
@@ -58,37 +57,17 @@ def processes(path: Path) -> list[str]:
     return list(_named(gpu)) if len(gpu) > 1 else []
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read one process of a database: the process named by `part`, or the only process. See EventInput.read.
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
+    """Fill the tables that `_rocm_events.sql` reads from the process named by `part`, or from the only process.
 
-    Raise TraceRejected, or OSError.
+    Return the trace's metadata and findings. Raise TraceRejected.
     """
-    limits = limits or Limits.of_environment()
-    staged = partial(stage, max_text_mib=limits.max_event_mib, part=part)
-    return events_by_sql("_rocm_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits, part)
-
-
-def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: str | None) -> Contents:
-    """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
-
-    Raise TraceRejected.
-    """
-    with opened(path, max_text_mib, _AGAIN) as export:
+    part = request.part
+    with opened(request.path, request.limits.max_event_mib, _AGAIN) as export:
         gpu = gpu_processes(export)
         if part is None and len(gpu) > 1:
-            raise export.rejected(
-                f"{len(gpu)} processes with GPU work: {', '.join(list(_named(gpu))[:_SHOWN])}; each is a trace of its own: "
-                "name one (--process PID), or `tracelake ingest` the file"
-            )
+            message = f"{len(gpu)} processes with GPU work: {', '.join(list(_named(gpu))[:_SHOWN])}"
+            raise export.rejected(f"{message}; {NAME_ONE}")
         process = _named(gpu)[part] if part is not None else next(iter(gpu), Process(_first_set(export), None, None))
         create_tables(con, process.pid)
         findings = stage_database(con, export, process.end, process.row)
@@ -181,7 +160,7 @@ def _others(gpu: list[Process]) -> Iterator[Finding]:
 
 
 def _in_no_trace(export: Exported, end: str, gpu: list[Process]) -> Iterator[Finding]:
-    """Yield findings about rows without GPU process: rows of other processes, and rows without a process.
+    """Return findings about rows without GPU process: rows of other processes, and rows without a process.
 
     Without any process with GPU work, all rows are read, so there is no such finding.
     """
@@ -191,11 +170,8 @@ def _in_no_trace(export: Exported, end: str, gpu: list[Process]) -> Iterator[Fin
         if "pid" in export.columns(table):
             owner = "CASE typeof(pid) WHEN 'integer' THEN pid END"
             counts.update(dict(export.rows(table, f"SELECT {owner}, count(*) FROM {column(table)} GROUP BY 1")))
-    if n_without_process := counts.pop(None, 0):
-        message = "rows that do not say which process they belong to are left out"
-        yield Finding("rocm_no_process", "warning", n_without_process, message)
-    if n_idle := sum(n for row, n in counts.items() if row not in rows):
-        yield Finding("rocm_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
+    n_without_process = counts.pop(None, 0)
+    return unread_rows("rocm", sum(n for row, n in counts.items() if row not in rows), n_without_process)
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:
@@ -298,4 +274,9 @@ def _sizes(text: object) -> dict[str, int]:
     return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
-INPUT = EventInput(suffixes=(".db", ".rpd", ".sqlite", ".sqlite3"), recognise=recognise, read=read, parts=processes)
+INPUT = EventInput(
+    suffixes=(".db", ".rpd", ".sqlite", ".sqlite3"),
+    recognise=recognise,
+    read=events_by_sql("_rocm_events", stage),
+    parts=processes,
+)

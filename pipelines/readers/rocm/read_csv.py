@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import path_text
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.rocm.csv_files import (
@@ -49,31 +46,17 @@ def read_with(path: Path) -> Path | None:
     return first if first != path and recognise(first) else None
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
+def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     """Read the files of one process, or the process `part` of files of several. See EventInput.read.
 
     Raise TraceRejected, or OSError.
     """
+    path = request.path
     if first := read_with(path):
         name = path_text(first.name)
-        raise TraceRejected(
-            path_text(path), None, f"it is read together with {name}, which lies beside it: give that file"
-        )
-    limits = limits or Limits.of_environment()
-    staged = partial(stage, max_line_mib=limits.max_event_mib, part=part)
+        raise TraceRejected(path, None, f"it is read together with {name}, which lies beside it: give that file")
     companions = [file for file in beside(path) if file != path]
-    return events_by_sql("_rocm_events", staged, companions)(
-        path, folder, batch_id, known, on_bytes, lean, limits, part
-    )
+    return events_by_sql("_rocm_events", stage, companions)(request)
 
 
 def processes(path: Path) -> list[str]:
@@ -90,11 +73,12 @@ def processes(path: Path) -> list[str]:
     return [str(pid) for pid in gpu_pids] if len(gpu_pids) > 1 else []
 
 
-def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int, part: str | None = None) -> Contents:
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
 
     Raise TraceRejected.
     """
+    path, part, max_line_mib = request.path, request.part, request.limits.max_event_mib
     files = _of_rows(path)
     pids = {pid for file in files for pid in processes_of(con, file, max_line_mib)}
     create_tables(con, None)
@@ -104,10 +88,8 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int, part: s
     if len(pids) > 1:
         gpu_pids = working(con)
         if part is None and len(gpu_pids) > 1:
-            message = f"{len(gpu_pids)} processes with GPU work: {', '.join(map(str, gpu_pids[:_SHOWN]))}; each is a trace of its own"
-            raise TraceRejected(
-                path_text(path), None, f"{message}: name one (--process PID), or `tracelake ingest` the file"
-            )
+            message = f"{len(gpu_pids)} processes with GPU work: {', '.join(map(str, gpu_pids[:_SHOWN]))}"
+            raise TraceRejected(path, None, f"{message}; {NAME_ONE}")
         pid = int(part) if part is not None else next(iter(gpu_pids), min(pids))
         if rank := ranks_of(con, _is_by_kind(con, path, max_line_mib)).get(pid) if len(gpu_pids) > 1 else None:
             distributed = {"distributedInfo": rank.told()}

@@ -10,19 +10,16 @@ for the records. Records are read one at a time: only the names, and a batch of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
-from functools import partial
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from pipelines.base.paths import path_text
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
-from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import MEANING, Finding
 from pipelines.readers.kineto.source import Source
 from pipelines.readers.rocm.stage import append_rows, create_tables, finish
@@ -88,29 +85,12 @@ def _may_hold_several(path: Path) -> bool:
     return any(counts[key] > n for key, n in _IN_ONE.items())
 
 
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-    part: str | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read one process of a file: the process named by `part`, or the only process. See EventInput.read.
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
+    """Fill the tables that `_rocm_events.sql` reads from the process named by `part`, or from the only process.
 
-    Raise TraceRejected, or OSError.
+    Return the trace's metadata and findings. Raise TraceRejected.
     """
-    staged = partial(stage, part=part)
-    return events_by_sql("_rocm_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits, part)
-
-
-def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -> Contents:
-    """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
-
-    Raise TraceRejected.
-    """
+    path, part = request.path, request.part
     names = processes(path) if part is not None else []
     process_index = names.index(part) if part is not None else 0
     create_tables(con, None)
@@ -122,21 +102,15 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -
             continue
         if not isinstance(where[1], int):
             message = f"{TOOL!r} is no list of processes: copy the file again, or profile again"
-            raise TraceRejected(path_text(path), None, message)
+            raise TraceRejected(path, None, message)
         n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1 and part is None:
             listed = f" ({', '.join(trace_names[:_SHOWN])})" if (trace_names := processes(path)) else ""
-            message = (
-                f"it holds several processes{listed}, each a trace of its own: name one "
-                "(--process PID), or `tracelake ingest` the file"
-            )
-            raise TraceRejected(path_text(path), None, message)
+            raise TraceRejected(path, None, f"it holds several processes{listed}, {NAME_ONE}")
         if where[1] == process_index:
             rows.take(where[2:], value)
     if not n_processes:
-        raise TraceRejected(
-            path_text(path), None, f"there is nothing in {TOOL!r}: profile again (rocprofv3 --sys-trace)"
-        )
+        raise TraceRejected(path, None, f"there is nothing in {TOOL!r}: profile again (rocprofv3 --sys-trace)")
     rows.finish()
     findings = [*rows.findings(), *_stream_findings(stream), *finish(con)]
     if names:
@@ -329,4 +303,9 @@ def _stream_findings(stream: ValueStream) -> list[Finding]:
     return [Finding(check, "warning", n, MEANING[check]) for check, n in sorted(stream.odd.items())]
 
 
-INPUT = EventInput(suffixes=("results.json", "results.json.gz"), recognise=recognise, read=read, parts=processes)
+INPUT = EventInput(
+    suffixes=("results.json", "results.json.gz"),
+    recognise=recognise,
+    read=events_by_sql("_rocm_events", stage),
+    parts=processes,
+)

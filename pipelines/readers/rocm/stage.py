@@ -7,9 +7,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
-from pipelines.models.run import run_models
+from pipelines.readers.events_by_sql import doubts
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.rocm.schema import sources_of
 from pipelines.readers.sqlite_exports.opened import Exported
@@ -127,8 +126,4 @@ def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mappi
 def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:
     """Stage the texts of ranges, run the checks over all rows, and return their findings."""
     stage_range_texts(con, "_rocm_range_texts")
-    catalog = load_catalog()
-    run_models(con, catalog, ["_rocm_doubts"], frozenset(catalog.given))
-    rows = con.execute("SELECT check_name, severity, n, detail FROM _rocm_doubts ORDER BY check_name").fetchall()
-    con.execute("DROP TABLE _rocm_doubts")
-    return [Finding(*row) for row in rows]
+    return doubts(con, "_rocm_doubts")

@@ -108,7 +108,7 @@ class Exported:
 
     def rejected(self, why: str) -> TraceRejected:
         """Return a TraceRejected for this file."""
-        return TraceRejected(path_text(self.path), None, why)
+        return TraceRejected(self.path, None, why)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
             con.execute("PRAGMA cell_size_check = ON")
             con.execute("PRAGMA mmap_size = 0")
         except _UNREADABLE as error:
-            raise TraceRejected(path_text(path), None, f"SQLite cannot open it: {visible(error)}") from None
+            raise TraceRejected(path, None, f"SQLite cannot open it: {visible(error)}") from None
         yield Exported(con, path, max_text_mib, again)
 
 
@@ -162,9 +162,8 @@ def _check_finished(path: Path) -> None:
     pending = [name for name, file in path_by_suffix.items() if file.is_file() and file.stat().st_size]
     if "journal" in pending or ("wal" in pending and _WAL in head[18:20]):
         name = path_text(path_by_suffix[pending[0]].name)
-        raise TraceRejected(
-            path_text(path), None, f"{name} lies beside it: the export is still running, or was cut off; export again"
-        )
+        message = f"{name} lies beside it: the export is still running, or was cut off; export again"
+        raise TraceRejected(path, None, message)
 
 
 def column(name: str) -> str:

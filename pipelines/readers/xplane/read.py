@@ -8,12 +8,9 @@ from typing import Any
 
 import duckdb
 
-from pipelines.base.paths import path_text
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
-from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.events_by_sql import Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.xplane.planes import Damaged, Plane, Space
 from pipelines.readers.xplane.stage import stage_about, stage_rows
@@ -33,20 +30,21 @@ def recognise(path: Path) -> bool:
         return file.read(1) == b"\x0a"
 
 
-def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_xplane_events.sql` reads. Raise TraceRejected if the file is damaged or has no events."""
+    path = request.path
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = memoryview(mapped)
         try:
             space = Space(data)
             n_rows = stage_rows(con, space.rows())
         except Damaged as error:
-            raise TraceRejected(path_text(path), error.offset, f"{error}; copy or profile it again") from None
+            raise TraceRejected(path, error.offset, f"{error}; copy or profile it again") from None
         finally:
             data.release()
     if not n_rows:
         plane_names = ", ".join(sorted(plane.name for plane in space.planes)[:_SHOWN]) or "none"
-        raise TraceRejected(path_text(path), None, f"no events of devices or of the host; its planes: {plane_names}")
+        raise TraceRejected(path, None, f"no events of devices or of the host; its planes: {plane_names}")
     start_ns = space.start_ns()
     stage_about(con, sorted(space.lines, key=str), start_ns or 0)
     findings = [
@@ -61,10 +59,7 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
     if space.others:
         names = ", ".join(sorted(space.others)[:_SHOWN])
         findings.append(Finding("xplane_planes_left_out", "info", space.others.total(), f"not read: {names}"))
-    catalog = load_catalog()
-    run_models(con, catalog, ["_xplane_doubts"], frozenset(catalog.given))
-    findings += [Finding(*row) for row in con.execute("FROM _xplane_doubts").fetchall()]
-    con.execute("DROP TABLE _xplane_doubts")
+    findings += doubts(con, "_xplane_doubts")
     return Contents("xplane.pb", _metadata(space), "ok", tuple(findings))
 
 

@@ -17,7 +17,7 @@ from pipelines.readers.counters.ranges import counters_of
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.reading import Reading
 from pipelines.readers.inputs.single_trace import load_trace
-from pipelines.readers.kineto import ReadTrace
+from pipelines.readers.kineto import ReadRequest, ReadTrace
 from pipelines.readers.kineto.events_file import load_events
 from tests.harness import memory, x
 
@@ -44,7 +44,7 @@ def write(path: Path, events: list[dict[str, Any]], **metadata: Any) -> Path:
 def tables(folder: Path, events: list[dict[str, Any]], **metadata: Any) -> tuple[ReadTrace, Any]:
     """The trace, and a connection with the tables of its counters."""
     (folder / "read").mkdir(exist_ok=True)
-    trace = load_events(write(folder / "a.json", events, **metadata), folder / "read")
+    trace = load_events(ReadRequest(write(folder / "a.json", events, **metadata), folder / "read"))
     assert isinstance(trace, ReadTrace)
     con, catalog = memory(), load_catalog()
     part = folder / "read" / f"{trace.trace_id}.parquet"
@@ -121,7 +121,7 @@ def test_counters_that_could_not_be_collected_are_said(
     tmp_path: Path, events: list[dict[str, Any]], metadata: dict[str, Any], is_said: bool
 ) -> None:
     (tmp_path / "read").mkdir()
-    trace = load_events(write(tmp_path / "a.json", events, **metadata), tmp_path / "read")
+    trace = load_events(ReadRequest(write(tmp_path / "a.json", events, **metadata), tmp_path / "read"))
     assert isinstance(trace, ReadTrace)
     assert ("no_counters" in checks(trace)) == is_said
 

@@ -81,8 +81,13 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
     assert find.sort_out([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
 
 
-def test_an_input_that_fails_rejects_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_is_asked_once_and_if_it_fails_rejects_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
     def recognise(path: Path) -> bool:
+        asked.append(path.name)
         if path.name == "rank1.json":
             raise ZeroDivisionError("in recognise")
         return False
@@ -101,6 +106,7 @@ def test_an_input_that_fails_rejects_one_file(tmp_path: Path, monkeypatch: pytes
     report = ingest(capture(tmp_path / "in"), lake)
     assert [row.status for row in report.rows] == ["ok", "rejected", "ok", "rejected"]
     assert "ZeroDivisionError" in str(report.rows[1].reason)
+    assert sorted(asked) == sorted(Path(row.path).name for row in report.rows)
     with lake.connect(["traces", "rejects"]) as con:
         assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(2,)]
 

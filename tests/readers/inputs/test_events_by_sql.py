@@ -19,16 +19,18 @@ from pipelines.models.sources import DeclaredTable
 from pipelines.models.sqlfile import parse_statement
 from pipelines.models.statements import Statement
 from pipelines.readers.events_by_sql import Contents, events_by_sql
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 
-Read = Callable[..., ReadTrace | KnownTrace]
+Read = Callable[[ReadRequest], ReadTrace | KnownTrace]
 COLUMNS = ("event_id", "ph", "name", "tid", "start_ns", "duration_ns")
 
 
-def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
-    con.execute("CREATE TABLE _rows AS SELECT * FROM read_csv($1, header = true, all_varchar = true)", [str(path)])
+def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
+    con.execute(
+        "CREATE TABLE _rows AS SELECT * FROM read_csv($1, header = true, all_varchar = true)", [str(request.path)]
+    )
     return Contents("csv")
 
 
@@ -73,7 +75,7 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
         "event_id,ph,name,tid,start_ns,duration_ns\n"
         + "".join(f"{i},X,n,1,{ts},{dur}\n" for i, (ts, dur) in enumerate(rows))
     )
-    trace = reader()(file, tmp_path, "b1")
+    trace = reader()(ReadRequest(file, tmp_path, batch_id="b1"))
     assert isinstance(trace, ReadTrace)
     assert events(tmp_path, trace, "start_ns, duration_ns, end_ns, time_flaw") == [
         (5, 7, 12, None),
@@ -104,11 +106,13 @@ def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable
 
     (empty := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n")
     (one := tmp_path / "b.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
-    kineto = pipelines.readers.kineto.events_file.load_events(write_trace(tmp_path / "k.json", 1), tmp_path)
+    kineto = pipelines.readers.kineto.events_file.load_events(
+        ReadRequest(write_trace(tmp_path / "k.json", 1), tmp_path)
+    )
     wanted = parquet.read_schema(tmp_path / f"{kineto.trace_id}.parquet")
     assert wanted.names == [name for name, _ in column_types(load_catalog())["events"]]
     for file in (empty, one):
-        trace = reader()(file, tmp_path)
+        trace = reader()(ReadRequest(file, tmp_path))
         assert parquet.read_schema(tmp_path / f"{trace.trace_id}.parquet") == wanted
         assert isinstance(trace, ReadTrace) and trace.n_events == (file == one)
 
@@ -117,7 +121,7 @@ def test_begin_and_end_events_are_paired(tmp_path: Path, reader: Callable[..., R
     (file := tmp_path / "a.csv").write_text(
         "event_id,ph,name,tid,start_ns,duration_ns\n0,B,n,1,5,\n1,B,m,1,6,\n2,E,m,1,8,\n3,E,n,1,9,\n4,B,open,1,10,\n"
     )
-    trace = reader()(file, tmp_path)
+    trace = reader()(ReadRequest(file, tmp_path))
     assert [dur for (dur,) in events(tmp_path, trace, "duration_ns")] == [4, 2, None, None, None]
     assert isinstance(trace, ReadTrace) and [one.check_name for one in trace.findings] == ["unmatched_begin"]
 
@@ -128,28 +132,28 @@ def test_events_that_are_not_numbered_are_refused(tmp_path: Path, reader: Callab
     text = f"event_id,ph,name,tid,start_ns,duration_ns\n{first},X,n,1,5,7\n{second},X,n,1,5,7\n"
     (file := tmp_path / "a.csv").write_text(text)
     with pytest.raises(TraceRejected, match="does not number its events from 0 on"):
-        reader()(file, tmp_path)
+        reader()(ReadRequest(file, tmp_path))
 
 
 def test_what_is_wrong_with_the_sql_is_no_fault_of_the_file(tmp_path: Path, reader: Callable[..., Read]) -> None:
     (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns,odd\n0,X,n,1,5,7,1\n")
     with pytest.raises(CatalogError, match=r"_made_events\.sql:1: no column 'duration_ns'"):
-        reader(COLUMNS[:-1])(file, tmp_path)
+        reader(COLUMNS[:-1])(ReadRequest(file, tmp_path))
     with pytest.raises(CatalogError, match=r"_made_events\.sql:1: `events` has no column 'odd'"):
-        reader((*COLUMNS, "odd"))(file, tmp_path)
+        reader((*COLUMNS, "odd"))(ReadRequest(file, tmp_path))
     with pytest.raises(CatalogError, match="DuckDB rejects _made_events"):
-        reader((*COLUMNS, "stream"))(file, tmp_path)  # the file has no such column
+        reader((*COLUMNS, "stream"))(ReadRequest(file, tmp_path))  # the file has no such column
 
 
 def test_a_file_that_is_known_broken_or_too_large(tmp_path: Path, reader: Callable[..., Read]) -> None:
     (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
-    trace = reader()(file, tmp_path)
-    assert reader()(file, tmp_path, known={trace.trace_id}) == KnownTrace(trace.trace_id, {})
+    trace = reader()(ReadRequest(file, tmp_path))
+    assert reader()(ReadRequest(file, tmp_path, known={trace.trace_id})) == KnownTrace(trace.trace_id, {})
     (cut := tmp_path / "b.csv").write_bytes(b"\xff\xfe\0\0")
     with pytest.raises(TraceRejected, match="DuckDB cannot read it"):
-        reader()(cut, tmp_path)
+        reader()(ReadRequest(cut, tmp_path))
     with pytest.raises(TraceRejected, match="max-unpacked-gib"):
-        reader()(file, tmp_path, limits=Limits(max_unpacked_gib=0))
+        reader()(ReadRequest(file, tmp_path, limits=Limits(max_unpacked_gib=0)))
 
 
 def test_a_file_that_changes_is_rejected(tmp_path: Path, reader: Callable[..., Read]) -> None:
@@ -160,4 +164,4 @@ def test_a_file_that_changes_is_rejected(tmp_path: Path, reader: Callable[..., R
             more.write("1,X,n,1,5,7\n")
 
     with pytest.raises(TraceRejected, match="changed while it was being read"):
-        reader()(file, tmp_path, on_bytes=written_on)
+        reader()(ReadRequest(file, tmp_path, on_bytes=written_on))

@@ -41,10 +41,10 @@ COLUMNS = (
 
 
 @given_table("_toy_rows", layer="ingest", doc="One row: a call or a kernel.", columns=COLUMNS)
-def stage(con, path):
+def stage(con, request):
     create_table(con, "_toy_rows")
     names = [name for name, *_ in COLUMNS]
-    with closing(sqlite3.connect(path)) as db:
+    with closing(sqlite3.connect(request.path)) as db:
         rows = db.execute(f"SELECT {', '.join(names)} FROM toy ORDER BY rowid").fetchall()
         ((rank,),) = db.execute("SELECT rank FROM about").fetchall()
     insert_columns(con, "_toy_rows", dict(zip(names, zip(*rows))))

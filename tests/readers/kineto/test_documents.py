@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pipelines.readers.kineto import ReadTrace, TraceRejected, reader
+from pipelines.readers.kineto import ReadRequest, ReadTrace, TraceRejected, reader
 from pipelines.readers.kineto.events_file import load_events
 from tests.effort import examples, first_of
 from tests.readers.kineto.test_event_ids import pieces_of
@@ -227,7 +227,7 @@ def table_of(text: bytes) -> tuple[Any, ...]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "t.json"
         path.write_bytes(text)
-        read = load_events(path, Path(folder))
+        read = load_events(ReadRequest(path, Path(folder)))
         assert isinstance(read, ReadTrace)
         rows = parquet.read_table(Path(folder) / f"{read.trace_id}.parquet").to_pylist()
     for row in rows:
@@ -276,7 +276,7 @@ def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space
     event = '{"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
     path = tmp_path / "a.json"
     path.write_text('{"traceEvents": ' + where.replace("{0}", event).replace("@", no_space) + ', "a": 1}')
-    trace = load_events(path, tmp_path)
+    trace = load_events(ReadRequest(path, tmp_path))
     assert isinstance(trace, ReadTrace)
     assert (trace.n_events, trace.status) == (2, "repaired")
     assert "repaired_control_character" in [one.check_name for one in trace.findings]
@@ -289,6 +289,6 @@ def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path, more: str)
     path = tmp_path / "a.json"
     event = '{"ph": "X", "name": NAME, "tid": {"ts":"~1.5"}, "ts": 1700000000000000.123456, "dur": 2}'
     path.write_text(f"[{event.replace('NAME', inner).replace('{', '{' + more, 1)}]")
-    read = load_events(path, tmp_path)
+    read = load_events(ReadRequest(path, tmp_path))
     rows = parquet.read_table(tmp_path / f"{read.trace_id}.parquet", columns=["name", "tid"]).to_pylist()
     assert rows == [{"name": inner, "tid": '{"ts":"~1.5"}'}]

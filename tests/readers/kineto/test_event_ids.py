@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from pipelines.models.catalog import Catalog
 from pipelines.readers.ingest import load_trace
-from pipelines.readers.kineto import ReadTrace, events_file, segments
+from pipelines.readers.kineto import ReadRequest, ReadTrace, events_file, segments
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.tolerant_reader import read_stretch
@@ -48,7 +48,7 @@ def read(text: bytes) -> tuple[ReadTrace, list[tuple[int, str | None, str | None
     with TemporaryDirectory() as folder:
         path = Path(folder) / "t.json"
         path.write_bytes(text)
-        trace = load_events(path, Path(folder))
+        trace = load_events(ReadRequest(path, Path(folder)))
         assert isinstance(trace, ReadTrace)
         table = parquet.read_table(Path(folder) / f"{trace.trace_id}.parquet", columns=["event_id", "name", "ph"])
     return trace, list(zip(*(table.column(name).to_pylist() for name in ("event_id", "name", "ph")), strict=True))
@@ -348,7 +348,7 @@ def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatc
     path = tmp_path / "t.json"
     path.write_text(json.dumps([{**mark, "args": {"v": f"{i:0400}"}} for i, mark in enumerate(marks)]))
     with pieces_of(1 << 20, 1 << 20):
-        trace = load_events(path, tmp_path)
+        trace = load_events(ReadRequest(path, tmp_path))
     table = parquet.read_table(tmp_path / f"{trace.trace_id}.parquet")
     assert table.column("event_id").to_pylist() == list(range(60_000))
     assert table.column("name").to_pylist() == [mark["name"] for mark in marks]

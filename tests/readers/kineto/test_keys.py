@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from pipelines.readers.kineto import ReadTrace, reader
+from pipelines.readers.kineto import ReadRequest, ReadTrace, reader
 from pipelines.readers.kineto.events_file import load_events
 from tests.readers.kineto.test_event_ids import pieces_of
 
@@ -20,7 +20,7 @@ PLAIN = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 2, "ts": 1, "
 def rows_of(folder: Path, entries: list[Any] | str) -> list[dict[str, Any]]:
     text = entries if isinstance(entries, str) else json.dumps(entries)
     (folder / "trace.json").write_text(f'{{"traceEvents": {text}}}')
-    staged = load_events(folder / "trace.json", folder)
+    staged = load_events(ReadRequest(folder / "trace.json", folder))
     assert isinstance(staged, ReadTrace) and staged.status == "ok"
     return parquet.read_table(folder / f"{staged.trace_id}.parquet").to_pylist()
 

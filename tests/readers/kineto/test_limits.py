@@ -17,7 +17,7 @@ from pipelines.base import database
 from pipelines.critical_path.answer import save_path, saved_path
 from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
 from pipelines.faces.cli.app import app
-from pipelines.readers.kineto import TraceRejected, limits
+from pipelines.readers.kineto import ReadRequest, TraceRejected, limits
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.limits import Limits, WrongLimit
 from tests.effort import SLOW, first_of
@@ -48,7 +48,7 @@ def seconds(folder: Path, text: bytes) -> float:
     path.write_bytes(text)
     began = time.process_time()
     with contextlib.suppress(TraceRejected):
-        load_events(path, folder)
+        load_events(ReadRequest(path, folder))
     return time.process_time() - began
 
 
@@ -76,23 +76,23 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_bytes(content)
         option = f"--{name.replace('_', '-')}"
         with pytest.raises(TraceRejected, match=option):
-            load_events(path, tmp_path, limits=Limits(**{name: 1}))
+            load_events(ReadRequest(path, tmp_path, limits=Limits(**{name: 1})))
     monkeypatch.setenv("TRACELAKE_MAX_METADATA_MIB", "1")
     with pytest.raises(TraceRejected, match="TRACELAKE_MAX_METADATA_MIB"):
-        load_events(tmp_path / "max_metadata_mib.json", tmp_path)
+        load_events(ReadRequest(tmp_path / "max_metadata_mib.json", tmp_path))
     assert "--max-unpacked-gib" in (Limits(max_unpacked_gib=1).unpacked(1 << 30, (1 << 30) + 1) or "")
     assert Limits().unpacked(1 << 30, 5 << 30) is None
     assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None
     assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
     (tmp_path / "good.json").write_bytes(whole)
-    load_events(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1))  # 34 MB of small events
+    load_events(ReadRequest(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1)))  # 34 MB of small events
 
 
 def test_a_rejection_names_five_keys(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps({f"key_{n}": n for n in range(12)}))
     with pytest.raises(TraceRejected, match=r"\(keys: key_0, key_1, key_2, key_3, key_4 and 7 more\)"):
-        load_events(path, tmp_path)
+        load_events(ReadRequest(path, tmp_path))
 
 
 def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pipelines.readers.kineto import ReadTrace, reader, segments
+from pipelines.readers.kineto import ReadRequest, ReadTrace, reader, segments
 from pipelines.readers.kineto.events_file import load_events
 from tests.effort import first_of
 
@@ -99,6 +99,6 @@ def test_times_read_as_doubles_are_those_of_their_text(tmp_path: Path, other: st
 
 def read(path: Path) -> tuple[list[dict], tuple]:
     """The rows of the trace's events, and its findings."""
-    trace = load_events(path, path.parent)
+    trace = load_events(ReadRequest(path, path.parent))
     assert isinstance(trace, ReadTrace)
     return parquet.read_table(path.parent / f"{trace.trace_id}.parquet").to_pylist(), trace.findings

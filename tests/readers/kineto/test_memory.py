@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pipelines.synthetic.capture import CaptureSpec, write_capture
+from tests.readers.sqlite_exports.test_memory import peak_mb
 
 BOUND_MB = 700
-# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
-CHILD = """
-import sys
-from pathlib import Path
-from pipelines.readers.kineto.events_file import load_events
-trace = load_events(Path(sys.argv[1]), Path(sys.argv[2]))
-status = Path("/proc/self/status").read_text()
-print(trace.n_events, next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
-"""
-
-
-def peak_mb(path: Path, folder: Path) -> tuple[int, float]:
-    """(events, peak resident memory in MB) of a process that reads the trace."""
-    done = subprocess.run([sys.executable, "-c", CHILD, path, folder], capture_output=True, text=True, check=True)
-    n_events, kilobytes = done.stdout.split()
-    return int(n_events), int(kilobytes) / 1024
 
 
 def repeated(path: Path, events: list[dict], size: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.readers.kineto import ReadTrace, TraceRejected, events_file, segments
+from pipelines.readers.kineto import ReadRequest, ReadTrace, TraceRejected, events_file, segments
 from pipelines.readers.kineto.reader import _Pieces
 
 
@@ -22,7 +22,7 @@ def _file(folder: Path, name: str, events: list[dict], **metadata: object) -> Pa
 
 def _read(path: Path, folder: Path) -> tuple[ReadTrace, list[tuple]]:
     folder.mkdir(exist_ok=True)
-    trace = events_file.load_events(path, folder)
+    trace = events_file.load_events(ReadRequest(path, folder))
     assert isinstance(trace, ReadTrace)
     return trace, duckdb.sql(f"FROM read_parquet('{folder}/{trace.trace_id}.parquet') ORDER BY event_id").fetchall()
 
@@ -58,13 +58,13 @@ def test_a_connection_that_failed_or_spilled_is_not_used_again(
     bad.write_text('{"traceEvents": ["no", "event"]}')
     (con,) = events_file._idle
     with pytest.raises(TraceRejected):
-        events_file.load_events(bad, tmp_path / "out")
+        events_file.load_events(ReadRequest(bad, tmp_path / "out"))
     assert events_file._idle == []
     monkeypatch.setattr(
         events_file, "_counts", lambda *_: (_ for _ in ()).throw(duckdb.NotImplementedException("of the SQL"))
     )
     with pytest.raises(duckdb.NotImplementedException):
-        events_file.load_events(files[1], tmp_path / "out")
+        events_file.load_events(ReadRequest(files[1], tmp_path / "out"))
     monkeypatch.undo()
     assert events_file._idle == []
     assert _read(files[0], tmp_path / "out") == before
@@ -102,7 +102,7 @@ def test_an_interrupt_ends_all_reading_before_the_connection_is_closed(
     monkeypatch.setattr(_Pieces, "_plainly", slowly)
     monkeypatch.setattr(events_file, "write_tables", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        events_file.load_events(path, tmp_path)
+        events_file.load_events(ReadRequest(path, tmp_path))
     assert len(begun) == len(ended) > 1
     time.sleep(0.2)
     assert len(begun) == len(ended)

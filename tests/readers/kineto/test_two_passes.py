@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from pipelines.readers.kineto import ReadTrace, scan, segments
+from pipelines.readers.kineto import ReadRequest, ReadTrace, scan, segments
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.source import Source
 
@@ -32,7 +32,7 @@ def test_what_was_kept_is_what_is_read_again(
     for kept_bytes, passes in ((64 << 20, 0), (1 << 15, 1)):
         monkeypatch.setattr(scan, "KEPT_BYTES", kept_bytes)
         told: list[int] = []
-        trace = load_events(path, tmp_path, on_bytes=told.append)
+        trace = load_events(ReadRequest(path, tmp_path, on_bytes=told.append))
         assert isinstance(trace, ReadTrace)
         rows = parquet.read_table(tmp_path / f"{trace.trace_id}.parquet")
         outcomes.append((trace, rows, sum(told)))

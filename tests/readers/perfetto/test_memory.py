@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 'perfetto'")
 
 from pipelines.readers.inputs.find import events_input
-from pipelines.readers.kineto import ReadTrace
+from pipelines.readers.kineto import ReadRequest, ReadTrace
 from tests.readers.perfetto.large import write_large
 from tests.readers.sqlite_exports.test_memory import BOUND_MB, peak_mb
 
@@ -17,7 +17,7 @@ from tests.readers.sqlite_exports.test_memory import BOUND_MB, peak_mb
 def test_large_traces_have_as_many_events(tmp_path: Path) -> None:
     """What the slow test measures is a trace with all its rows."""
     n = write_large(tmp_path / "a.pftrace", 2)
-    trace = events_input(tmp_path / "a.pftrace").read(tmp_path / "a.pftrace", tmp_path)
+    trace = events_input(tmp_path / "a.pftrace").read(ReadRequest(tmp_path / "a.pftrace", tmp_path))
     assert isinstance(trace, ReadTrace)
     assert (trace.n_events, [one.check_name for one in trace.findings]) == (n + 2, [])
 

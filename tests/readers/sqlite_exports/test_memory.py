@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.readers import events_by_sql
 from pipelines.readers.inputs.find import events_input
-from pipelines.readers.kineto import ReadTrace, TraceRejected
+from pipelines.readers.kineto import ReadRequest, ReadTrace, TraceRejected
 from tests.readers.nsys.small import small as nsys_small
 from tests.readers.rocm.small import small as rocm_small
 
@@ -24,8 +24,9 @@ CHILD = """
 import sys
 from pathlib import Path
 from pipelines.readers.inputs.find import events_input
+from pipelines.readers.kineto import ReadRequest
 path = Path(sys.argv[1])
-trace = events_input(path).read(path, Path(sys.argv[2]))
+trace = events_input(path).read(ReadRequest(path, Path(sys.argv[2])))
 status = Path("/proc/self/status").read_text()
 print(trace.n_events, next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 """
@@ -76,7 +77,7 @@ def test_repeated_runs_have_as_many_events(tmp_path: Path, make: Callable[[Path,
     counts = []
     for times in (1, 4):
         path = make(tmp_path, times)
-        trace = events_input(path).read(path, tmp_path)
+        trace = events_input(path).read(ReadRequest(path, tmp_path))
         assert isinstance(trace, ReadTrace)
         counts.append(trace.n_events)
     fixed = 2 if make is rocpd else 0  # the thread's name and the mark
@@ -91,7 +92,7 @@ def test_what_does_not_fit_is_a_rejection(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(events_by_sql, "_tables", sorted_rows)
     path = nsys_small().write(tmp_path / "a.sqlite")
     with pytest.raises(TraceRejected, match=r"a\.sqlite.*more memory than the 286 MiB.*profile for a shorter time"):
-        events_input(path).read(path, tmp_path)
+        events_input(path).read(ReadRequest(path, tmp_path))
 
 
 @pytest.mark.slow

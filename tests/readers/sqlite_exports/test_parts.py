@@ -9,7 +9,7 @@ import pytest
 from pipelines.lake.commit.parquet import row_groups
 from pipelines.readers import events_by_sql
 from pipelines.readers.inputs.find import events_input
-from pipelines.readers.kineto import ReadTrace
+from pipelines.readers.kineto import ReadRequest, ReadTrace
 from tests.effort import first_of
 from tests.readers.sqlite_exports.test_memory import nsys, rocpd
 
@@ -34,7 +34,7 @@ def test_parts_are_the_whole(tool: str, size: int, tmp_path: Path, monkeypatch: 
     for folder, rows in (("whole", events_by_sql._ROWS), ("parts", size)):
         monkeypatch.setattr(events_by_sql, "_ROWS", rows)
         (tmp_path / folder).mkdir()
-        trace = events_input(path).read(path, tmp_path / folder)
+        trace = events_input(path).read(ReadRequest(path, tmp_path / folder))
         assert isinstance(trace, ReadTrace)
         groups = list(row_groups(tmp_path / folder / f"{trace.trace_id}.parquet"))
         assert {group.num_rows for group in groups[:-1]} <= {rows}

@@ -13,6 +13,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers import events_by_sql
 from pipelines.readers.inputs.find import events_input
+from pipelines.readers.kineto import ReadRequest
 from tests.models.test_plans import EVERY_PAIR
 from tests.readers.nsys.small import small as nsys_small
 from tests.readers.rocm.small import small as rocm_small
@@ -51,7 +52,7 @@ def test_no_model_compares_every_row_with_every_row(tool: str, tmp_path: Path, m
 
     monkeypatch.setattr(events_by_sql, "_tables", explained)
     path = file_of(tool, tmp_path)
-    events_input(path).read(path, tmp_path)
+    events_input(path).read(ReadRequest(path, tmp_path))
     assert plans
     for name, plan in plans.items():
         if name not in MEANT:

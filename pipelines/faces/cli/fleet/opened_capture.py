@@ -82,8 +82,7 @@ def processes_of(path: Path) -> list[str]:
     from pipelines.readers.kineto import TraceRejected
 
     try:
-        parts = events_input(path).parts if path.is_file() else None
-        return list(parts(path)) if parts else []
+        return list(events_input(path).parts(path)) if path.is_file() else []
     except (TraceRejected, OSError):  # reported when the file is read
         return []
 
