@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from pipelines.base.units import count, difference, time
-from pipelines.faces.report.blocks import Block, Column, Section, figure, lead, more, paragraph, section, table
+from pipelines.faces.report.blocks import Column, Section, section
 from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.formats import words
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
+from pipelines.faces.report.tables import rows_as_table
 from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
@@ -39,8 +43,8 @@ def page(found: Comparison, given: tuple[str, str], sides: Sides, notes: Sequenc
 
 
 def _verdict(comparison: Comparison, notes: Sequence[str]) -> Section:
-    blocks = [lead([sentence(comparison.whole)]), *(paragraph(f"Note: {note}.") for note in notes)]
-    return section("verdict", "What it comes to", blocks, docs=_DOCS)
+    parts = (macros.lead([sentence(comparison.whole)]), *(macros.paragraph(f"Note: {note}.") for note in notes))
+    return section("verdict", "What it comes to", *parts, docs=_DOCS)
 
 
 def _causes(comparison: Comparison) -> Section | None:
@@ -64,7 +68,7 @@ def _work(comparison: Comparison) -> Section | None:
     return section(
         "work",
         f"GPU time by {comparison.by}",
-        figure(waterfall_of(comparison)),
+        macros.figure(waterfall_of(comparison)),
         _rows(comparison.whole.rows, windows),
         note=f"Means of {windows} windows." if windows > 1 else "",
     )
@@ -99,7 +103,7 @@ def _says(change: Difference, windows: int) -> str:
     return f"{change.name}: {times}; {change.control_n:,} and {change.test_n:,} times"
 
 
-def _rows(rows: Sequence[Difference], windows: int) -> list[Block]:
+def _rows(rows: Sequence[Difference], windows: int) -> Markup:
     columns = (
         Column("name", "name"),
         Column("input_dims", "shapes", words),
@@ -118,7 +122,8 @@ def _rows(rows: Sequence[Difference], windows: int) -> list[Block]:
         for row in rows[:_ROWS]
     ]
     used = [column for column in columns if any(row[column.key] is not None for row in records)]
-    return [table("_comparison", used, records), *more(rows, len(records), "rows: `tracelake compare --json`")]
+    left_out = macros.more(rows, len(records), "rows: `tracelake compare --json`")
+    return rows_as_table("_comparison", used, records) + left_out
 
 
 def _places(comparison: Comparison) -> Section | None:
@@ -132,7 +137,7 @@ def _places(comparison: Comparison) -> Section | None:
         Column("diff_ns", "GPU time", difference, "Change of GPU time, mean of its windows."),
         Column("most", "of that most", words, "The largest change of GPU time."),
     )
-    return section("ranks", "Rank by rank", table("_comparison", columns, [*map(_place, comparison.places)]))
+    return section("ranks", "Rank by rank", rows_as_table("_comparison", columns, [*map(_place, comparison.places)]))
 
 
 def _place(part: Part) -> dict[str, Any]:
@@ -170,7 +175,7 @@ def _steps(comparison: Comparison) -> Section | None:
         Column("gpu", "GPU time", words, "Change of GPU time."),
         Column("most", "changed most", words, "The largest change of GPU time."),
     )
-    return section("steps", "Step by step", table("_comparison", columns, rows))
+    return section("steps", "Step by step", rows_as_table("_comparison", columns, rows))
 
 
 def _host(comparison: Comparison) -> Section | None:

@@ -11,10 +11,12 @@ from markupsafe import Markup
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import count, percent, time
-from pipelines.faces.report.blocks import Block, Column, Section, figure, paragraph, section, table
-from pipelines.faces.report.formats import file_name, linked, words
+from pipelines.faces.report.blocks import Column, Section, section
+from pipelines.faces.report.formats import change, file_name, linked, price, rank_name, words
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.curve import curve
+from pipelines.faces.report.tables import rows_as_table
 from pipelines.fleet.trends.fleet_today import MOST, Fleet
 
 _CURVES = 12
@@ -27,12 +29,12 @@ _JOBS = (
     Column("n_ranks", "ranks", count),
     Column("hardware", "GPU"),
     Column("step_ns", "step", time),
-    Column("step_change_percent", "against earlier", lambda change: f"{change:+.1f} %"),
+    Column("step_change_percent", "against earlier", change),
     Column("idle_percent", "idle", percent),
     Column("exposed_communication_percent", "exposed communication", percent),
-    Column("straggler_rank", "straggler", lambda rank: f"rank {rank}"),
+    Column("straggler_rank", "straggler", rank_name),
     Column("straggler_percent", "of all waiting", percent),
-    Column("price", "price", lambda price: f"{price:,.2f}"),
+    Column("price", "price", price),
     Column("currency", "", words),
 )
 _WORSE = (
@@ -90,7 +92,7 @@ def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
 
 def _jobs(fleet: Fleet, links: Mapping[str, str]) -> Section:
     rows = [{**job, "link": _link(job["capture_id"], links)} for job in fleet.jobs]
-    body = table("jobs", _JOBS, rows) if rows else paragraph("There are no captures yet.")
+    body = rows_as_table("jobs", _JOBS, rows) if rows else macros.paragraph("There are no captures yet.")
     note = "Step: mean over steps of the slowest rank. Earlier: up to 20 captures with the same GPUs and ranks."
     return section("jobs", "Jobs", body, note=note)
 
@@ -107,13 +109,13 @@ def _trends(fleet: Fleet) -> Section | None:
         if day["step_ns"] is not None:
             series[day["job"], day["hardware"], day["n_ranks"]].append(day)
     long = sorted((rows for rows in series.values() if len(rows) > 1), key=lambda rows: -len(rows))
-    return section("trends", "Step time by day", [_trend(rows) for rows in long[:_CURVES]]) if long else None
+    return section("trends", "Step time by day", *map(_trend, long[:_CURVES])) if long else None
 
 
-def _trend(rows: list[dict[str, Any]]) -> Block:
+def _trend(rows: list[dict[str, Any]]) -> Markup:
     first, last, steps = rows[0], rows[-1], [row["step_ns"] for row in rows]
     title = f"{visible(first['job'] or 'no job')}, {first['n_ranks']} ranks, {visible(first['hardware'] or 'GPU unknown')}: step"
-    return figure(curve(title, steps, [None] * len(steps), time, f"{first['began_on']} to {last['began_on']}"))
+    return macros.figure(curve(title, steps, [None] * len(steps), time, f"{first['began_on']} to {last['began_on']}"))
 
 
 def _lists(fleet: Fleet) -> list[Section | None]:
@@ -140,6 +142,7 @@ def _list(
 ) -> Section | None:
     if not rows:
         return None
-    more = [paragraph(f"The first {MOST} of {n:,}; the table {table_name} has all.")] if n > len(rows) else []
-    command_note = [paragraph(f"`{where}` shows the numbers.")] if where else []
-    return section(ident, title, [table(table_name, columns, rows)], more, command_note)
+    more = f"The first {MOST} of {n:,}; the table {table_name} has all." if n > len(rows) else ""
+    command_note = f"`{where}` shows the numbers." if where else ""
+    notes = [macros.paragraph(text) for text in (more, command_note) if text]
+    return section(ident, title, rows_as_table(table_name, columns, rows), *notes)
