@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_names
-from pipelines.base.units import count, percent, ratio, share, size, time
+from pipelines.base.units import count, difference, percent, ratio, share, size, time
 from pipelines.faces.words import in_words
 
 _LONG = 80
@@ -90,6 +90,16 @@ def change(value: float) -> str:
     return f"{value:+.1f} %"
 
 
+def change_of_share(value: float) -> str:
+    """Return a relative change (1 is all of it) as a percentage with its sign."""
+    return change(100 * value)
+
+
+def gpu_time(seconds: float) -> str:
+    """Return a GPU time in hours, or in smaller units if it is less than an hour."""
+    return f"{seconds / 3600:,.2f} h" if seconds >= 3600 else time(seconds * 1e9)
+
+
 def rank_name(rank: int) -> str:
     """Return `rank 3`."""
     return f"rank {rank}"
@@ -114,14 +124,26 @@ _OF_NAMES: dict[Callable[[Any], str], str] = {
     percent: "percent_of_window",
     time: "window fwd bwd recompute replay",
     words: "kind state grid block matched_by check_name severity detail family dtype peak_kind currency role confidence "
-    "group_ranks dump_missing culprits waiting",
+    "group_ranks dump_missing culprits waiting metric status newest where gpu input_dims",
     in_words: "class source bound_by cat owner_cat cause phase reason not_modelled dragging_stage",
     yes_or_no: "is_root is_straggler spans_nodes",
-    **{shapes: "dims", short_name: "shown", change: "change", rank_name: "slowest_rank", price: "price"},
+    change: "change step_change_percent",
+    rank_name: "slowest_rank straggler_rank",
+    **{shapes: "dims", short_name: "shown", linked: "link", file_name: "path", difference: "diff_ns"},
+    **{change_of_share: "effect", gpu_time: "gpu_seconds", price: "price"},
     device_kind: "device_type",
 }
 _BY_NAME = {column: show for show, columns in _OF_NAMES.items() for column in columns.split()}
-_BY_UNIT = {"ns": time, "bytes": size, "percent": percent, "utilization": share, "ratio": ratio, "s": ratio}
+_BY_UNIT = {
+    "ns": time,
+    "bytes": size,
+    "percent": percent,
+    "utilization": share,
+    "ratio": ratio,
+    "s": ratio,
+    "n": count,
+    "at": words,
+}
 
 
 def format_of(column: str) -> Callable[[Any], str]:

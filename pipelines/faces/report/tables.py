@@ -50,19 +50,11 @@ def _docs(table: str) -> dict[str, str]:
     return {column.name: column.doc for column in load_catalog().models[table].columns}
 
 
-def rows_as_table(of: str, columns: Sequence[Column], rows: Sequence[Row]) -> Markup:
-    """Return a table with rows of the lake's table `of`.
-
-    Headings get its documentation as tooltips. Rows with `suspect` are marked.
-    """
-    return macros.table(of, columns, rows, _docs(of))
-
-
 def table(question: str, rows: Sequence[Row], title: str = "") -> Markup:
     """Return the table of a question with these rows, below its heading and above the number of rows that it omits.
 
-    Without rows, return the reason instead of the table, or nothing if tables.toml states no reason. `title`: the heading, if
-    it is not in tables.toml.
+    Headings of columns have the lake's documentation as tooltips. Rows with `suspect` are marked. Without rows, return the
+    reason instead of the table, or nothing if tables.toml states no reason. `title`: the heading, if it is not in tables.toml.
     """
     spec = _tables()[question]
     if not rows and not spec.missing:
@@ -72,7 +64,7 @@ def table(question: str, rows: Sequence[Row], title: str = "") -> Markup:
         shorten(shown, spec.short)
     used = [c for c in spec.columns if c.key not in spec.optional or any(row[c.key] is not None for row in shown)]
     heading = macros.heading(title or spec.title) if title or spec.title else ""
-    body = rows_as_table(spec.of, used, shown) if rows else macros.missing(spec.missing)
+    body = macros.table(spec.of, used, shown, _docs(spec.of)) if rows else macros.missing(spec.missing)
     return Markup().join((heading, body, macros.more(rows, spec.top, spec.more) if spec.more else ""))
 
 
