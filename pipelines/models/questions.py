@@ -1,5 +1,7 @@
 """Saved questions: `sql/ask/<topic>/<name>.sql`, each a query over the public tables, with an explanation.
 
+`sql/report/` has further ones in the same format, which only the pages of reports ask.
+
 The query runs unchanged over the whole lake. A question about traces reads `traces AS t`, a question about captures
 `captures AS c`; `asked` replaces that table by the chosen part of it.
 """
@@ -10,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.close_names import meant
@@ -17,7 +20,7 @@ from pipelines.base.datafiles import SQL_DIR
 from pipelines.base.errors import TracelakeError
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted, row
-from pipelines.models.statements import QUESTIONS
+from pipelines.models.statements import PAGE_QUESTIONS, QUESTIONS
 
 if TYPE_CHECKING:
     import duckdb
@@ -108,17 +111,27 @@ def load_questions() -> dict[str, Question]:
             )
         if path.stem in questions:
             raise CatalogError(f"{path}:1: rename it: {questions[path.stem].topic!r} has a question of this name")
-        lines = path.read_text(encoding="utf-8").splitlines()
-        head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
-        match = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
-        if match is None:
-            raise CatalogError(
-                f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, where people look for other words, `-- Words: …`"
-            )
-        sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
-        questions[path.stem] = Question(path.stem, topic, match[1], match[2], sql, match[3] or "")
+        questions[path.stem] = _read(path, topic)
     order = list(TOPICS.values())
     return dict(sorted(questions.items(), key=lambda item: order.index(item[1].topic)))
+
+
+@lru_cache(maxsize=1)
+def page_questions() -> dict[str, Question]:
+    """Return the questions that only pages of reports ask, by name. Raise CatalogError if a header is wrong."""
+    return {path.stem: _read(path, "Report") for path in sorted((SQL_DIR / PAGE_QUESTIONS).rglob("*.sql"))}
+
+
+def _read(path: Path, topic: str) -> Question:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
+    match = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
+    if match is None:
+        raise CatalogError(
+            f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, where people look for other words, `-- Words: …`"
+        )
+    sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
+    return Question(path.stem, topic, match[1], match[2], sql, match[3] or "")
 
 
 def questions_about(text: str) -> list[Question]:
@@ -142,14 +155,15 @@ def question_named(name: str) -> Question:
 
 
 def rows_of_question(con: duckdb.DuckDBPyConnection, name: str, top: int = 0, **limits: Limit) -> list[dict[str, Any]]:
-    """Return the rows that answer a question over the tables in `con`, as dictionaries by column name.
+    """Return the rows that answer a question over the tables in `con`, also one of a page, as dictionaries by column name.
 
     `trace` and `capture` are complete ids.
     """
     from pipelines.base.database import rows_of  # imports DuckDB, which a list of questions does not need
 
     ids = {key: [value] for key, value in limits.items() if key in ("trace", "capture") and isinstance(value, str)}
-    return rows_of(con, question_named(name).asked(top, **{**limits, **ids}))
+    question = page_questions().get(name) or question_named(name)
+    return rows_of(con, question.asked(top, **{**limits, **ids}))
 
 
 def _condition(name: str, text: str, value: str | int | Sequence[str]) -> str:

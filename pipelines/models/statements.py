@@ -20,6 +20,7 @@ from pipelines.base.datafiles import thresholds
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
+PAGE_QUESTIONS = "report"  # that of the other questions of report pages
 _MARK = "-- model: "
 _THRESHOLD = re.compile(r"\bthreshold\('([^']*)'\)")
 _BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
@@ -43,7 +44,7 @@ class Statement:
 
 def read_statements(folder: Path) -> tuple[Statement, ...]:
     """Return the statements of all files of a folder like sql/, by layer and name. Raise CatalogError."""
-    layers = [path for path in folder.iterdir() if path.is_dir() and path.name != QUESTIONS]
+    layers = [path for path in folder.iterdir() if path.is_dir() and path.name not in (QUESTIONS, PAGE_QUESTIONS)]
     statements = (s for layer in layers for path in sorted(layer.rglob("*.sql")) for s in _split(path, layer.name))
     return tuple(sorted(statements, key=lambda statement: (statement.layer, statement.name)))
 

@@ -143,7 +143,7 @@ def test_the_page_links_a_report_of_each_newest_capture(
     lake: Path, jobs: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: bool
 ) -> None:
     if not reports:  # they and their tables take seconds, and tests/faces/report has them
-        monkeypatch.setattr(report, "page", lambda _, capture: f"<h1>{capture}</h1>")
+        monkeypatch.setattr(report, "page", lambda capture: f"<h1>{capture}</h1>")
         monkeypatch.setattr(subject, "find_subject", lambda _, capture: capture)
         monkeypatch.setattr(subject, "TABLES", ())
         monkeypatch.setattr(subject, "CAPTURE_TABLES", ())

@@ -43,7 +43,7 @@ def report(
     with _opened(what, lake) as (con, id_prefix):
         keep_trace(con, to)
         subject = find_subject(con, id_prefix, rank)
-        html = page(con, subject)
+        html = page(subject)
         answer = why(con, subject.shown["trace_id"]) if json else None
     to.write_text(html, encoding="utf-8")
     if json:

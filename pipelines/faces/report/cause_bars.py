@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.units import percent, time
-from pipelines.faces.report.blocks import Block, Part, bars
+from pipelines.faces.report.blocks import Part
+from pipelines.faces.report.macros import bars
 
 _COLOURS = {
     "gpu_computing": "compute",
@@ -30,7 +33,7 @@ _COLOURS = {
 """CSS class by cause. Causes that are often in the same window differ. Causes missing here are rare and share `other`."""
 
 
-def cause_bars(windows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Block:
+def cause_bars(windows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Markup:
     """Return a bar per window, all to one scale. `windows`: (name, [(cause, ns), …]), causes in the order of the bar."""
     kinds = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
     colours = {title: _COLOURS.get(cause, "other") for cause, title in kinds.items()}

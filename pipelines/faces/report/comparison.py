@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.base.units import count, difference, time
-from pipelines.faces.report.blocks import Block, Column, Section, figure, lead, more, paragraph, section, table
+from markupsafe import Markup
+
+from pipelines.base.units import difference, time
+from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.cause_bars import cause_bars
-from pipelines.faces.report.formats import words
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
+from pipelines.faces.report.tables import table
 from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
@@ -23,7 +26,6 @@ from pipelines.fleet.trends.comparison_verdict import (
 
 Sides = Sequence[Sequence[Trace]]
 _BARS = 14  # of a waterfall, before the bar of all other changes
-_ROWS = 200
 _DOCS = ("reading-a-fleet.md", "Two captures")
 
 
@@ -39,8 +41,8 @@ def page(found: Comparison, given: tuple[str, str], sides: Sides, notes: Sequenc
 
 
 def _verdict(comparison: Comparison, notes: Sequence[str]) -> Section:
-    blocks = [lead([sentence(comparison.whole)]), *(paragraph(f"Note: {note}.") for note in notes)]
-    return section("verdict", "What it comes to", blocks, docs=_DOCS)
+    parts = (macros.lead([sentence(comparison.whole)]), *(macros.paragraph(f"Note: {note}.") for note in notes))
+    return section("verdict", "What it comes to", *parts, docs=_DOCS)
 
 
 def _causes(comparison: Comparison) -> Section | None:
@@ -64,7 +66,7 @@ def _work(comparison: Comparison) -> Section | None:
     return section(
         "work",
         f"GPU time by {comparison.by}",
-        figure(waterfall_of(comparison)),
+        macros.figure(waterfall_of(comparison)),
         _rows(comparison.whole.rows, windows),
         note=f"Means of {windows} windows." if windows > 1 else "",
     )
@@ -99,40 +101,18 @@ def _says(change: Difference, windows: int) -> str:
     return f"{change.name}: {times}; {change.control_n:,} and {change.test_n:,} times"
 
 
-def _rows(rows: Sequence[Difference], windows: int) -> list[Block]:
-    columns = (
-        Column("name", "name"),
-        Column("input_dims", "shapes", words),
-        Column("control_n", "n, control", count),
-        Column("test_n", "n, test", count),
-        Column("control_ns", "control", time),
-        Column("test_ns", "test", time),
-        Column("diff_ns", "difference", difference),
-        Column("change", "change", words),
-    )
+def _rows(rows: Sequence[Difference], windows: int) -> Markup:
     records = [
-        {
-            **{column.key: getattr(row, column.key) for column in columns},
-            **{key: getattr(row, key) / windows for key in ("control_ns", "test_ns", "diff_ns")},
-        }
-        for row in rows[:_ROWS]
+        {**vars(row), **{key: getattr(row, key) / windows for key in ("control_ns", "test_ns", "diff_ns")}}
+        for row in rows
     ]
-    used = [column for column in columns if any(row[column.key] is not None for row in records)]
-    return [table("_comparison", used, records), *more(rows, len(records), "rows: `tracelake compare --json`")]
+    return table("compared-work", records)
 
 
 def _places(comparison: Comparison) -> Section | None:
     if len(comparison.places) < 2:
         return None
-    columns = (
-        Column("where", "", words, "The rank or process."),
-        Column("control_ns", "control", time, "Mean length of its windows."),
-        Column("test_ns", "test", time, "Mean length of its windows."),
-        Column("change", "change", words, "Change of that length."),
-        Column("diff_ns", "GPU time", difference, "Change of GPU time, mean of its windows."),
-        Column("most", "of that most", words, "The largest change of GPU time."),
-    )
-    return section("ranks", "Rank by rank", table("_comparison", columns, [*map(_place, comparison.places)]))
+    return section("ranks", "Rank by rank", table("compared-ranks", [*map(_place, comparison.places)]))
 
 
 def _place(part: Part) -> dict[str, Any]:
@@ -162,15 +142,7 @@ def _steps(comparison: Comparison) -> Section | None:
         }
         for step in comparison.pairs
     ]
-    columns = (
-        Column("window", "window", words, "The step, and its rank where that is known."),
-        Column("control_ns", "control", time, "Its length."),
-        Column("test_ns", "test", time, "Its length."),
-        Column("change", "change", words, "Change of that length."),
-        Column("gpu", "GPU time", words, "Change of GPU time."),
-        Column("most", "changed most", words, "The largest change of GPU time."),
-    )
-    return section("steps", "Step by step", table("_comparison", columns, rows))
+    return section("steps", "Step by step", table("compared-steps", rows))
 
 
 def _host(comparison: Comparison) -> Section | None:

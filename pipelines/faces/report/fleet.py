@@ -10,68 +10,16 @@ from markupsafe import Markup
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
-from pipelines.base.units import count, percent, time
-from pipelines.faces.report.blocks import Block, Column, Section, figure, paragraph, section, table
-from pipelines.faces.report.formats import file_name, linked, words
+from pipelines.base.units import count, time
+from pipelines.faces.report.blocks import Section, section
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.curve import curve
+from pipelines.faces.report.tables import table
 from pipelines.fleet.trends.fleet_today import MOST, Fleet
 
 _CURVES = 12
 _TITLES = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
-_JOBS = (
-    Column("link", "newest capture", linked),
-    Column("job", "job"),
-    Column("began_at", "began", words),
-    Column("n_captures", "captures", count),
-    Column("n_ranks", "ranks", count),
-    Column("hardware", "GPU"),
-    Column("step_ns", "step", time),
-    Column("step_change_percent", "against earlier", lambda change: f"{change:+.1f} %"),
-    Column("idle_percent", "idle", percent),
-    Column("exposed_communication_percent", "exposed communication", percent),
-    Column("straggler_rank", "straggler", lambda rank: f"rank {rank}"),
-    Column("straggler_percent", "of all waiting", percent),
-    Column("price", "price", lambda price: f"{price:,.2f}"),
-    Column("currency", "", words),
-)
-_WORSE = (
-    Column("job", "job"),
-    Column("hardware", "GPU"),
-    Column("n_ranks", "ranks", count),
-    Column("metric", "metric", words),
-    Column("status", "verdict", words),
-    Column("effect", "change", lambda share: f"{100 * share:+.1f} %"),
-    Column("newest", "newest capture", words),
-)
-_STRAGGLERS = (
-    Column("job", "job"),
-    Column("rank", "rank", count),
-    Column("n_captures", "captures", count),
-    Column("n_straggler", "straggler in", count),
-    Column("caused_wait_ns", "others waited", time),
-    Column("last_seen_at", "last seen", words),
-)
-_CAUSES = (
-    Column("job", "job"),
-    Column("cause", "cause", lambda cause: _TITLES[cause]),
-    Column("most", "most of it"),
-    Column(
-        "gpu_seconds",
-        "GPU time this week",
-        lambda seconds: f"{seconds / 3600:,.2f} h" if seconds >= 3600 else time(seconds * 1e9),
-    ),
-    Column("percent", "of all", percent),
-    Column("job_percent", "of the job", percent),
-    Column("before_percent", "in the weeks before", percent),
-)
-_REJECTS = (Column("path", "file", file_name), Column("reason", "reason", words), Column("seen_at", "seen", words))
-_FAILURES = (
-    Column("trace_id", "trace"),
-    Column("table_name", "table"),
-    Column("model", "model"),
-    Column("reason", "reason", words),
-)
 
 
 def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
@@ -90,7 +38,7 @@ def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
 
 def _jobs(fleet: Fleet, links: Mapping[str, str]) -> Section:
     rows = [{**job, "link": _link(job["capture_id"], links)} for job in fleet.jobs]
-    body = table("jobs", _JOBS, rows) if rows else paragraph("There are no captures yet.")
+    body = table("fleet-jobs", rows) or macros.paragraph("There are no captures yet.")
     note = "Step: mean over steps of the slowest rank. Earlier: up to 20 captures with the same GPUs and ranks."
     return section("jobs", "Jobs", body, note=note)
 
@@ -107,39 +55,34 @@ def _trends(fleet: Fleet) -> Section | None:
         if day["step_ns"] is not None:
             series[day["job"], day["hardware"], day["n_ranks"]].append(day)
     long = sorted((rows for rows in series.values() if len(rows) > 1), key=lambda rows: -len(rows))
-    return section("trends", "Step time by day", [_trend(rows) for rows in long[:_CURVES]]) if long else None
+    return section("trends", "Step time by day", *map(_trend, long[:_CURVES])) if long else None
 
 
-def _trend(rows: list[dict[str, Any]]) -> Block:
+def _trend(rows: list[dict[str, Any]]) -> Markup:
     first, last, steps = rows[0], rows[-1], [row["step_ns"] for row in rows]
     title = f"{visible(first['job'] or 'no job')}, {first['n_ranks']} ranks, {visible(first['hardware'] or 'GPU unknown')}: step"
-    return figure(curve(title, steps, [None] * len(steps), time, f"{first['began_on']} to {last['began_on']}"))
+    return macros.figure(curve(title, steps, [None] * len(steps), time, f"{first['began_on']} to {last['began_on']}"))
 
 
 def _lists(fleet: Fleet) -> list[Section | None]:
+    causes = [{**row, "cause": _TITLES[row["cause"]]} for row in fleet.causes]
     worse = [{**vars(regression), **vars(regression.verdict)} for regression in fleet.worse]
     return [
         _list(
-            "causes",
-            "What the GPU time goes to",
-            "causes",
-            _CAUSES,
-            fleet.causes[:MOST],
-            len(fleet.causes),
-            "tracelake ask fleet-causes",
+            "causes", "What the GPU time goes to", causes[:MOST], len(causes), "causes", "tracelake ask fleet-causes"
         ),
-        _list("worse", "What got worse", "regression_samples", _WORSE, worse, len(worse), "tracelake regressions"),
-        _list("stragglers", "Stragglers again and again", "persistent_stragglers", _STRAGGLERS, fleet.stragglers),
-        _list("rejects", "Files that were not read", "rejects", _REJECTS, fleet.rejects, fleet.n_rejects),
-        _list("failures", "Tables that lack traces", "model_failures", _FAILURES, fleet.failures, fleet.n_failures),
+        _list("worse", "What got worse", worse, command="tracelake regressions"),
+        _list("stragglers", "Stragglers again and again", fleet.stragglers),
+        _list("rejects", "Files that were not read", fleet.rejects, fleet.n_rejects, "rejects"),
+        _list("failures", "Tables that lack traces", fleet.failures, fleet.n_failures, "model_failures"),
     ]
 
 
 def _list(
-    ident: str, title: str, table_name: str, columns: tuple, rows: list[dict[str, Any]], n: int = 0, where: str = ""
+    ident: str, title: str, rows: list[dict[str, Any]], n: int = 0, of: str = "", command: str = ""
 ) -> Section | None:
     if not rows:
         return None
-    more = [paragraph(f"The first {MOST} of {n:,}; the table {table_name} has all.")] if n > len(rows) else []
-    command_note = [paragraph(f"`{where}` shows the numbers.")] if where else []
-    return section(ident, title, [table(table_name, columns, rows)], more, command_note)
+    left_out = macros.paragraph(f"The first {MOST} of {n:,}; the table {of} has all.") if n > len(rows) else ""
+    source = macros.paragraph(f"`{command}` shows the numbers.") if command else ""
+    return section(ident, title, table(f"fleet-{ident}", rows), left_out, source)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from pipelines.base.foreign_text import visible
 from pipelines.faces.report.blocks import Section
+from pipelines.faces.report.macros import TEMPLATES
 from pipelines.faces.report.sections.collectives import collectives
 from pipelines.faces.report.sections.graphs import graphs
 from pipelines.faces.report.sections.hangs import hangs
@@ -28,7 +24,6 @@ from pipelines.faces.report.sections.times import breakdown, critical_path
 from pipelines.faces.report.sections.utilization import utilization
 from pipelines.faces.report.sections.verdict import verdict_of
 from pipelines.faces.report.subject import Subject
-from pipelines.faces.words import in_words
 
 _OF_A_RANK = (
     breakdown,
@@ -46,39 +41,17 @@ _OF_A_RANK = (
     snapshots,
     spans,
 )
-DOCS = "TRACELAKE_DOCS"
-"""Environment variable: the address of docs/. If it is set, the page links to docs/."""
 
 
-def _docs(page: str) -> str:
-    """Return the address of a page of docs/, or "" if DOCS is not set.
-
-    An address that ends in a slash is a site built from docs/.
-    """
-    base = os.environ.get(DOCS, "")
-    return f"{base}{page.removesuffix('.md')}/" if base.endswith("/") else f"{base}/{page}" if base else ""
-
-
-def _shown(value: Any) -> Any:
-    """Return a text with control characters replaced, before Jinja escapes it, or any other value unchanged."""
-    return visible(value) if type(value) is str else value
-
-
-_TEMPLATES = Environment(
-    loader=PackageLoader(__package__ or "", "templates"), autoescape=True, finalize=_shown, undefined=StrictUndefined
-)
-_TEMPLATES.globals.update(in_words=in_words, docs_address=_docs)
-
-
-def page(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """Return the page of a subject as HTML, from the tables in `con` (see subject.TABLES and CAPTURE_TABLES)."""
+def page(subject: Subject) -> str:
+    """Return the page of a subject as HTML, from the tables in its database (see subject.TABLES and CAPTURE_TABLES)."""
     # The section about stragglers, which delay all ranks, precedes the sections about one rank.
     many = len(subject.traces) > 1
     order = (verdict_of, hangs, *((stragglers, *_OF_A_RANK) if many else (*_OF_A_RANK, stragglers)), quality)
-    sections = [result for section in order if (result := section(con, subject))]
-    return render(head(con, subject), sections)
+    sections = [result for section in order if (result := section(subject))]
+    return render(head(subject), sections)
 
 
 def render(head: dict[str, Any], sections: Sequence[Section]) -> str:
     """Return the page as HTML. `head` has `title`, `kind`, `facts` and optionally `caveats` (see head.py)."""
-    return _TEMPLATES.get_template("page.html").render(head=head, sections=sections)
+    return TEMPLATES.get_template("page.html").render(head=head, sections=sections)

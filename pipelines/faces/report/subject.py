@@ -14,6 +14,7 @@ from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.fleet.path.answer import NoCapture, find_capture
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
+from pipelines.models.questions import rows_of_question
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
@@ -63,31 +64,34 @@ class NothingFound(TracelakeError, LookupError):
 
 @dataclass(frozen=True)
 class Subject:
-    """A capture's traces by rank, or a single trace (`capture_id` None).
+    """A capture's traces by rank, or a single trace (`capture_id` None), in the database `con`.
 
     `shown`: the trace of the sections about one rank. `why_shown`: the reason for that choice, empty if there is only one
     trace.
     """
 
+    con: duckdb.DuckDBPyConnection
     capture_id: str | None
     traces: list[Row]
     shown: Row
     why_shown: str
 
-    @property
-    def trace_ids(self) -> str:
-        """Return the ids of the traces as a SQL list."""
-        return f"({', '.join(quoted(trace['trace_id']) for trace in self.traces)})"
+    def rows(self, question: str) -> list[Row]:
+        """Return the rows that answer a question about the shown trace."""
+        return rows_of_question(self.con, question, trace=self.shown["trace_id"])
+
+    def rows_of_all(self, question: str) -> list[Row]:
+        """Return the rows that answer a question about all traces."""
+        return rows_of_question(self.con, question, trace=[trace["trace_id"] for trace in self.traces])
+
+    def rows_of_capture(self, question: str) -> list[Row]:
+        """Return the rows that answer a question about the capture. A single trace has none."""
+        return rows_of_question(self.con, question, capture=self.capture_id) if self.capture_id else []
 
     @property
-    def ids(self) -> list[str]:
-        """Return the ids of the traces, as a limit of a question."""
-        return [trace["trace_id"] for trace in self.traces]
-
-    @property
-    def shown_id(self) -> str:
-        """Return the id of the shown trace as a SQL literal."""
-        return quoted(self.shown["trace_id"])
+    def label(self) -> str:
+        """Return `rank 3` of the shown trace, or the name of its file."""
+        return label(self.shown)
 
 
 def compute_tables(con: duckdb.DuckDBPyConnection, trace_id: str, at_once: int = 1) -> None:
@@ -107,7 +111,7 @@ def label(trace: Row) -> str:
 
 def of_shown(subject: Subject) -> str:
     """Return a note about the trace of a section about one rank, and the reason, or "" if there is only one trace."""
-    return f"Of {label(subject.shown)}, {subject.why_shown}. " if subject.why_shown else ""
+    return f"Of {subject.label}, {subject.why_shown}. " if subject.why_shown else ""
 
 
 def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None) -> Subject:
@@ -121,7 +125,7 @@ def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | Non
         f"SELECT capture_id FROM captures WHERE NOT is_gone AND starts_with(capture_id, {quoted(beginning)})"
     ).fetchall()
     if len(traces) == 1 and (not captures or not beginning):
-        return Subject(None, traces, _of_rank(traces, rank), "")
+        return Subject(con, None, traces, _of_rank(traces, rank), "")
     if captures and traces and beginning:
         raise NothingFound(f"{beginning!r} is a prefix of capture ids and of trace ids: give more of it")
     if len(traces) > 1 and beginning:
@@ -146,7 +150,7 @@ def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> 
     ).fetchone()
     chosen = straggler[0] if rank is None and straggler else rank
     why = "the straggler" if rank is None and straggler else "the one asked for" if rank is not None else "the first"
-    return Subject(capture, traces, _of_rank(traces, chosen), why if len(traces) > 1 else "")
+    return Subject(con, capture, traces, _of_rank(traces, chosen), why if len(traces) > 1 else "")
 
 
 def _of_rank(traces: list[Row], rank: int | None) -> Row:

@@ -146,16 +146,15 @@ def section_of(trace: list[dict[str, Any]] | Path) -> Section | None:
     con, trace_id = connect(trace)
     run_models(con, load_catalog(), ["graph_kernels", "kernels", "critical_path_by_operator"])
     row = {"trace_id": trace_id, "rank": 0, "path": "rank0.json"}
-    return graphs(con, Subject(None, [row], row, ""))
+    return graphs(Subject(con, None, [row], row, ""))
 
 
 @pytest.mark.slow  # real graphs are in tests/modelling
 def test_the_section_is_there_where_graphs_are_most_of_the_time(tmp_path: Path) -> None:
     found = section_of(written(tmp_path, "both"))
     assert found is not None
-    said = [block.of for block in found.blocks if block.kind == "paragraph"]
-    assert "replays of CUDA or HIP graphs. The operator or module of 100.0 % of it is known" in said[0]
-    assert BLOCKS in said[1]
+    assert "replays of CUDA or HIP graphs. The operator or module of 100.0 % of it is known" in found.body
+    assert BLOCKS in found.body
     work = [(None, name) for name in "ab"]
     assert section_of(eager(work, 0, 1) + replay("ab", 90, 50)) is None  # half is not most
     assert section_of(eager(work, 0, 1) + replay("abc", 90, 50)) is not None

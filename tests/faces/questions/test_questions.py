@@ -17,7 +17,7 @@ from pipelines.lake.read.sandbox import LockedLake
 from pipelines.models import questions as saved
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
-from pipelines.models.questions import NotAsked, load_questions
+from pipelines.models.questions import NotAsked, load_questions, page_questions
 from tests.faces.questions.page import PAGE, make_lake, page
 
 
@@ -43,7 +43,7 @@ def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     lake.root.mkdir()
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
-        for one in load_questions().values():
+        for one in (*load_questions().values(), *page_questions().values()):
             assert con.execute(one.asked()).fetchall() == [], one.name
 
 

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.base.datafiles import rule_rows
-from pipelines.faces.report import page
+from pipelines.faces.report import macros
 from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.curve import STRETCHES
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.launches import queue
+from pipelines.faces.report.tables import _tables
+from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import types_of_tables
 
 
 def layer(name: str, ns: int | None, mfu: float | None = 0.5, **more: Any) -> dict[str, Any]:
@@ -118,17 +120,30 @@ def test_no_operator_is_above_its_roof_and_slower_ones_are_lower() -> None:
     ],
 )
 def test_links_into_the_docs(base: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(page.DOCS, base)
-    assert page._docs("critical-path.md") == address
+    monkeypatch.setenv(macros.DOCS, base)
+    assert macros.docs_address("critical-path.md") == address
 
 
 def test_causes_that_are_often_in_one_window_differ_in_colour() -> None:
     """The bar of causes is read by its legend alone."""
     often = ("gpu_computing", "communication", "late_rank", "copies", "launching", "gpu_waiting", "host_operators",
              "host_between_operators", "data_loading", "synchronization", "optimizer", "start", "earlier_work")  # fmt: skip
-    colours = cause_bars([("the window", [(cause, 1) for cause in often])]).of["colours"]
-    titles = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
-    assert len({colours[titles[cause]] for cause in often}) == len(often)
+    bars = cause_bars([("the window", [(cause, 1) for cause in often])])
+    colours = re.findall(r'<span class="([^"]*)" style=', bars)
+    assert len(set(colours)) == len(often)
     style = files("pipelines.faces.report").joinpath("templates/page.css").read_text()
-    for one in set(colours.values()):
+    for one in set(colours):
         assert f".{one} {{ background: var(--{one})" in style and f"--{one}: #" in style, one
+
+
+def test_numbers_of_the_lake_have_formats_of_numbers() -> None:
+    """The name of a column tells its format. One that no rule knows would be shown as a name, with all digits."""
+    types = {table: dict(columns) for table, columns in types_of_tables(load_catalog()).items()}
+    numbers = {"BIGINT", "DOUBLE", "INTEGER"}
+    names = {
+        (question, column.key)
+        for question, table in _tables().items()
+        for column in table.columns
+        if types[table.of].get(column.key) in numbers and not column.is_number
+    }
+    assert names == set()

@@ -29,7 +29,7 @@ def test_the_section_has_the_rates_of_the_shown_trace_only() -> None:
 
     def section(trace_id: str) -> Any:
         trace = {"trace_id": trace_id, "rank": 0, "path": "a.json"}
-        return serving(con, Subject(None, [trace], trace, ""))
+        return serving(Subject(con, None, [trace], trace, ""))
 
     assert section(none) is None
     page = Page(render({"title": "t", "kind": "k", "facts": {}}, [section(shown)]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
+
 from pipelines.faces.report.page import render
 from pipelines.faces.report.sections.snapshots import snapshots
 from pipelines.faces.report.subject import Subject
@@ -12,9 +14,9 @@ from tests.readers.memory_snapshots.make import INNER
 from tests.readers.memory_snapshots.test_owners import WINDOW, Call, _event, _joined, _one
 
 
-def _subject(trace_id: str) -> Subject:
+def _subject(con: duckdb.DuckDBPyConnection, trace_id: str) -> Subject:
     trace = {"trace_id": trace_id, "rank": 0, "path": "a.json"}
-    return Subject(None, [trace], trace, "")
+    return Subject(con, None, [trace], trace, "")
 
 
 def test_the_section_has_what_operators_held_at_the_peak(tmp_path: Path) -> None:
@@ -22,8 +24,8 @@ def test_the_section_has_what_operators_held_at_the_peak(tmp_path: Path) -> None
     calls = [Call("module", "Linear_<3>", 1, 60_000, 150_000), Call("op", "aten::empty", 1, 99_000, 103_000)]
     con = _joined(tmp_path, one, [*WINDOW, *map(_event, calls)])
     ((trace_id,),) = con.execute("SELECT trace_id FROM traces").fetchall()
-    assert snapshots(con, _subject("none")) is None
-    section = snapshots(con, _subject(trace_id))
+    assert snapshots(_subject(con, "none")) is None
+    section = snapshots(_subject(con, trace_id))
     assert section is not None
     page = Page(render({"title": "t", "kind": "k", "facts": {}}, [section]))
     rows = page.rows("snapshot_peak_owners")
@@ -40,7 +42,7 @@ def test_a_history_that_does_not_fit_is_told(tmp_path: Path) -> None:
     one.segments[0].blocks[0].state = "inactive"  # it was released after the recording had stopped
     con = _joined(tmp_path, one, WINDOW)
     ((trace_id,),) = con.execute("SELECT trace_id FROM traces").fetchall()
-    section = snapshots(con, _subject(trace_id))
+    section = snapshots(_subject(con, trace_id))
     assert section is not None
     page = Page(render({"title": "t", "kind": "k", "facts": {}}, [section]))
     assert "The history does not fit the snapshot: do not trust the peak" in page.texts["snapshots"]

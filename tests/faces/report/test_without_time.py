@@ -43,23 +43,23 @@ def test_the_radar_ends_at_the_rim_and_does_not_close_over_the_unknown() -> None
 def test_the_section_has_what_modules_of_each_rank_took() -> None:
     """A trace without modules has none; ranks meet by layer, and one without peaks has no radar."""
     traces = [{"trace_id": one, "rank": rank, "path": f"{one}.json"} for one, rank in (("a", 0), ("b", 5))]
-    subject = Subject("c", traces, traces[0], "")
     con = duckdb.connect()
+    subject = Subject(con, "c", traces, traces[0], "")
     con.execute("CREATE TABLE traces AS SELECT trace_id, 'j' AS job, trace_id AS file, rank "
                 "FROM (VALUES ('a', 0), ('b', 5), ('c', 1)) AS t (trace_id, rank)")  # fmt: skip
     con.execute("CREATE TABLE span_names (trace_id VARCHAR, name VARCHAR, kind VARCHAR, phase VARCHAR, busy_ns BIGINT)")
     con.execute("CREATE TABLE span_name_utilization (trace_id VARCHAR, name VARCHAR, peak_kind VARCHAR, kind VARCHAR, "
                 "phase VARCHAR, busy_ns BIGINT, mfu_busy DOUBLE, bandwidth_utilization DOUBLE, roofline_utilization DOUBLE)")  # fmt: skip
     con.execute("INSERT INTO span_names VALUES ('a', 'all', 'step', 'fwd', 9e6), ('c', 'x', 'module', 'fwd', 9e6)")
-    assert without_time(con, subject) is None
+    assert without_time(subject) is None
     con.execute("INSERT INTO span_names VALUES ('a', 'mlp', 'module', 'fwd', 1e6), ('a', 'mlp', 'module', 'bwd', 2e6), "
                 "('b', 'mlp', 'module', 'fwd', 4e6), ('b', 'attn', 'module', 'fwd', 0)")  # fmt: skip
-    drawn = str(without_time(con, subject))
+    drawn = str(without_time(subject))
     assert re.findall(r"<title>(.*?)</title>", drawn) == ["rank 0, mlp: 3 ms", "rank 5, mlp: 4 ms"]
     assert "utilization of layers" not in drawn
     con.execute("INSERT INTO span_name_utilization SELECT 'a', name, 'datasheet', 'module', 'fwd', 1, 0.5, 0.5, 0.5 "
                 "FROM unnest(['m', 'n', 'o']) AS names(name)")  # fmt: skip
-    assert "utilization of layers" in str(without_time(con, subject))
+    assert "utilization of layers" in str(without_time(subject))
 
 
 @pytest.mark.slow  # the section alone is above

@@ -109,7 +109,7 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
             progress(len(captures), "writing reports") as advance,
         ):
             for capture in captures:
-                _write(folder / f"{capture}.html", page(con, find_subject(con, capture)))
+                _write(folder / f"{capture}.html", page(find_subject(con, capture)))
                 links[capture] = f"{capture}.html"
                 advance(1)
     index = folder / "index.html"

@@ -5,32 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
+from markupsafe import Markup
 
-from pipelines.base.database import rows_of
 from pipelines.base.units import count, time
 from pipelines.faces.incomplete import incomplete_traces
-from pipelines.faces.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
-from pipelines.faces.report.formats import words
+from pipelines.faces.report.blocks import Section, section
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.words import in_words
-from pipelines.models.sqltext import quoted
-
-_SHOWN = 200
-_SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+from pipelines.faces.report.tables import answer, table
 
 
-def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
+def head(subject: Subject) -> dict[str, Any]:
     """Return the `title`, the `kind` of page, the `facts` under it, and the `caveats` that apply to the whole page."""
     traces = subject.traces
-    devices = rows_of(
-        con,
-        "SELECT DISTINCT coalesce(d.name, t.device_name) AS name, d.device_key FROM traces AS t "
-        f"LEFT JOIN trace_devices AS d USING (trace_id) WHERE t.trace_id IN {subject.trace_ids} ORDER BY ALL",
-    )
+    devices = sorted({_device(row) for row in subject.rows_of_all("devices")})
     facts = {
         "traces": _ranks(traces),
-        "device": ", ".join(_device(row) for row in devices),
+        "device": ", ".join(devices),
         "host": ", ".join(sorted({t["host"] for t in traces if t["host"]})) or "unknown",
         "longest span": time(max(t["span_ns"] or 0 for t in traces)),
         "events": count(sum(t["n_events"] for t in traces)),
@@ -40,7 +31,7 @@ def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
     }
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
     ids = {trace["trace_id"] for trace in traces}
-    caveats = [f"{incomplete.sentence}." for incomplete in incomplete_traces(con) if incomplete.trace_id in ids]
+    caveats = [f"{incomplete.sentence}." for incomplete in incomplete_traces(subject.con) if incomplete.trace_id in ids]
     return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
 
@@ -66,45 +57,21 @@ def _device(row: Row) -> str:
     return row["name"] + ("" if row["device_key"] else " (unknown device: no peaks)")
 
 
-def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+def quality(subject: Subject) -> Section:
     """Return the section on repaired, dropped and missing data, by trace and for the capture."""
-    rows = rows_of(
-        con,
-        "SELECT t.rank, q.check_name, q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) "
-        f"WHERE trace_id IN {subject.trace_ids} ORDER BY {_SEVERITIES}, q.check_name, t.rank",
-    )
-    columns = [Column("check_name", "check", words), Column("severity", "severity", words), Column("n", "times", count)]
-    columns.append(Column("detail", "meaning", words))
-    nothing = paragraph("nothing was found")
-    body: list[Block] = []
+    nothing = macros.paragraph("nothing was found")
+    parts = [table("trace-findings", subject.rows_of_all("trace-findings")) or nothing]
     if subject.capture_id:
-        of_capture = rows_of(
-            con,
-            f"SELECT check_name, severity, n, detail FROM capture_quality WHERE capture_id = {quoted(subject.capture_id)} "
-            f"ORDER BY {_SEVERITIES}, check_name, detail",
-        )
-        body += [heading("of the capture"), table("capture_quality", columns, of_capture) if of_capture else nothing]
-        body.append(heading("of its traces"))
-    trace_columns = [Column("rank", "rank", count), *columns]
-    body.append(table("quality", trace_columns, rows[:_SHOWN]) if rows else nothing)
-    body += more(rows, _SHOWN, "in table quality")
-    return section(
-        "quality",
-        "Quality",
-        body,
-        _unattributed(con, subject),
-        note="What limits the numbers above. Nothing is dropped silently.",
-    )
+        of_capture = table("capture-findings", subject.rows_of_capture("capture-findings")) or nothing
+        parts = [macros.heading("of the capture"), of_capture, macros.heading("of its traces"), *parts]
+    title = macros.heading(f"GPU work that belongs to no span ({subject.label})")
+    note = "What limits the numbers above. Nothing is dropped silently."
+    return section("quality", "Quality", *parts, title, _without_span(subject), note=note)
 
 
-def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    rows = rows_of(
-        con,
-        f"SELECT reason, n, sum_ns FROM unattributed_gpu_work WHERE trace_id = {subject.shown_id} ORDER BY sum_ns DESC, reason",
-    )
-    title = heading(f"GPU work that belongs to no span ({label(subject.shown)})")
-    columns = [Column("reason", "reason", in_words), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
-    if rows:
-        return [title, table("unattributed_gpu_work", columns, rows)]
-    has_work = rows_of(con, f"SELECT 1 FROM span_attribution WHERE trace_id = {subject.shown_id}")
-    return [title, paragraph("none: all of it is attributed") if has_work else missing("the trace has no GPU work")]
+def _without_span(subject: Subject) -> Markup:
+    if reasons := answer(subject, "without-span"):
+        return reasons
+    if subject.rows("breakdown"):
+        return macros.paragraph("none: all of it is attributed")
+    return macros.missing("the trace has no GPU work")

@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.base.units import count, time
-from pipelines.faces.report.blocks import Column, Section, figure, missing, section, table
+from pipelines.base.units import time
+from pipelines.faces.report.blocks import Section, section
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.pictures.curve import carried, curve
-from pipelines.faces.report.subject import Subject, label, of_shown
+from pipelines.faces.report.subject import Subject, of_shown
+from pipelines.faces.report.tables import table
 from pipelines.models.questions import rows_of_question
 
-_SHOWN = 12
-_COLUMNS = [
-    *(Column("name", "call"), Column("n", "times", count, "Launches by this call.")),
-    *(
-        Column("duration_ns", "on the host", time, "Time in the calls, ns."),
-        Column("median_ns", "median", time, "Of a call, ns."),
-    ),
-    Column(
-        "median_delay_ns", "median until start", time, "From the end of the call to the start of its first work, ns."
-    ),
-]
 
-
-def launches(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+def launches(subject: Subject) -> Section:
     """Return the section on the queue over time and the launch calls of the shown rank."""
     title = "Launches and queue"
-    rows = rows_of_question(con, "launch-calls", _SHOWN, trace=subject.shown["trace_id"])
+    rows = subject.rows("launch-calls")
     if not rows:
-        return section("launches", title, missing(f"{label(subject.shown)} launches no GPU work"))
-    waiting, span_ns = queue(con, subject.shown["trace_id"])
+        return section("launches", title, macros.missing(f"{subject.label} launches no GPU work"))
+    waiting, span_ns = queue(subject.con, subject.shown["trace_id"])
     picture = None
     if any(waiting):
-        caption = f"{label(subject.shown)}: launches whose work has not started, all streams, the most in each stretch"
+        caption = f"{subject.label}: launches whose work has not started, all streams, the most in each stretch"
         picture = curve(caption, waiting, [None] * len(waiting), lambda value: f"{value:,.0f}", time(span_ns))
     note = (
         f"{of_shown(subject)}A queue that is empty while the GPU idles means that the host is late; a full one means that the "
         "GPU is the bottleneck."
     )
-    return section("launches", title, figure(picture, "no launch waited"), table("launches", _COLUMNS, rows), note=note)
+    parts = (macros.figure(picture, "no launch waited"), table("launch-calls", rows))
+    return section("launches", title, *parts, note=note)
 
 
 def queue(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[list[float | None], int]:

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import duckdb
-
-from pipelines.base.units import count, time
-from pipelines.base.units import ratio as rate
-from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
-from pipelines.faces.report.formats import meter
+from pipelines.faces.report.blocks import Section, section
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.subject import Subject, of_shown
-from pipelines.faces.words import in_words
-from pipelines.models.questions import rows_of_question
-
-_SHOWN = 20
-_COLUMNS = [
-    *(Column("phase", "phase", in_words), Column("n_requests", "batch size", count, "Requests in the step.")),
-    Column("n_steps", "steps", count, "How many steps of this phase and batch size."),
-    Column("p50_ns", "median", time, "Half of the steps took no longer, ns."),
-    Column("p99_ns", "p99", time, "99 of 100 steps took no longer, ns."),
-    Column("steps_per_s", "steps per second", rate, "While such steps ran: without the pauses between steps."),
-    Column("tokens_per_s", "tokens per second", count, "Tokens that went into the model, while such steps ran."),
-    Column("earlier_percent", "earlier work", meter, "Time that goes to GPU work from before the trace, in percent."),
-    Column("gpu_busy_percent", "GPU busy", meter, "Of the time until the step's GPU work was done, in percent."),
-]
+from pipelines.faces.report.tables import table
 
 
-def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
+def serving(subject: Subject) -> Section | None:
     """Return the section on the shown rank's serving steps by phase and batch size, or None if it has none."""
-    rows = rows_of_question(con, "serving-steps", trace=subject.shown["trace_id"])
+    rows = subject.rows("serving-steps")
     if not rows:
         return None
     for row in rows:
@@ -44,9 +27,8 @@ def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     return section(
         "serving",
         "Serving steps",
-        paragraph(summary),
-        table("serving_steps", _COLUMNS, rows[:_SHOWN]),
-        more(rows, _SHOWN, "rows of `tracelake ask serving-steps`"),
+        macros.paragraph(summary),
+        table("serving-steps", rows),
         note=f"{of_shown(subject)}A step is one forward pass over a batch of requests. It takes until its GPU work is done, or "
         "until the next step begins.",
         docs=("modelling.md", "serving steps"),

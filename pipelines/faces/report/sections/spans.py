@@ -3,73 +3,53 @@
 from __future__ import annotations
 
 import duckdb
+from markupsafe import Markup
 
-from pipelines.base.database import rows_of
-from pipelines.base.units import count, time
-from pipelines.faces.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
+from pipelines.base.units import time
+from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.folded_rows import folded
+from pipelines.faces.report.macros import macros
 from pipelines.faces.report.pictures.layers import layers
 from pipelines.faces.report.pictures.without_time import honeycomb, radar
-from pipelines.faces.report.subject import Row, Subject, label, of_shown
+from pipelines.faces.report.subject import Row, Subject, of_shown
+from pipelines.faces.report.tables import table
 from pipelines.models.questions import rows_of_question
 
-_NAMES, _BOXES = 12, 800
+_BOXES = 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
 _PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct", "replay")
 
 
-def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+def spans(subject: Subject) -> Section:
     """Return the section with a picture of the longest step and, per kind of span, the names with the most GPU work."""
-    rows = _names(con, subject)
+    rows = _names(subject)
     if not rows:
-        why = f"{label(subject.shown)} has no profiler steps, annotations, modules or tasks"
-        return section("spans", "Spans", missing(why))
-    body = [figure(picture(con, subject.shown["trace_id"], "share"))]
+        why = f"{subject.label} has no profiler steps, annotations, modules or tasks"
+        return section("spans", "Spans", macros.missing(why))
+    parts: list[Markup] = [macros.figure(picture(subject.con, subject.shown["trace_id"], "share"))]
     for kind, title in _KINDS.items():
         rows_of_kind = [row for row in rows if row["kind"] == kind]
-        if rows_of_kind:
-            rows_of_kind = folded(rows_of_kind, ("n_spans", "host_ns", *_PHASES, "most_ns"), alike=("kind",))
-            body += [
-                heading(title),
-                _table(rows_of_kind[:_NAMES]),
-                *more(rows_of_kind, _NAMES, "names in table span_names"),
-            ]
+        rows_of_kind = folded(rows_of_kind, ("n_spans", "host_ns", *_PHASES, "most_ns"), alike=("kind",))
+        parts.append(table("span-phases", rows_of_kind, title))
     if not any(row["kind"] == "module" for row in rows):
-        body.append(missing("modules: the trace was recorded without with_modules or with_stack"))
+        parts.append(macros.missing("modules: the trace was recorded without with_modules or with_stack"))
     note = (
         f"{of_shown(subject)}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
         "Columns overlap; never add them up. Layers whose names differ in a number and whose times are alike share a row."
     )
-    return section("spans", "Spans", body, note=note)
+    return section("spans", "Spans", *parts, note=note)
 
 
-def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
+def _names(subject: Subject) -> list[Row]:
     """Return one row per name, with a column of busy time (ns) per phase, most GPU work first."""
     row_by_name: dict[tuple[str, str], Row] = {}
-    query = (
-        "SELECT kind, name, phase, n_spans, host_ns, busy_ns FROM span_names "
-        f"WHERE trace_id = {subject.shown_id} ORDER BY kind, name, phase"
-    )
-    for row in rows_of(con, query):
+    for row in subject.rows("span-phases"):
         merged = row_by_name.setdefault((row["kind"], row["name"]), {**row, **dict.fromkeys(_PHASES)})
         if row["phase"]:
             merged[row["phase"]] = row["busy_ns"]
     for row in row_by_name.values():
         row["most_ns"] = max(row[phase] or 0 for phase in _PHASES)
     return sorted(row_by_name.values(), key=lambda row: (-row["most_ns"], row["name"]))
-
-
-def _table(rows: list[Row]) -> Block:
-    headings = {
-        "window": "during the span",
-        "fwd": "launched inside",
-        "bwd": "its backward",
-        "recompute": "computed again",
-        "replay": "in graph replays",
-    }
-    used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
-    columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]
-    return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
 
 
 def picture(con: duckdb.DuckDBPyConnection, trace_id: str, scale: str) -> str | None:
@@ -117,27 +97,22 @@ _PEAKS = {
 }
 
 
-def without_time(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
+def without_time(subject: Subject) -> Section | None:
     """Return the section of pictures without a time axis, or None if no module has GPU work."""
-    spent = rows_of_question(con, "module-ranks", trace=subject.ids)
     total: dict[str, float] = {}
     cells: dict[int, dict[str, float]] = {}
-    for row in spent:
+    for row in subject.rows_of_all("module-ranks"):
         ms = row["busy_ns"] / 1e6
         total[row["name"]] = total.get(row["name"], 0.0) + ms
         cells.setdefault(row["rank"] or 0, {})[row["name"]] = ms
     names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
-    drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(con, subject)]
-    pictures = [figure(svg) for svg in drawn if svg]
+    drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(subject)]
+    pictures = [macros.figure(svg) for svg in drawn if svg]
     note = f"{of_shown(subject)}Modules, forward and backward; outer ones contain inner ones. No clocks of ranks are compared."
-    return section("layers", "Layers", pictures, note=note) if pictures else None
+    return section("layers", "Layers", *pictures, note=note) if pictures else None
 
 
-def _radar(con: duckdb.DuckDBPyConnection, subject: Subject) -> str | None:
-    rows = rows_of(
-        con,
-        f"SELECT name, {', '.join(_PEAKS.values())} FROM span_name_utilization WHERE trace_id = {subject.shown_id} "
-        "AND peak_kind = 'datasheet' AND kind = 'module' AND phase = 'fwd' ORDER BY busy_ns DESC, name",
-    )[:_AXES]
+def _radar(subject: Subject) -> str | None:
+    rows = [row for row in subject.rows("module-peaks") if row["phase"] == "fwd" and row["peak_kind"]][:_AXES]
     shares = {title: {row["name"]: row[column] for row in rows} for title, column in _PEAKS.items()}
-    return radar(f"utilization of layers, {label(subject.shown)}", [row["name"] for row in rows], shares)
+    return radar(f"utilization of layers, {subject.label}", [row["name"] for row in rows], shares)

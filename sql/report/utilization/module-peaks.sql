@@ -1,0 +1,7 @@
+-- Question: How close do modules come to the peaks of the data sheet?
+-- Reading: One row per name and phase, most GPU time first.
+SELECT x.*
+FROM span_name_utilization AS x
+JOIN traces AS t ON x.trace_id = t.trace_id
+WHERE x.kind = 'module' AND coalesce(x.peak_kind, 'datasheet') = 'datasheet'
+ORDER BY x.busy_ns DESC, x.name, x.phase
