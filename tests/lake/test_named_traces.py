@@ -196,6 +196,6 @@ def test_damage_of_a_named_trace_is_noticed(lake: Lake, whole: Path, fault: str)
 
 def test_the_command_answers_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = asked_of_all(lake, NAMED[0])
-    monkeypatch.setattr(cli_query, "bring_up_to_date", lambda *_, **__: pytest.fail("the lake was looked at"))
+    monkeypatch.setattr(cli_query, "refresh_tables", lambda *_, **__: pytest.fail("the lake was looked at"))
     status, out = sql(lake, NAMED[0])
     assert status == 0 and out.splitlines()[1] == ",".join(map(str, expected[0]))

@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(is_requested: bool) -> None:
+def _print_version(is_requested: bool) -> None:
     if is_requested:
         typer.echo(f"tracelake {__version__}")
         raise typer.Exit
@@ -163,7 +163,7 @@ COMMANDS = {
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     """A columnar lakehouse for PyTorch/Kineto GPU traces: query everything in SQL."""

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: options, consoles, errors with hints, progress bars."""
+"""Output of the commands: consoles, errors with hints, JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,70 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base.foreign_text import visible
-from pipelines.base.paths import DUCKLAKE, UnusablePath, local_path
-
-
-def local(given: str | Path, instead: str = "give a path on this machine") -> Path:
-    """Return the user's path. Raise typer.BadParameter if it is not on this machine.
-
-    `instead`: the advice for the address of a DuckLake.
-    """
-    if str(given).startswith(DUCKLAKE):
-        raise typer.BadParameter(f"this needs a folder, and {visible(given)} is the address of a DuckLake: {instead}")
-    try:
-        return local_path(given)
-    except UnusablePath as error:
-        raise typer.BadParameter(visible(error)) from None
-
-
-def new_file(given: str | Path) -> Path:
-    """Return the path of a file to write, and create its folder. Raise typer.BadParameter if that fails."""
-    path = local(given)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(visible(f"the folder {path.parent} cannot be made: {error.strerror}")) from None
-    return path
-
-
-def folder_option(instead: str) -> Any:
-    """Return the option --lake of a command that needs a folder. `instead`: the advice for the address of a DuckLake."""
-    return typer.Option(
-        "--lake",
-        envvar="TRACELAKE_LAKE",
-        help="Folder of the lake.",
-        show_default="./lake",
-        parser=partial(local, instead=instead),
-        metavar="FOLDER",
-    )
-
-
-def local_or_store(given: str | Path) -> Path | str:
-    """Return the user's path, or the address of a DuckLake unchanged (see pipelines/runs/store)."""
-    return str(given) if str(given).startswith(DUCKLAKE) else local(given)
-
-
-# A Path, or a str for a DuckLake; typer has no unions.
-AnyLakeOption = Annotated[
-    Any,
-    typer.Option(
-        "--lake",
-        envvar="TRACELAKE_LAKE",
-        help="Folder of the lake, or a DuckLake: `ducklake:postgres:…?data=s3://…`.",
-        show_default="./lake",
-        parser=local_or_store,
-        metavar="LAKE",
-    ),
-]
-
-
-def is_store(lake: Any) -> bool:
-    """Return whether a lake is a DuckLake, which is queried by its address, and not a folder."""
-    return str(lake).startswith(DUCKLAKE)
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):

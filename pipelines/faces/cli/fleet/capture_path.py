@@ -9,9 +9,9 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.kernel_names import short_name, short_names
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
+from pipelines.faces.cli.console import fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
-from pipelines.faces.cli.trace.opened_trace import ProcessOption
+from pipelines.faces.cli.options import DEFAULT_LAKE, CaptureArgument, JsonOption, LakeOption, ProcessOption
 from pipelines.faces.words import in_words
 
 if TYPE_CHECKING:
@@ -23,14 +23,12 @@ _NAME = 60
 
 
 def capture_path(
-    capture: Annotated[
-        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
-    ],
+    capture: CaptureArgument,
     target: Annotated[
         str, typer.Option(help="Where the path ends: last_gpu_end, last_collective_end or last_event_end.")
     ] = "last_gpu_end",
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What held the whole job up: the path through all ranks, which moves to the last rank at every collective.

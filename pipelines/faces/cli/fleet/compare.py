@@ -11,19 +11,10 @@ import typer
 
 from pipelines.base import database
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.compared_sides import open_side
 from pipelines.faces.cli.fleet.opened_capture import processes_of
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Comparison, Trace
@@ -64,10 +55,8 @@ def compare(
             help="Of files with several processes (Nsight Systems, rocpd), only this one; twice: the control's, then the test's.",
         ),
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", parser=new_file, help="Write a page with pictures.")
-    ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    to: Annotated[Path | None, out_option("Write a page with pictures.")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What one capture or trace does more, less or slower than another, by operator, category, module, shape or kernel.

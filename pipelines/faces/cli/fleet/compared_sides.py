@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import fail, local
+from pipelines.faces.cli.console import fail
 from pipelines.faces.cli.fleet.opened_capture import opened_capture, processes_of
+from pipelines.faces.cli.options import local
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.cli.trace.opened_trace import opened
-from pipelines.faces.cli.up_to_date import open_analyst
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Trace

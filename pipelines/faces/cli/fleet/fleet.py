@@ -9,41 +9,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    local,
-    new_file,
-    out,
-    print_json,
-    progress,
-    styled,
-)
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.console import err, out, print_json, progress, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, JsonOption, LakeOption, out_option, path_option
+from pipelines.faces.cli.refresh_tables import open_analyst
 
-JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
 _SHOWN = 10
 _CAUSES = 5
 _GREW = 1  # percentage points of a job's time by which a cause must grow to be printed
 
 
 def fleet(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     job: JobOption = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", parser=local,
-            help="Write a page, index.html, with a report of each job's newest capture beside it.",
-        ),
+        path_option("Write a page, index.html, with a report of each job's newest capture beside it.", "FOLDER", "--out")
     ] = None,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
@@ -67,14 +52,11 @@ def fleet(
 
 
 def metrics(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     job: JobOption = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", parser=new_file,
-            help="Write them to this file, for the textfile collector of node_exporter; readers never see half of it.",
-        ),
+        out_option("Write them to this file, for the textfile collector of node_exporter; readers never see half of it.")
     ] = None,
 ) -> None:  # fmt: skip
     """Print the fleet as metrics in OpenMetrics text, for Prometheus.

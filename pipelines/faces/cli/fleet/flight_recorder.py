@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import JsonOption, err, local, out, print_json
+from pipelines.faces.cli.console import err, out, print_json
+from pipelines.faces.cli.options import JsonOption, local
 
 if TYPE_CHECKING:
     from pipelines.readers.flight_recorder.verdicts import GroupVerdict, Verdict

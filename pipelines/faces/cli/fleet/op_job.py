@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import JsonOption, fail, local, new_file, out, print_json, styled
+from pipelines.faces.cli.console import fail, out, print_json, styled
+from pipelines.faces.cli.options import JsonOption, local, out_option, path_option
 
 if TYPE_CHECKING:
     from pipelines.fleet.op_job import WhatIf
@@ -24,16 +25,9 @@ def op_job(
     ],
     meta: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.yaml",
-            parser=local,
-            help="Its sizes (YAML); by default X.yaml or meta-X.yaml next to trace-X.parquet.",
-        ),
+        path_option("Its sizes (YAML); by default X.yaml or meta-X.yaml next to trace-X.parquet.", "FILE.yaml"),
     ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", parser=new_file, help="Draw the scores (stages by dp ranks) as an SVG."),
-    ] = None,
+    svg: Annotated[Path | None, out_option("Draw the scores (stages by dp ranks) as an SVG.")] = None,
     json: JsonOption = False,
 ) -> None:
     """How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import err, fail, is_store, progress, styled
+from pipelines.faces.cli.console import err, fail, progress, styled
+from pipelines.faces.cli.options import is_store
 
 _REJECTS_SHOWN = 3
 
@@ -29,7 +30,7 @@ def opened_capture(
     `given`, `process`: see `lake_of`. `roles`: a table of roles for a lake of files. `only`: compute only the captures and
     traces whose ids have the prefix. Exit if there is nothing to open. Raise RolesError if `roles` is invalid.
     """
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.fleet.captures.roles import ROLES, read_roles
 
     if roles and not roles.is_file():

@@ -11,19 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base import units
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    fail,
-    local,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
-from pipelines.faces.cli.trace.opened_trace import ProcessOption
+from pipelines.faces.cli.options import (
+    DEFAULT_LAKE,
+    CaptureArgument,
+    JsonOption,
+    LakeOption,
+    ProcessOption,
+    out_option,
+    path_option,
+)
 
 if TYPE_CHECKING:
     from pipelines.fleet.stragglers import Row, Stragglers
@@ -32,24 +30,16 @@ _SHOWN = 16
 
 
 def stragglers(
-    capture: Annotated[
-        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
-    ],
-    svg: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", parser=new_file, help="Draw a rank-by-step heat map as an SVG."),
-    ] = None,
+    capture: CaptureArgument,
+    svg: Annotated[Path | None, out_option("Draw a rank-by-step heat map as an SVG.")] = None,
     metric: Annotated[
         str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
     ] = "caused_wait",
     roles: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv", parser=local, help="For files: groups of ranks; columns rank, role, group (and job)."
-        ),
+        Path | None, path_option("For files: groups of ranks; columns rank, role, group (and job).", "FILE.csv")
     ] = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Which rank the others wait for, and what it costs: by rank, group of ranks and step.

@@ -9,8 +9,9 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import is_store, out, print_json, styled
+from pipelines.faces.cli.console import out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
+from pipelines.faces.cli.options import is_store
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
 if TYPE_CHECKING:

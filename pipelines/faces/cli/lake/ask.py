@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
+from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, LakeOption
 
 if TYPE_CHECKING:
     from pipelines.models.questions import Question
@@ -22,8 +23,8 @@ def ask(
             help="A question, or a word that leads to some, such as leak or 'launch bound'; without one, all are listed."
         ),
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
-    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    job: JobOption = None,
     capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
     trace: Annotated[
         str | None, typer.Option(help="Only traces whose id begins like this, or whose file is named so.")

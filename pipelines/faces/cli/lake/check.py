@@ -8,16 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    fail,
-    is_store,
-    out,
-    print_json,
-    progress,
-)
+from pipelines.faces.cli.console import fail, out, print_json, progress
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, is_store
 
 _OF_DUCKLAKE = (
     "Restore the file from a copy of the bucket, or remove its traces with `tracelake forget` and ingest them again; `tracelake "
@@ -26,7 +18,7 @@ _OF_DUCKLAKE = (
 
 
 def check(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
+from pipelines.faces.cli.console import fail, out, print_json
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 
 def compact(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     older_than: Annotated[
         int,
         typer.Option(

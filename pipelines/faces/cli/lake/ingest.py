@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, progress, styled
+from pipelines.faces.cli.console import out, print_json, progress, styled
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -19,7 +19,8 @@ from pipelines.faces.cli.lake.engine import (
     following,
     tell_failed,
 )
-from pipelines.faces.cli.up_to_date import tell_left_out, warn_of_prices
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+from pipelines.faces.cli.refresh_tables import tell_left_out, warn_of_prices
 
 
 def _limit(help: str, name: str) -> Any:
@@ -28,7 +29,7 @@ def _limit(help: str, name: str) -> Any:
 
 def ingest(
     paths: Annotated[list[str] | None, typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
     from_list: Annotated[
         Path | None, typer.Option(help="A file with more paths: one a line, or each ended by NUL.", metavar="FILE")

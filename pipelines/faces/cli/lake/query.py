@@ -12,11 +12,12 @@ import typer
 from pipelines.base.foreign_text import in_spreadsheet, visible
 from pipelines.faces.cells import is_number, shown
 from pipelines.faces.cli.answer_table import print_answer
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.named_traces_query import opened_at_once
 from pipelines.faces.cli.narrow_tables import Kind
+from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption
+from pipelines.faces.cli.refresh_tables import WITHOUT_BROKEN, FreshTables, refresh_tables, tell_damage
 from pipelines.faces.cli.store_address import connection, tell_outdated
-from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded if they are too wide, and cut after three lines."""
@@ -55,7 +56,7 @@ MasterOption = Annotated[
 
 def sql(
     query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     format: Annotated[
         Format, typer.Option(help="Output format; everything goes to stdout (redirect parquet to a file).")
     ] = Format.table,
@@ -63,9 +64,7 @@ def sql(
     without_broken: Annotated[
         bool,
         typer.Option(
-            "--without-broken",
-            help="Answer without missing or damaged files, and name them.",
-            envvar=WITHOUT_BROKEN,
+            "--without-broken", help="Answer without missing or damaged files, and name them.", envvar=WITHOUT_BROKEN
         ),
     ] = False,
     for_spreadsheet: Annotated[
@@ -131,21 +130,21 @@ def sql(
             if not (isinstance(lake, str) or on_spark or allow_files or without_broken):
                 opened = opened_at_once(lake, query, tables, parser, limits)
         if isinstance(lake, str):
-            ready = Ready(connection(lake, not allow_files), [], tables)
+            fresh = FreshTables(connection(lake, not allow_files), [], tables)
         elif opened:
-            ready = Ready(lake, tables, tables)
+            fresh = FreshTables(lake, tables, tables)
         else:
             read = on_spark.read_for(tables) if on_spark else tables
-            ready = bring_up_to_date(lake, read, without_broken=without_broken)
+            fresh = refresh_tables(lake, read, without_broken=without_broken)
         if not opened:
-            opened = LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables), query
+            opened = LockedLake(fresh.lake, limits, allow_files=allow_files, tables=fresh.tables), query
         with opened[0] as locked:
-            tell_damage(caveats(locked.con, ready.read))
+            tell_damage(caveats(locked.con, fresh.read))
             if isinstance(lake, str):
                 tell_outdated(locked.con, tables)
             max_rows_shown = limit + 1 if limit and format is Format.table else 0
             running_query = (
-                on_spark.asked(locked, ready.lake, query, max_rows_shown) if on_spark else locked.asked(opened[1])
+                on_spark.asked(locked, fresh.lake, query, max_rows_shown) if on_spark else locked.asked(opened[1])
             )
             with running_query as answer:
                 if answer is not None:

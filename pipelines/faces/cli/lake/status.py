@@ -8,18 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    is_store,
-    local,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, is_store, local
 
 Inbox = Annotated[
     Path | None,
@@ -28,7 +18,7 @@ Inbox = Annotated[
 
 
 def status(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     inbox: Inbox = None,
     max_lag: Annotated[float, typer.Option(help="How many minutes a file may wait in the watched folder.", min=0)] = 60,
     max_backlog: Annotated[

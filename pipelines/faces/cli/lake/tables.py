@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.close_names import meant
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_rows, styled
+from pipelines.faces.cli.console import fail, out, print_rows, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+from pipelines.faces.cli.refresh_tables import tell_damage
 from pipelines.faces.cli.store_address import connection
-from pipelines.faces.cli.up_to_date import tell_damage
 
 
 def tables(
@@ -18,7 +19,7 @@ def tables(
         str | None,
         typer.Argument(help="A table; without one, all tables are listed. With --of: a trace file, or a trace's id."),
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     search: Annotated[
         str | None,
         typer.Option(help="Only tables and columns with this in their name or meaning, and questions of `ask`."),
@@ -37,11 +38,11 @@ def tables(
     from pipelines.models.catalog import LAYERS, load_catalog
 
     if of is not None:
-        from pipelines.faces.cli.lake.made_of import print_made_of
+        from pipelines.faces.cli.lake.lineage import print_lineage
 
         if search is not None:
             raise fail("--of and --search are two questions", "Ask one of them.")
-        print_made_of(of, name, lake, json)
+        print_lineage(of, name, lake, json)
         return
     catalog = load_catalog()
     if name is None and search is None:

@@ -11,19 +11,20 @@ from rich.text import Text
 
 from pipelines.base import units
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
-from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+from pipelines.faces.cli.console import fail, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
+from pipelines.faces.cli.trace import path_options
+from pipelines.faces.cli.trace.opened_trace import opened
 
 
 def breakdown(
     trace: Annotated[
         str | None, typer.Argument(help="A trace file, or an id or prefix of one; all traces by default.")
     ] = None,
-    profile: ProfileOption = "default",
-    settings: SetOption = None,
+    profile: path_options.Profile = "default",
+    settings: path_options.Settings = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """How GPU time divides into compute, other work and idle, one row per trace and device.
@@ -34,7 +35,7 @@ def breakdown(
     Example: `tracelake breakdown rank0.json.gz`
     """
     from pipelines.critical_path.breakdown import as_document, rows_of
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
 
     overrides = _overrides(profile, settings)
     if trace is None and process:
@@ -73,7 +74,7 @@ def _asked(trace: str | None, folder: Path) -> list[str]:
     """Return the requested trace, or the ids of all traces in the lake, ordered by file. Exit if there is no lake."""
     if trace is not None:
         return [trace]
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
 
     with open_analyst(folder, []) as con:
         return [

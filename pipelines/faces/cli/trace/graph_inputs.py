@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import fail, is_store, local
+from pipelines.faces.cli.console import fail
+from pipelines.faces.cli.options import is_store, path_option
 from pipelines.faces.cli.trace.opened_trace import opened
 
 CaptureOption = Annotated[
@@ -26,12 +27,11 @@ CaptureOption = Annotated[
 ]
 AnnotationsOption = Annotated[
     Path | None,
-    typer.Option(
-        "--annotations",
-        parser=local,
-        help="What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
+    path_option(
+        "What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
         "kernel_annotations_rank0_*.pkl (or .json) beside the trace or one folder up, for its rank.",
-        metavar="FILE",
+        "FILE",
+        "--annotations",
     ),
 ]
 _TRIED = 16

@@ -11,9 +11,9 @@ from pipelines.base import units
 from pipelines.base.kernel_names import short_names
 from pipelines.base.paths import path_text
 from pipelines.faces.advice import REPLAY_INPUTS
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, styled
+from pipelines.faces.cli.console import out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, TraceArgument
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
 from pipelines.faces.words import in_words
 
 TABLES = ("graph_kernels", "kernels")
@@ -26,7 +26,7 @@ def graphs(
     annotations: AnnotationsOption = None,
     top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.

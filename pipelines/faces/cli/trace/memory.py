@@ -12,7 +12,8 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.paths import path_text
-from pipelines.faces.cli.console import JsonOption, fail, local, out, print_json
+from pipelines.faces.cli.console import fail, out, print_json
+from pipelines.faces.cli.options import JsonOption, local
 
 if TYPE_CHECKING:
     import duckdb

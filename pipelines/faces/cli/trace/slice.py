@@ -10,17 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    JsonOption,
-    err,
-    fail,
-    folder_option,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, folder_option, out_option
 
 _OF_DUCKLAKE = "give the trace's file and leave --lake out"
 
@@ -53,9 +44,7 @@ def slice_(
     trace: Annotated[
         str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so, or of this file's name.")
     ] = "",
-    out_file: Annotated[
-        Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The new trace; packed where it ends in .gz.")
-    ] = Path("slice.json.gz"),
+    out_file: Annotated[Path, out_option("The new trace; packed where it ends in .gz.")] = Path("slice.json.gz"),
     lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -103,12 +92,12 @@ def slice_(
 
 def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
     """Return the number of the step to draw. If it differs from `step`, say so on stderr."""
-    from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.faces.cli.refresh_tables import refresh_tables
     from pipelines.faces.drawings.trace_slice import step_meant
     from pipelines.lake.publish.analyst_file import analyst
 
-    ready = bring_up_to_date(folder, ["profiler_steps", "traces"])
-    with analyst(ready.lake) as con:
+    fresh = refresh_tables(folder, ["profiler_steps", "traces"])
+    with analyst(fresh.lake) as con:
         number = step_meant(con, step, rank, trace)
     if number != step:
         err.print(f"there is no step {step}: step {number} is drawn, number {step} of those that there are")
@@ -136,7 +125,7 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     import pyarrow.parquet
 
     from pipelines.faces.cli.fleet.opened_capture import keep_trace
-    from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.faces.cli.refresh_tables import refresh_tables
     from pipelines.faces.drawings.row_slice import write_rows
     from pipelines.faces.drawings.trace_slice import NoSlice, write_events
     from pipelines.lake.publish.analyst_file import analyst
@@ -147,11 +136,11 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     with connect_parser() as parser:
         refuse_but_reading(query, parser)
         tables = tables_read(query, parser)
-    ready = bring_up_to_date(folder, tables)
+    fresh = refresh_tables(folder, tables)
     if target.exists():
-        with analyst(ready.lake) as con:
+        with analyst(fresh.lake) as con:
             keep_trace(con, target)
-    with LockedLake(ready.lake, Limits(), tables=ready.tables) as locked, locked.asked(query) as answer:
+    with LockedLake(fresh.lake, Limits(), tables=fresh.tables) as locked, locked.asked(query) as answer:
         if answer is None:
             raise NoSlice("nothing to draw: the query has no answer")
         columns = distinct(answer.columns)
@@ -161,7 +150,7 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
         events = answer.arrow().rename_columns(columns)
     if (n := len(events["trace_id"].unique())) > _MOST_TRACES:
         raise NoSlice(f"the rows are of {n:,} traces: draw at most {_MOST_TRACES}, see --rank and --trace")
-    with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, analyst(ready.lake) as con:
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, analyst(fresh.lake) as con:
         file = Path(scratch) / "asked.parquet"
         pyarrow.parquet.write_table(events, file)
         return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)

@@ -22,36 +22,14 @@ from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces import words
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    json_text,
-    local,
-    out,
-    print_json,
-    print_parts,
-    progress,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, json_text, out, print_json, print_parts, progress, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, path_option
 from pipelines.faces.cli.progress_steps import in_words, steps_for
-from pipelines.faces.cli.trace.asked_path import (
-    AnnotationOption,
-    AskedPath,
-    DependenciesOption,
-    ExecutionTraceOption,
-    InstanceOption,
-    ProfileOption,
-    SetOption,
-    UntracedOption,
-    untraced_ns,
-)
+from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+from pipelines.faces.cli.trace.opened_trace import opened
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
 if TYPE_CHECKING:
@@ -101,11 +79,7 @@ def what_if(
     ] = False,
     scenario: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            parser=local,
-            help="Scenarios from a TOML file: name, scale, remove, ahead, perfect_overlap.",
-        ),
+        path_option("Scenarios from a TOML file: name, scale, remove, ahead, perfect_overlap.", "FILE.toml"),
     ] = None,
     sensitivity: Annotated[
         bool,
@@ -114,10 +88,7 @@ def what_if(
         ),
     ] = False,
     redraw: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", parser=local, help="Write the trace with every event at its new time, for Perfetto."
-        ),
+        Path | None, path_option("Write the trace with every event at its new time, for Perfetto.", "DIR")
     ] = None,
     without_profiler: Annotated[
         bool,
@@ -125,17 +96,17 @@ def what_if(
             "--without-profiler", help="Take out what the profiler cost first, as why does where that is much."
         ),
     ] = False,
-    untraced: UntracedOption = "",
-    annotation: AnnotationOption = "",
-    instance: InstanceOption = None,
-    profile: ProfileOption = "default",
-    dependencies: DependenciesOption = "serial",
-    execution_trace: ExecutionTraceOption = None,
-    settings: SetOption = None,
+    untraced: path_options.Untraced = "",
+    annotation: path_options.Annotation = "",
+    instance: path_options.Instance = None,
+    profile: path_options.Profile = "default",
+    dependencies: path_options.Dependencies = "serial",
+    execution_trace: path_options.ExecutionTrace = None,
+    settings: path_options.Settings = None,
     capture: CaptureOption = None,
     annotations: AnnotationsOption = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """The critical path if something were faster, slower, gone or done beside the rest, compared with the actual path.
@@ -157,12 +128,12 @@ def what_if(
     from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
     from pipelines.models.catalog import load_catalog
 
-    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    requested = path_options.RequestedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     scenarios = _scenarios(scenario, of_options(scale or [], remove or [], perfect_overlap, ahead or []))
     _check(scenarios, sensitivity, redraw)
-    _check_saved(trace, path_options, redraw)
+    _check_saved(trace, requested, redraw)
     if Path(trace).is_dir() or (not process and is_several(trace)):
-        if sensitivity or redraw or process or not path_options.is_usual:
+        if sensitivity or redraw or process or not requested.is_usual:
             source = "a file of several processes" if Path(trace).is_file() else "a folder"
             rank = "one of its processes (--process PID)" if Path(trace).is_file() else "the trace of one rank"
             raise fail(f"{source} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
@@ -170,13 +141,13 @@ def what_if(
 
         return capture_what_if(trace, lake, scenarios, json)
     by_owner = sorted({kind for variant in scenarios for kind in owner_kinds(variant)})
-    with _window(trace, lake, path_options, redraw is not None, process) as (con, window):
+    with _window(trace, lake, requested, redraw is not None, process) as (con, window):
         if by_owner and not looks_saved(Path(trace)):
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
             window = replace(window, causes=causes_of(con, load_catalog(), window))
         if without_profiler or untraced:
-            window = _without_profiler(con, trace, window, untraced_ns(untraced))
+            window = _without_profiler(con, trace, window, path_options.untraced_ns(untraced))
         unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         gap_caveats = _lacking(window) if sensitivity else []
@@ -207,7 +178,7 @@ def what_if(
 
 @contextmanager
 def _window(
-    trace: str, lake: Path | str, path_options: AskedPath, with_arguments: bool, process: str | None
+    trace: str, lake: Path | str, requested: path_options.RequestedPath, with_arguments: bool, process: str | None
 ) -> Iterator[tuple[Any, Window]]:
     """Yield the connection that contains the trace, or None for a saved path, and the window."""
     from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
@@ -220,7 +191,7 @@ def _window(
         yield None, of_saved(saved)
         return
     with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
-        request, overrides = path_options.of(con, trace_id)
+        request, overrides = requested.of(con, trace_id)
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
             window = load(
@@ -254,13 +225,13 @@ def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path
         return owners_of(con, catalog_of(trace, lake), trace_id)
 
 
-def _check_saved(trace: str, path_options: AskedPath, redraw: Path | None) -> None:
+def _check_saved(trace: str, requested: path_options.RequestedPath, redraw: Path | None) -> None:
     """Raise WrongValue if the trace is a saved path that cannot answer the options."""
     from pipelines.critical_path.answer.saved_path import looks_saved
 
     if not looks_saved(Path(trace)):
         return
-    if not path_options.is_usual:
+    if not requested.is_usual:
         raise WrongValue(
             f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
         )

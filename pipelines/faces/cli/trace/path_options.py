@@ -9,37 +9,30 @@ import typer
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.units import nanoseconds
-from pipelines.faces.cli.console import fail, local, progress
+from pipelines.faces.cli.console import fail, progress
+from pipelines.faces.cli.options import path_option
 
-ProfileOption = Annotated[
-    str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")
-]
-AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
-InstanceOption = Annotated[
-    str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")
-]
-UntracedOption = Annotated[
+Profile = Annotated[str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")]
+Annotation = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
+Instance = Annotated[str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")]
+Untraced = Annotated[
     str,
     typer.Option(metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."),
 ]
-DependenciesOption = Annotated[
+Dependencies = Annotated[
     str,
     typer.Option(
         help="Operators on a thread wait for each other (serial) or for their data (needs an execution trace)."
     ),
 ]
-ExecutionTraceOption = Annotated[
+ExecutionTrace = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        parser=local,
-        help="The execution trace (PyTorch, Chakra), if it is not next to TRACE.",
-    ),
+    path_option("The execution trace (PyTorch, Chakra), if it is not next to TRACE."),
 ]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
 
 
-class AskedPath:
+class RequestedPath:
     """Options that select a critical path: its window, profile, switches and dependencies.
 
     Exit with an error if an option is invalid, before any file is read.

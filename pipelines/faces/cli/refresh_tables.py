@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.faces.cli.console import err, is_store, progress, styled
+from pipelines.faces.cli.console import err, progress, styled
+from pipelines.faces.cli.options import is_store
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
@@ -16,7 +17,7 @@ WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
     """Open the analysts' file read-only for our own queries, with the named model tables up to date.
 
-    See bring_up_to_date for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
+    See refresh_tables for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
     `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed; outdated ones are named on
     stderr. Raise StoreError if the DuckLake cannot be opened.
     """
@@ -30,13 +31,13 @@ def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_br
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.lake.publish.analyst_file import analyst
 
-    ready = bring_up_to_date(Path(folder), tables, of, without_broken)
-    con = analyst(ready.lake, ready.tables)
-    tell_damage(caveats(con, ready.read))
+    fresh = refresh_tables(Path(folder), tables, of, without_broken)
+    con = analyst(fresh.lake, fresh.tables)
+    tell_damage(caveats(con, fresh.read))
     return con
 
 
-class Ready(NamedTuple):
+class FreshTables(NamedTuple):
     """A lake whose `tables` are up to date. `read`: these tables and all tables that they depend on."""
 
     lake: Any
@@ -44,7 +45,7 @@ class Ready(NamedTuple):
     read: list[str]
 
 
-def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
+def refresh_tables(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> FreshTables:
     """Compute the named model tables that are missing or out of date (`asked_tables`), with a progress bar.
 
     `of`: prefix of the ids of traces or captures. The tables of all others stay unchanged.
@@ -68,7 +69,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     else:
         for message in requested.bring_up():
             err.print(styled("[yellow]not computed:[/] {}", message), soft_wrap=True)
-    return Ready(requested.lake, requested.stored, requested.read)
+    return FreshTables(requested.lake, requested.stored, requested.read)
 
 
 def tell_damage(caveats: list[str]) -> None:

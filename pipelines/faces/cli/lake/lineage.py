@@ -24,7 +24,7 @@ class Cost(NamedTuple):
     seconds: float | None
 
 
-def print_made_of(table: str, trace: str | None, lake: Path | str, json: bool) -> None:
+def print_lineage(table: str, trace: str | None, lake: Path | str, json: bool) -> None:
     """Print the models that a table depends on. With a trace, run them all on it, and print their rows and seconds."""
     from pipelines.faces.subject import catalog_of
     from pipelines.models.catalog import load_catalog
