@@ -158,6 +158,23 @@ def progress(total: int | None, what: str) -> Iterator[Any]:
         yield advance
 
 
+def new_table(*headings: str, title: str | None = None, **options: Any) -> Table:
+    """Return a table without rows, with its title on the left.
+
+    A heading that begins with `>` is that of a right-aligned column. One that begins with `~` is that of a column whose
+    long words continue on the next line instead of ending in an ellipsis.
+    """
+    table = Table(title=title, title_justify="left", caption_justify="left", **options)
+    for heading in headings:
+        flags = heading[: len(heading) - len(heading.lstrip(">~"))]
+        table.add_column(
+            heading[len(flags) :],
+            justify="right" if ">" in flags else "left",
+            overflow="fold" if "~" in flags else "ellipsis",
+        )
+    return table
+
+
 def print_rows(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:
     """Print rows as a table, or as JSON with the headings as keys."""
     if json:

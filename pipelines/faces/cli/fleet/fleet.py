@@ -14,7 +14,7 @@ from rich.table import Table
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import err, out, print_json, progress, styled
+from pipelines.faces.cli.console import err, new_table, out, print_json, progress, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, JsonOption, LakeOption, out_option, path_option
 from pipelines.faces.cli.refresh_tables import open_analyst
 
@@ -165,11 +165,8 @@ def _gpu_time(seconds: float, total: float) -> str:
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
-    table = Table()
-    for index, name in enumerate(
-        ("job", "newest capture", "began", "ranks", "step", "earlier", "change", "idle", "exposed", "straggler")
-    ):
-        table.add_column(name, justify="left" if index < 3 else "right", overflow="fold")
+    headings = ("ranks", "step", "earlier", "change", "idle", "exposed", "straggler")
+    table = new_table("~job", "~newest capture", "~began", *(f">~{heading}" for heading in headings))
     for row in jobs:
         step, earlier = (("" if row[n] is None else units.time(row[n])) for n in ("step_ns", "earlier_step_ns"))
         change = "" if row["step_change_percent"] is None else f"{row['step_change_percent']:+.1f} %"

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import fail, out, print_json, styled
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
 from pipelines.faces.cli.options import JsonOption, local, out_option, path_option
 
 if TYPE_CHECKING:
@@ -96,10 +96,8 @@ def _table(result: WhatIf, scope: str, title: str) -> Table:
 
     shares = {row["key"]: row["share"] for row in excess_rows(result, scope)}
     parts = sorted(result.of(scope).items(), key=lambda item: -item[1].slowdown)
-    table = Table("", "slowdown", "with one ideal per stage", "alone, share of the job's loss", title=title)
-    table.title_justify = "left"
-    for column in table.columns[1:]:
-        column.justify = "right"
+    headings = ("", ">slowdown", ">with one ideal per stage", ">alone, share of the job's loss")
+    table = new_table(*headings, title=title)
     for key, part in parts[:_SHOWN]:
         table.add_row(key, f"{part.slowdown:.4f}", f"{part.slowdown_stage_ideal:.4f}", units.share(shares[key]))
     if hidden := parts[_SHOWN:]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.console import err, fail, new_table, out, print_json, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, JsonOption, LakeOption
 from pipelines.faces.cli.refresh_tables import open_analyst
 
@@ -60,12 +60,8 @@ def _refuse_unknown(con: Any, job: str) -> None:
 
 
 def _table(results: list) -> Table:
-    table = Table()
-    for name in ("job", "hardware", "ranks", "metric"):
-        table.add_column(name, overflow="fold")
-    for name in ("base", "new", "effect", "floor", "p", "n"):
-        table.add_column(name, justify="right")
-    table.add_column("status")
+    headings = ("~job", "~hardware", "~ranks", "~metric", ">base", ">new", ">effect", ">floor", ">p", ">n", "status")
+    table = new_table(*headings)
     colours = {"REGRESSION": "bold red", "SUSPECT": "yellow", "INSUFFICIENT": "dim", "OK": "green"}
     for row in results:
         v = row.verdict

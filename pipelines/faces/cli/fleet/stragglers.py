@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base import units
-from pipelines.faces.cli.console import fail, out, print_json, styled
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.options import (
     DEFAULT_LAKE,
@@ -100,12 +100,8 @@ def _verdict(result: Stragglers) -> Text:
 
 
 def _ranks(result: Stragglers) -> Table:
-    table = Table(
-        *("rank", "waits", "causes waiting", "share", "goes back to it", "late", "gain if fixed", "of the span"),
-        *("last", "clock"),
-    )
-    for column in table.columns:
-        column.justify = "right"
+    headings = (">rank", ">waits", ">causes waiting", ">share", ">goes back to it", ">late", ">gain if fixed")
+    table = new_table(*headings, ">of the span", ">last", ">clock")
     for row in result.ranks[:_SHOWN]:
         style = "bold red" if row["is_straggler"] else ""
         last = f"{row['n_last']} of {row['n_collectives']}"
@@ -135,9 +131,7 @@ def _clock(row: Row) -> str:
 
 
 def _groups(groups: list[Row]) -> Table:
-    table = Table("role", "group", "ranks", "wait", "cause waiting", "share", "worst rank")
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = new_table("role", "group", ">ranks", ">wait", ">cause waiting", ">share", ">worst rank")
     top_groups = _worst_of_each_role(groups)
     for row in top_groups:
         caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from pipelines.faces.cli.console import fail, out, print_json, progress
+from pipelines.faces.cli.console import fail, new_table, out, print_json, progress
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, is_store
 
 _OF_DUCKLAKE = (
@@ -70,7 +69,7 @@ def check(
 
 def _show(report, is_ducklake: bool) -> None:
     if report.faults:
-        table = Table("file", "why", "traces", "repaired")
+        table = new_table("file", "why", "traces", "repaired")
         for fault in report.faults:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import out, print_json, progress, styled
+from pipelines.faces.cli.console import new_table, out, print_json, progress, styled
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -120,13 +120,7 @@ def _compute(folder: Path, traces: set[str]) -> None:
 
 def report_table(rows: list) -> Table:
     """Return a table with one row per file: trace, rank, events, MB/s, status and reason."""
-    table = Table(title="ingested", title_justify="left")
-    for name in ("file", "trace"):
-        table.add_column(name, overflow="fold")
-    for name in ("rank", "events", "MB/s"):
-        table.add_column(name, justify="right")
-    table.add_column("status")
-    table.add_column("reason", overflow="fold")
+    table = new_table("~file", "~trace", ">rank", ">events", ">MB/s", "status", "~reason", title="ingested")
     colours = {"ok": "green", "known": "dim", "repaired": "yellow", "partial": "yellow", "rejected": "red"}
     for row in rows:
         speed = f"{row.unpacked_bytes / 1e6 / row.seconds:.0f}" if row.unpacked_bytes and row.seconds else ""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pipelines.base import units
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import fail, out, print_json, styled
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
 from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.opened_trace import opened
@@ -103,9 +103,9 @@ def earlier_note(row: dict[str, Any]) -> Text:
 def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Table:
     """Return the temporal breakdown as a table: percent of the span, times in readable units."""
     counted = "" if profile == "default" else f", as profile {profile} counts it"
-    table = Table(title=f"temporal breakdown of the GPU{counted}", title_justify="left")
-    for name in ("trace", "rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed"):
-        table.add_column(name, justify="left" if name == "trace" else "right", overflow="fold")
+    headings = ("rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed")
+    title = f"temporal breakdown of the GPU{counted}"
+    table = new_table("~trace", *(f">~{heading}" for heading in headings), title=title)
     for row in rows:
         table.add_row(
             Path(row["path"]).name,

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import fail, out, styled
+from pipelines.faces.cli.console import fail, new_table, out, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, out_option
 
 ENGINES = ("serial", "sw", "dataflow")
@@ -62,8 +62,7 @@ def compared_table(con: Any) -> Table:
     from pipelines.models.questions import rows_of_question
 
     title = "schedules: one plan, three engines"
-    table = Table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
-    table.title_justify = "left"
+    table = new_table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
     for row in rows_of_question(con, "schedule-runs"):
         table.add_row(
             *(row[name] for name in ("plan", "engine", "device")),

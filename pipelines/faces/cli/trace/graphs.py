@@ -11,7 +11,7 @@ from pipelines.base import units
 from pipelines.base.kernel_names import short_names
 from pipelines.base.paths import path_text
 from pipelines.faces.advice import REPLAY_INPUTS
-from pipelines.faces.cli.console import out, print_json, styled
+from pipelines.faces.cli.console import new_table, out, print_json, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, TraceArgument
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.faces.words import in_words
@@ -107,9 +107,8 @@ def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
     top_rows = rows[:top] if top else rows
     names = short_names((row["name"] for row in top_rows), _NAME)
     more = f"; {len(rows) - len(top_rows)} more rows: --top 0" if len(rows) > len(top_rows) else ""
-    table = Table(title=f"kernels of graph replays{more}", title_justify="left")
-    for heading in ("kernel", "class", "operator", "module", "known from"):
-        table.add_column(heading, overflow="fold")
+    headings = ("~kernel", "~class", "~operator", "~module", "~known from")
+    table = new_table(*headings, title=f"kernels of graph replays{more}")
     for heading in ("times", "layers", "GPU time", "%"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, row in zip(names, top_rows, strict=True):

@@ -12,7 +12,7 @@ from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name
 from pipelines.faces.cli.caveats import is_above
-from pipelines.faces.cli.console import out, styled
+from pipelines.faces.cli.console import new_table, out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.words import in_words
 
@@ -83,16 +83,8 @@ def _heading(title: str, answer: Any) -> str:
 def path_table(title: str, answer: Any) -> Table:
     """Return a table of the critical path by boundedness. An empty title means that the table of owners precedes it."""
     heading = _heading(title, answer) if title else None
-    table = Table(
-        title=heading,
-        title_justify="left",
-        min_width=len(heading or ""),
-        caption=_by_data(answer),
-        caption_justify="left",
-    )
-    table.add_column("bound by")
-    table.add_column("percent", justify="right")
-    table.add_column("time", justify="right")
+    options = {"min_width": len(heading or ""), "caption": _by_data(answer)}
+    table = new_table("bound by", ">percent", ">time", title=heading, **options)
     for bound_by, percent in answer.summary.items():
         if percent:
             table.add_row(
@@ -114,10 +106,7 @@ def _by_data(answer: Any) -> str | None:
 
 def alternatives_table(answer: Any) -> Table:
     """Return a table of the next longest paths: how much shorter they are, and which kernels and operators differ."""
-    table = Table(title="the next longest paths", title_justify="left")
-    table.add_column("shorter by", justify="right")
-    table.add_column("with", overflow="fold")
-    table.add_column("instead of", overflow="fold")
+    table = new_table(">shorter by", "~with", "~instead of", title="the next longest paths")
     for other in answer.alternatives:
         table.add_row(units.time_us(other["shorter_by_us"]), _most_of(other["entered"]), _most_of(other["left"]))
     return table

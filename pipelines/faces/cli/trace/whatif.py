@@ -22,7 +22,7 @@ from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces import words
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import err, fail, json_text, out, print_json, print_parts, progress, styled
+from pipelines.faces.cli.console import err, fail, json_text, new_table, out, print_json, print_parts, progress, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, path_option
@@ -308,10 +308,8 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
     scenario_name = f", {answer.scenario.name}" if answer.scenario.name else ""
     window = "the trace" if before.window.window_id == "full" else "the window"
     heading = f"{visible(Path(trace).name + scenario_name)}: {window} takes {units.time_us(after.length_us)} instead of {units.time_us(before.length_us)}{gain}"
-    table = Table(title=heading, title_justify="left", min_width=len(heading))
-    table.add_column("bound by")
-    for name in ("before %", "after %", "before", "after"):
-        table.add_column(name, justify="right")
+    headings = ("bound by", ">before %", ">after %", ">before", ">after")
+    table = new_table(*headings, title=heading, min_width=len(heading))
     old, new = before.summary, after.summary
     for label in dict.fromkeys([*old, *new]):
         percents = [side.get(label) or 0.0 for side in (old, new)]
@@ -326,11 +324,8 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
 
 def _events_table(events: list[dict[str, Any]], title: str) -> Table:
     suffix = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
-    table = Table(
-        title=f"{title}: {len(events):,} event{'' if len(events) == 1 else 's'}{suffix}", title_justify="left"
-    )
-    for name in ("event", "time"):
-        table.add_column(name, justify="right")
+    heading = f"{title}: {len(events):,} event{'' if len(events) == 1 else 's'}{suffix}"
+    table = new_table(">event", ">time", title=heading)
     table.add_column("name", no_wrap=True)
     for event in events[:_SHOWN]:
         table.add_row(str(event["event_id"]), units.time_us(event["time_us"]), short_name(event["name"], _NAME))
@@ -347,8 +342,7 @@ def sensitivity_table(families: list[Family]) -> Table:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)
     of_waits = f"{', '.join(f.name for f in waits)}: {units.time_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
-    table = Table(title=title, title_justify="left", min_width=len(title))
-    table.caption, table.caption_justify = of_waits if waits else None, "left"
+    table = new_table(title=title, min_width=len(title), caption=of_waits if waits else None)
     rows = [
         (
             _CLASSES.get(family.kernel_class) or words.in_words(family.kernel_class),
