@@ -32,6 +32,10 @@ class _Console(Console):
             super().print(_above.pop(0), soft_wrap=True)
         super().print(*things, **how)
 
+    def line(self, template: str, *values: Any) -> None:
+        """Print `styled(template, *values)` on one line, even if the terminal is narrower."""
+        self.print(styled(template, *values), soft_wrap=True)
+
     def on_broken_pipe(self) -> None:
         """Raise the exception again. commands.py then ends the process as other tools do.
 
@@ -40,7 +44,7 @@ class _Console(Console):
         raise  # the exception that rich is handling
 
 
-def make_console(**options: Any) -> Console:
+def make_console(**options: Any) -> _Console:
     """Return a console that prints strings as plain text."""
     return _Console(highlight=False, **options)
 
@@ -90,11 +94,11 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
     `lines`: the newlines in the message come from our code or DuckDB, so they are printed as such.
     """
     first, *more = message.split("\n") if lines else [message]
-    err.print(styled("[bold red]error:[/] {}", first), soft_wrap=True)
+    err.line("[bold red]error:[/] {}", first)
     for text in more:
         err.print(text, soft_wrap=True)
     if hint:
-        err.print(styled("[dim]{}[/]", hint), soft_wrap=True)
+        err.line("[dim]{}[/]", hint)
     return typer.Exit(1)
 
 

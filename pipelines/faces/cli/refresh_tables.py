@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.faces.cli.console import err, progress, styled
+from pipelines.faces.cli.console import err, progress
 from pipelines.faces.cli.options import is_store
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 
@@ -60,7 +60,7 @@ def refresh_tables(folder: Path, tables: list[str], of: str = "", without_broken
     requested = asked_tables(Lake(folder, without_broken), tables, of)
     if broken := left_out(requested.lake):
         for line in told_broken(broken):
-            err.print(styled("[yellow]left out:[/] {}", line), soft_wrap=True)
+            err.line("[yellow]left out:[/] {}", line)
         requested = replace(requested, of_captures=[])  # nothing is stored from an incomplete lake
     if requested.are_stale and requested.lake.is_writable:
         catalog = requested.lake.catalog()
@@ -68,14 +68,14 @@ def refresh_tables(folder: Path, tables: list[str], of: str = "", without_broken
             requested.compute(lambda text: advance(1, in_words(catalog, text)))
     else:
         for message in requested.bring_up():
-            err.print(styled("[yellow]not computed:[/] {}", message), soft_wrap=True)
+            err.line("[yellow]not computed:[/] {}", message)
     return FreshTables(requested.lake, requested.stored, requested.read)
 
 
 def tell_damage(caveats: list[str]) -> None:
     """Print caveats about damaged or missing data on stderr."""
     for caveat in caveats:
-        err.print(styled("[yellow]damaged:[/] {}", caveat), soft_wrap=True)
+        err.line("[yellow]damaged:[/] {}", caveat)
 
 
 def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Collection[str] | None = None) -> bool:
@@ -88,9 +88,9 @@ def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Col
 
     entries = [entry for entry in left_out_at(address, tables) if traces is None or entry.trace_id in traces]
     for line in sentences(entries):
-        err.print(styled("[bold red]left out:[/] {}", line), soft_wrap=True)
+        err.line("[bold red]left out:[/] {}", line)
     for line in ways_out(entries, address):
-        err.print(styled("[dim]{}[/]", line), soft_wrap=True)
+        err.line("[dim]{}[/]", line)
     return bool(entries)
 
 
@@ -102,4 +102,4 @@ def warn_of_prices(lake: Path) -> None:
     try:
         read_prices(lake / PRICES)
     except CatalogError as error:
-        err.print(styled("[yellow]no prices:[/] {}", error), soft_wrap=True)
+        err.line("[yellow]no prices:[/] {}", error)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import out, print_json, styled
+from pipelines.faces.cli.console import out, print_json
 from pipelines.faces.cli.fleet.opened_capture import is_several, keep_trace, opened_capture
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
 from pipelines.faces.cli.trace.opened_trace import opened, use_memory
@@ -48,7 +48,7 @@ def report(
     if json:
         print_json({"path": str(to), "bytes": len(html.encode())} | (answer.as_json() if answer else {}))
     else:
-        out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)
+        out.line("open in a browser: [bold]{}[/]", to)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipelines.faces.cli.console import err, styled
+from pipelines.faces.cli.console import err
 
 
 def connection(address: str, locked: bool) -> Callable[[Any], Any]:
@@ -20,4 +20,4 @@ def tell_outdated(con: Any, tables: Iterable[str]) -> None:
     from pipelines.runs.store.ducklake.outdated_tables import outdated
 
     for message in outdated(con, tables):
-        err.print(styled("[yellow]out of date:[/] {}", message), soft_wrap=True)
+        err.line("[yellow]out of date:[/] {}", message)

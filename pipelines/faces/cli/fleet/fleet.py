@@ -46,7 +46,7 @@ def fleet(
     if json:
         print_json(report.as_json())
     elif to is not None:
-        out.print(styled("open in a browser: [bold]{}[/]", index), soft_wrap=True)
+        out.line("open in a browser: [bold]{}[/]", index)
     else:
         _show(report)
 

@@ -50,7 +50,7 @@ def op_job(
     if svg:
         svg.write_text(score_heat_map(result), encoding="utf-8")
         if not json:
-            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
+            out.line("open in a browser: [bold]{}[/]", svg)
 
 
 def _answer(result: WhatIf) -> dict:

@@ -115,7 +115,7 @@ def ingest_files(given: list[str], folder: Path, process: str | None = None) -> 
         with Lake(folder).connect(["traces", "findings"]) as con:
             caveats.note(con)
     for row in report.rejected[:_REJECTS_SHOWN]:
-        err.print(styled("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason), soft_wrap=True)
+        err.line("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason)
     if len(report.rejected) > _REJECTS_SHOWN:
         err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):

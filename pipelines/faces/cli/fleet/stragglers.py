@@ -67,7 +67,7 @@ def stragglers(
         if not json:
             if which:
                 out.print(f"drawn: {which}; table rank_steps has all", soft_wrap=True)
-            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
+            out.line("open in a browser: [bold]{}[/]", svg)
 
 
 def _print(result: Stragglers) -> None:
@@ -86,7 +86,7 @@ def _print(result: Stragglers) -> None:
         out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
     for row in result.quality:
         colour = "yellow" if row["severity"] == "warning" else "dim"
-        out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check_name"], row["detail"]), soft_wrap=True)
+        out.line(f"[{colour}]{{}}:[/] {{}}", row["check_name"], row["detail"])
 
 
 def _verdict(result: Stragglers) -> Text:

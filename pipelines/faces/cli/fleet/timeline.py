@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipelines.base import units
-from pipelines.faces.cli.console import err, out, print_json, styled
+from pipelines.faces.cli.console import err, out, print_json
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
 from pipelines.faces.cli.options import (
     DEFAULT_LAKE,
@@ -60,10 +60,5 @@ def timeline(
         out.print(f"drawn: {written.shown}; `--ranks 0` draws all", soft_wrap=True)
     if written.not_aligned:
         listed = ", ".join(map(str, written.not_aligned))
-        err.print(
-            styled(
-                "[yellow]not aligned:[/] rank {} (table clock_offsets says why); do not compare their times", listed
-            ),
-            soft_wrap=True,
-        )
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", written.path), soft_wrap=True)
+        err.line("[yellow]not aligned:[/] rank {} (table clock_offsets says why); do not compare their times", listed)
+    out.line("open in https://ui.perfetto.dev: [bold]{}[/]", written.path)

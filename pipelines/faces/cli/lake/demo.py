@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import err, fail, out, progress, styled
+from pipelines.faces.cli.console import err, fail, out, progress
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, is_store, path_option
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -54,10 +54,10 @@ def demo(
         )
     out.print()
     if not traces:
-        out.print(styled("why:    [bold]tracelake why {}[/]", folder / "capture" / "rank0.json.gz"), soft_wrap=True)
-    out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
-    out.print(styled("browse: [bold]tracelake ui --lake {}[/]", lake.root), soft_wrap=True)
-    out.print(styled("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake"), soft_wrap=True)
+        out.line("why:    [bold]tracelake why {}[/]", folder / "capture" / "rank0.json.gz")
+    out.line('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root)
+    out.line("browse: [bold]tracelake ui --lake {}[/]", lake.root)
+    out.line("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake")
 
 
 def synthetic(folder: Path) -> list[Path]:
@@ -100,10 +100,7 @@ def _show(lake: Any, overlay_folder: Path) -> None:
         ask(question, lake.root)
     overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
     if overlays:
-        out.print(
-            styled("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays)),
-            soft_wrap=True,
-        )
+        out.line("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays))
     with open_analyst(lake.root, []) as con:
         out.print(compared_table(con))
 

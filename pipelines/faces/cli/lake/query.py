@@ -204,7 +204,7 @@ def _print_table(answer: Any, limit: int) -> None:
     kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
     if not print_answer(out, cells, kinds, are_numbers):
         note = "wider than {} columns, so each row is a block; --format csv has them in lines, with all of each value"
-        err.print(styled(f"[dim]{note}[/]", out.width), soft_wrap=True)
+        err.line(f"[dim]{note}[/]", out.width)
     if limit and len(rows) > limit:
         err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.console import err, fail, out, print_json
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, is_store, local
 
 Inbox = Annotated[
@@ -63,9 +63,9 @@ def status(
             table.add_row(name, value)
         out.print(table)
     for sentence in report.warnings:
-        err.print(styled("[yellow]warning:[/] {}", sentence), soft_wrap=True)
+        err.line("[yellow]warning:[/] {}", sentence)
     for sentence in report.wrong:
-        err.print(styled("[bold red]wrong:[/] {}", sentence), soft_wrap=True)
+        err.line("[bold red]wrong:[/] {}", sentence)
     if report.wrong:
         raise typer.Exit(1)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import fail, out, styled
+from pipelines.faces.cli.console import fail, out
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, new_file, out_option, path_option
 
 
@@ -66,4 +66,4 @@ def flame(
     out_file.write_text(svg, encoding="utf-8")
     if folded_file is not None:
         folded_file.write_text(folded(stacks), encoding="utf-8")
-    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
+    out.line("open in a browser: [bold]{}[/]", out_file)

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import fail, new_table, out, styled
+from pipelines.faces.cli.console import fail, new_table, out
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, out_option
 
 ENGINES = ("serial", "sw", "dataflow")
@@ -38,7 +38,7 @@ def gantt(
         run_ids = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
         raise fail(f"{run!r} matches {len(matches)} runs in the lake {lake}", f"Runs: {run_ids}")
     out_file.write_text(picture_of_run(con, matches[0][0], iterations), encoding="utf-8")
-    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
+    out.line("open in a browser: [bold]{}[/]", out_file)
 
 
 def run_simulated(lake: Any, plan: str) -> None:

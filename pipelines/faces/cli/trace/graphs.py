@@ -54,7 +54,7 @@ def graphs(
         )
     )
     if answer["known_ns"] < answer["graph_ns"]:
-        out.print(styled("the rest would be known from {}", REPLAY_INPUTS), soft_wrap=True)
+        out.line("the rest would be known from {}", REPLAY_INPUTS)
     if inputs.capture_trace_id:
         how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
         out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))

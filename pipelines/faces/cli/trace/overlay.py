@@ -89,4 +89,4 @@ def overlay(
         return
     if left_out[0]:
         err.print(styled("left out: {:,} events of the trace's own arrows, which lack a slice at one end", left_out[0]))
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", path), soft_wrap=True)
+    out.line("open in https://ui.perfetto.dev: [bold]{}[/]", path)

@@ -37,7 +37,7 @@ def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
         if is_above(caveat["detail"]):
             continue
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
-        out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
+        out.line(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"])
 
 
 def tell_inferred(n: int) -> None:

@@ -87,7 +87,7 @@ def slice_(
     out.print(", ".join(f"{n:,} {name}" for name, n in counts.items() if n))
     if written.left_out:
         err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", written.left_out))
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", written.path), soft_wrap=True)
+    out.line("open in https://ui.perfetto.dev: [bold]{}[/]", written.path)
 
 
 def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:

@@ -158,7 +158,7 @@ def what_if(
             answers = [next(answers)]
             drawn = write_redrawn(con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw)
             # on stderr, because stdout has only the answer
-            err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
+            err.line("open in https://ui.perfetto.dev: [bold]{}[/]", drawn)
         if sensitivity and json:
             ranked = [family.as_json() for family in families]
             return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": gap_caveats})

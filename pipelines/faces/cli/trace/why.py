@@ -261,7 +261,7 @@ def _check_profiler(subject: str, window_options: _WindowOptions, answers: Seque
         raise fail(why_not, "Leave out --untraced.")
     if window_options.without_profiler and not all(answer.is_without_profiler for answer in answers):
         reason = why_not if unknown else "the profiler cost too little to rank causes without it"
-        err.print(styled("{}", reason), soft_wrap=True)
+        err.line("{}", reason)
 
 
 def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[WindowRequest]:
@@ -306,7 +306,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequen
         out.print(styled("[bold]{}[/]", visible(answer.heading)))
     print_caveats(caveat for caveat in answer.caveats if caveat["severity"] != "info")
     for line in _wrapped(visible(answer.sentence), width):
-        out.print(styled("[bold]{}[/]", line), soft_wrap=True)
+        out.line("[bold]{}[/]", line)
     main_causes, other_causes = on_a_screen(answer.causes)
     for cause in main_causes:
         out.print()
@@ -335,7 +335,7 @@ def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Seq
             if line:
                 _print_indented(" " * 9, visible(line), width)
         command = answer.fix_command(row, subject, options)
-        out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
+        out.line("[dim]{}[/]", " " * 9 + visible(command))
 
 
 def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
@@ -346,13 +346,13 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
         _print_indented(" " * 9, visible(text), width)
     # On one line, however long, so that the user can copy it.
     command = cause.command(subject, answer.options(options))
-    out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
+    out.line("[dim]{}[/]", " " * 9 + visible(command))
 
 
 def _print_indented(first: str, text: str, width: int) -> None:
     """Print a text after `first`, with its other lines indented by the width of `first`."""
     for line in _wrapped(text, width - len(first)):
-        out.print(styled("{}{}", first, line), soft_wrap=True)
+        out.line("{}{}", first, line)
         first = " " * len(first)
 
 
