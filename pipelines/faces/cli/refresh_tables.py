@@ -14,7 +14,7 @@ from pipelines.faces.cli.progress_steps import in_words, steps_for
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
 
-def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
+def open_analyst(folder: Path | str, tables: list[str], id_prefix: str = "", without_broken: bool = False) -> Any:
     """Open the analysts' file read-only for our own queries, with the named model tables up to date.
 
     See refresh_tables for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
@@ -31,7 +31,7 @@ def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_br
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.lake.publish.analyst_file import analyst
 
-    fresh = refresh_tables(Path(folder), tables, of, without_broken)
+    fresh = refresh_tables(Path(folder), tables, id_prefix, without_broken)
     con = analyst(fresh.lake, fresh.tables)
     tell_damage(caveats(con, fresh.read))
     return con
@@ -45,10 +45,10 @@ class FreshTables(NamedTuple):
     read: list[str]
 
 
-def refresh_tables(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> FreshTables:
+def refresh_tables(folder: Path, tables: list[str], id_prefix: str = "", without_broken: bool = False) -> FreshTables:
     """Compute the named model tables that are missing or out of date (`asked_tables`), with a progress bar.
 
-    `of`: prefix of the ids of traces or captures. The tables of all others stay unchanged.
+    `id_prefix`: of traces or captures. The tables of all others stay unchanged.
     `without_broken`: answer without missing or damaged files, and name them on stderr. By default, tables that need them fail.
     If the lake cannot be written, the tables stay unchanged, and stderr says so.
     Raise CatalogError or RolesError if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no
@@ -57,7 +57,7 @@ def refresh_tables(folder: Path, tables: list[str], of: str = "", without_broken
     from pipelines.faces.asked_tables import asked_tables, left_out, told_broken
     from pipelines.lake import Lake
 
-    requested = asked_tables(Lake(folder, without_broken), tables, of)
+    requested = asked_tables(Lake(folder, without_broken), tables, id_prefix)
     if broken := left_out(requested.lake):
         for line in told_broken(broken):
             err.line("[yellow]left out:[/] {}", line)

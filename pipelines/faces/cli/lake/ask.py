@@ -82,10 +82,10 @@ def _refuse_unknown(lake: Path, filters: dict[str, str | int | None]) -> None:
                 for (name,) in con.execute(f"SELECT DISTINCT {column} FROM traces").fetchall()
                 if name is not None
             ]
-            is_there = any(
+            is_known = any(
                 name.startswith(str(value)) if column == "capture_id" else name == str(value) for name in names
             )
-            if value is not None and not is_there:
+            if value is not None and not is_known:
                 noun = column.removesuffix("_id")
                 raise fail(
                     f"no {noun} {value!r} in the lake {lake}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"

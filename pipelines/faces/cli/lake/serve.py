@@ -57,7 +57,7 @@ def serve(
     from pipelines.faces.asking import bound_process
     from pipelines.faces.serve.app import Settings, make_app
 
-    lake = _there(lake)
+    lake = _existing_lake(lake)
     limits = _limits(timeout, memory, spill, queries)
     named = (*(allow_host or ()), *([] if host in _ANY else [host]))
     app = make_app(Settings(lake, limits, max_rows, queries, named, without_broken))
@@ -108,12 +108,12 @@ def mcp(
     from pipelines.faces.mcp_tools.server import AT_ONCE, serve
     from pipelines.faces.mcp_tools.tools import Served
 
-    served = Served(_there(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
+    served = Served(_existing_lake(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
     bound_process(served.limits.memory, AT_ONCE)
     serve(served)
 
 
-def _there(lake: Any) -> Path | str:
+def _existing_lake(lake: Any) -> Path | str:
     """Return the lake. Exit if the folder does not exist. A lake without traces is valid, because it may get some later."""
     if isinstance(lake, str):
         from pipelines.runs.store import open_store

@@ -56,7 +56,7 @@ def tables(
     if name is not None and name not in catalog.public:
         raise fail(f"no table {name!r}", meant(name, sorted(catalog.public)))
     if name is None or search is not None:
-        rows = _found(catalog, search or "", name)
+        rows = _matching_rows(catalog, search or "", name)
         if search and name is None:
             from pipelines.models.questions import questions_about
 
@@ -73,7 +73,7 @@ def tables(
     print_rows(("column", "type", "meaning"), columns, json)
 
 
-def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
+def _matching_rows(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
     """Return (table, column, meaning) of all tables and columns whose name or meaning contains a text.
 
     The row of a table itself has an empty column. `table`: search only this table, or all if None.

@@ -46,7 +46,9 @@ def breakdown(
         rows = rows_of(con)
     else:
         rows = [
-            row for requested in _asked(trace, lake) for row in _breakdown(requested, lake, profile, overrides, process)
+            row
+            for requested in _requested_traces(trace, lake)
+            for row in _breakdown(requested, lake, profile, overrides, process)
         ]
     if json:
         print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
@@ -70,7 +72,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
     return switch_overrides(profile, switches)
 
 
-def _asked(trace: str | None, folder: Path) -> list[str]:
+def _requested_traces(trace: str | None, folder: Path) -> list[str]:
     """Return the requested trace, or the ids of all traces in the lake, ordered by file. Exit if there is no lake."""
     if trace is not None:
         return [trace]

@@ -43,11 +43,11 @@ NONE = "none"
 class GraphInputs:
     """Inputs that were read in addition to a trace: the id of the trace with the captures, and the file of annotations.
 
-    Each is None without such an input. `is_found`: that trace was found in the lake, not named by the user.
+    Each is None without such an input. `is_nearest`: that trace was found in the lake, not named by the user.
     """
 
     capture_trace_id: str | None = None
-    is_found: bool = False
+    is_nearest: bool = False
     annotations: Path | None = None
 
 
@@ -72,16 +72,16 @@ def opened_with_graphs(
         opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id),
     ):
         skips_lookup = capture or Path(trace).exists() or is_store(lake)  # traces of a DuckLake are not searched
-        nearest_id = None if skips_lookup else _found(con, trace_id, Path(lake))
+        nearest_id = None if skips_lookup else _nearest_capture(con, trace_id, Path(lake))
         other = None if capture == NONE else capture or nearest_id
-        capture_id = _add(con, trace_id, other, lake, Path(folder)) if other else None
+        capture_id = _add_capture(con, trace_id, other, lake, Path(folder)) if other else None
         if capture_id:
             use_capture(con, trace_id, capture_id)
-        annotations_path = _named(con, trace_id, annotations)
+        annotations_path = _use_annotations(con, trace_id, annotations)
         yield con, trace_id, GraphInputs(capture_id, bool(nearest_id), annotations_path)
 
 
-def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
+def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     """Name the nodes of the trace's graphs by a file of annotations: the requested file, or the file next to the trace.
 
     Return the file, or None if there is none. Exit if it cannot be read.
@@ -105,7 +105,7 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     return path
 
 
-def _found(con: Any, trace_id: str, folder: Path) -> str | None:
+def _nearest_capture(con: Any, trace_id: str, folder: Path) -> str | None:
     """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
 
     The trace has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
@@ -136,7 +136,7 @@ def _found(con: Any, trace_id: str, folder: Path) -> str | None:
     return None
 
 
-def _add(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
+def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
     """Add the rows of the trace that captured the graphs, from files in `folder`. Return its id."""
     from pipelines.lake.read.one_trace import INGESTED
     from pipelines.models.sqltext import quoted

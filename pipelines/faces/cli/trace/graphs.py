@@ -36,7 +36,7 @@ def graphs(
     from pipelines.faces.subject import catalog_of
 
     with opened_with_graphs(trace, lake, capture, annotations, process, TABLES) as (con, trace_id, inputs):
-        answer = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _told(inputs)
+        answer = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _inputs_as_json(inputs)
     if json:
         print_json({**answer, "caveats": _lacking(answer)})
         return
@@ -56,14 +56,14 @@ def graphs(
     if answer["known_ns"] < answer["graph_ns"]:
         out.line("the rest would be known from {}", REPLAY_INPUTS)
     if inputs.capture_trace_id:
-        how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
-        out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))
+        reason = "the nearest of its job and rank that captured graphs" if inputs.is_nearest else "as asked for"
+        out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, reason))
     if inputs.annotations:
         out.print(styled("names of graph nodes are from {}", inputs.annotations))
     out.print(_table(answer["kernels"], top, answer["graph_ns"]))
 
 
-def _told(inputs: GraphInputs) -> dict[str, Any]:
+def _inputs_as_json(inputs: GraphInputs) -> dict[str, Any]:
     named = None if inputs.annotations is None else path_text(inputs.annotations)
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
@@ -90,16 +90,16 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     stored = use_stored(con, catalog, WindowRequest(trace_id)) if is_usual else frozenset()
     run_models(con, catalog, TABLES, stored)
 
-    def asked(question: str) -> list[dict[str, Any]]:
+    def rows_of(question: str) -> list[dict[str, Any]]:
         rows = rows_of_question(con, question, trace=trace_id)
         return [{name: value for name, value in row.items() if name not in ("job", "rank")} for row in rows]
 
-    (totals,) = asked("graph-time")
+    (totals,) = rows_of("graph-time")
     return {
         "trace_id": trace_id,
         **totals,
-        "kernels": asked("graph-kernels"),
-        "repetitions": asked("graph-repetitions"),
+        "kernels": rows_of("graph-kernels"),
+        "repetitions": rows_of("graph-repetitions"),
     }
 
 

@@ -65,7 +65,7 @@ def overlay(
     requested = path_options.RequestedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     tables = (*PATH_TABLES, *(COUNTED if counters else ()))
     with opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id):
-        request, overrides = requested.of(con, trace_id)
+        request, overrides = requested.request_for(con, trace_id)
         window = request.window_id
         answer = compute(con, load_catalog(), request, overrides=overrides, with_edges=all_edges)
         if not answer.success:

@@ -70,7 +70,7 @@ def critical_path(
             return _show(saved.title, answer, largest_owners(con, load_catalog(), top))
     tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(GRAPH_TABLES if save else ()))
     with opened(trace, lake, tables, with_arguments=requested.by_data, process=process) as (con, trace_id):
-        request, overrides = requested.of(con, trace_id)
+        request, overrides = requested.request_for(con, trace_id)
         catalog = load_catalog()
         steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
         with progress(steps, "computing") as advance:

@@ -66,7 +66,7 @@ class RequestedPath:
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
-    def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
+    def request_for(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
         """Return the window request and switch overrides for a trace in `con`.
 
         With `--dependencies data`, join its execution trace first.

@@ -151,6 +151,6 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     if (n := len(events["trace_id"].unique())) > _MOST_TRACES:
         raise NoSlice(f"the rows are of {n:,} traces: draw at most {_MOST_TRACES}, see --rank and --trace")
     with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, analyst(fresh.lake) as con:
-        file = Path(scratch) / "asked.parquet"
+        file = Path(scratch) / "rows.parquet"
         pyarrow.parquet.write_table(events, file)
         return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)

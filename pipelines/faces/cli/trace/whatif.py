@@ -191,7 +191,7 @@ def _window(
         yield None, of_saved(saved)
         return
     with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
-        request, overrides = requested.of(con, trace_id)
+        request, overrides = requested.request_for(con, trace_id)
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
             window = load(
