@@ -20,11 +20,7 @@ atexit.register(gc.freeze)
 gc.set_threshold(50_000, 10, 10)
 
 app = typer.Typer(
-    name="tracelake",
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    name="tracelake", cls=Commands, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
 
 

@@ -76,7 +76,7 @@ def _print(result: WhatIf) -> None:
     slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with one ideal per stage)", result.slowdown, by_stage)
     out.print(slowdown.append(f", by launch gaps {result.launch_slowdown:.4f}"))
     out.print(
-        f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
+        f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}"
     )
     if result.scores is None:
         out.print("Too small to say which part is to blame.")

@@ -10,14 +10,7 @@ import typer
 from pipelines.base import units
 from pipelines.faces.cli.console import err, out, print_json
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
-from pipelines.faces.cli.options import (
-    DEFAULT_LAKE,
-    CaptureArgument,
-    JsonOption,
-    LakeOption,
-    ProcessOption,
-    out_option,
-)
+from pipelines.faces.cli.options import DEFAULT_LAKE, CaptureArgument, JsonOption, LakeOption, ProcessOption, out_option
 
 
 def timeline(

@@ -8,14 +8,7 @@ from typing import Annotated
 import typer
 
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
-from pipelines.faces.cli.options import (
-    DEFAULT_LAKE,
-    JsonOption,
-    LakeOption,
-    ProcessOption,
-    TraceArgument,
-    path_option,
-)
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, TraceArgument, path_option
 from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.opened_trace import opened
 from pipelines.faces.cli.trace.path import pathless

@@ -26,8 +26,7 @@ Dependencies = Annotated[
     ),
 ]
 ExecutionTrace = Annotated[
-    Path | None,
-    path_option("The execution trace (PyTorch, Chakra), if it is not next to TRACE."),
+    Path | None, path_option("The execution trace (PyTorch, Chakra), if it is not next to TRACE.")
 ]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
 

@@ -195,11 +195,7 @@ def _window(
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
             window = load(
-                con,
-                catalog,
-                request,
-                overrides=overrides,
-                on_model=lambda name: advance(1, in_words(catalog, name)),
+                con, catalog, request, overrides=overrides, on_model=lambda name: advance(1, in_words(catalog, name))
             )
         yield con, window
 
