@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.faces.cli.console import err, progress
+from pipelines.faces.cli.console import err
 from pipelines.faces.cli.options import is_store
-from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.progress_steps import model_progress
 
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
@@ -63,9 +63,8 @@ def refresh_tables(folder: Path, tables: list[str], id_prefix: str = "", without
             err.line("[yellow]left out:[/] {}", line)
         requested = replace(requested, of_captures=[])  # nothing is stored from an incomplete lake
     if requested.are_stale and requested.lake.is_writable:
-        catalog = requested.lake.catalog()
-        with progress(steps_for(catalog, requested.stored), "computing tables") as advance:
-            requested.compute(lambda text: advance(1, in_words(catalog, text)))
+        with model_progress(requested.lake.catalog(), requested.stored, "computing tables") as on_step:
+            requested.compute(on_step)
     else:
         for message in requested.bring_up():
             err.line("[yellow]not computed:[/] {}", message)

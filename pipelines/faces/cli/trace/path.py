@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import fail, out, print_parts, progress
+from pipelines.faces.cli.console import fail, out, print_parts
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, new_file, path_option
-from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.progress_steps import model_progress
 from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 from pipelines.faces.cli.trace.path_tables import alternatives_table, owners_table, path_table, print_caveats
@@ -72,8 +72,7 @@ def critical_path(
     with opened(trace, lake, tables, with_arguments=requested.by_data, process=process) as (con, trace_id):
         request, overrides = requested.request_for(con, trace_id)
         catalog = load_catalog()
-        steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
-        with progress(steps, "computing") as advance:
+        with model_progress(catalog, ("critical_path_summary", "critical_path_caveats")) as on_model:
             answer = compute(
                 con,
                 load_catalog(),
@@ -84,7 +83,7 @@ def critical_path(
                 alternatives=alternatives,
                 with_path=False,
                 with_graph=False,
-                on_model=lambda name: advance(1, in_words(catalog, name)),
+                on_model=on_model,
                 at_once=use_memory(con, trace_id),
             )
         if json:

@@ -22,11 +22,11 @@ from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces import words
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import err, fail, json_text, new_table, out, print_json, print_parts, progress, styled
+from pipelines.faces.cli.console import err, fail, json_text, new_table, out, print_json, print_parts, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, path_option
-from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.progress_steps import model_progress
 from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import opened
@@ -193,10 +193,8 @@ def _window(
     with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
         request, overrides = requested.request_for(con, trace_id)
         catalog = load_catalog()
-        with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
-            window = load(
-                con, catalog, request, overrides=overrides, on_model=lambda name: advance(1, in_words(catalog, name))
-            )
+        with model_progress(catalog, ("_edges",)) as on_model:
+            window = load(con, catalog, request, overrides=overrides, on_model=on_model)
         yield con, window
 
 

@@ -12,10 +12,10 @@ import typer
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import err, fail, out, print_json, progress, styled
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, is_store
-from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.progress_steps import model_progress
 from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 from pipelines.faces.cli.trace.path_tables import print_caveats
@@ -232,8 +232,8 @@ def _of_trace(subject: str, window_options: _WindowOptions, lake: Path | str) ->
             )
             catalog = catalog_of(subject, lake)
             use_memory(con, trace_id)
-            with progress(steps_for(catalog, TABLES), "computing") as advance:
-                run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
+            with model_progress(catalog, TABLES) as on_model:
+                run_models(con, catalog, TABLES, on_model=on_model)
         name, without = Path(subject).name, window_options.without_profiler
         candidates = [
             why(con, request.trace_id, request.window_id, name, without_profiler=without) for request in requests
