@@ -62,11 +62,8 @@ def breakdown(
 def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
     """Return the switches of `breakdown --set`. Exit if a switch does not affect a breakdown."""
     from pipelines.critical_path.graph.switches import switch_overrides
-    from pipelines.critical_path.graph.windows import PROFILES
 
-    if profile not in PROFILES:
-        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
-    switches = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
+    switches = path_options.switches_of(profile, settings)
     if switches and (profile != "hta" or {name for name, _ in switches} != {"drop_last_step"}):
         raise fail("--set affects a breakdown only with --profile hta", "Give --set drop_last_step=false there.")
     return switch_overrides(profile, switches)

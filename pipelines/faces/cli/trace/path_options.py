@@ -31,6 +31,15 @@ ExecutionTrace = Annotated[
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
 
 
+def switches_of(profile: str, settings: list[str] | None) -> list[tuple[str, str]]:
+    """Return the names and values of `--set`. Exit if there is no such profile."""
+    from pipelines.critical_path.graph.windows import PROFILES
+
+    if profile not in PROFILES:
+        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    return [(name, value) for name, _, value in (setting.partition("=") for setting in settings or [])]
+
+
 class RequestedPath:
     """Options that select a critical path: its window, profile, switches and dependencies.
 
@@ -48,16 +57,14 @@ class RequestedPath:
     ) -> None:
         from pipelines.critical_path.graph.operator_order import MODES, SWITCH
         from pipelines.critical_path.graph.switches import switch_overrides
-        from pipelines.critical_path.graph.windows import PROFILES, parse_instance
+        from pipelines.critical_path.graph.windows import parse_instance
 
-        if profile not in PROFILES:
-            raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+        switches = switches_of(profile, settings)
         if dependencies not in MODES:
             raise fail(f"unknown --dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
         self.by_data = dependencies == "data"
         if execution_trace and not self.by_data:
             raise fail("--execution-trace needs --dependencies data")
-        switches = [(name, value) for name, _, value in (setting.partition("=") for setting in settings or [])]
         self.first, self.last = parse_instance(instance, annotation)
         self.overrides = switch_overrides(profile, switches)
         if self.by_data:
