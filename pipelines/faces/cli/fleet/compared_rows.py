@@ -15,7 +15,7 @@ from rich.text import Text
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
-from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
@@ -157,20 +157,21 @@ def _numbers(steps: Sequence[int]) -> str:
 
 
 def _rank_table(comparison: Comparison, width: int) -> Table:
-    cells = [("", "control", "test", "change", "GPU time", "of that most")]
+    rows = []
     for part in comparison.places[:_RANKS_SHOWN]:
         control, test = lengths(part.pairs)
         gpu = totals(part.categories)
         change = units.difference((gpu.test_ns - gpu.control_ns) / len(part.pairs))
         times = (units.time(control), units.time(test), percent(control, test), change)
-        cells.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
-    return _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
+        rows.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
+    headings = ("", ">control", ">test", ">change", ">GPU time", "of that most")
+    return fitted_table(headings, rows, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
 
 
 def _table(comparison: Comparison, rows: Sequence[Difference], width: int) -> Table:
     windows = len(comparison.pairs)
     heading = comparison.by if comparison.whole.rows else "own time on the host"
-    cells = [(heading, "n", "control", "test", "diff")]
+    cells = []
     for row in rows:
         n = _count(row.control_n, windows)
         n += "" if row.diff_n == 0 else f" → {_count(row.test_n, windows)}"
@@ -180,21 +181,11 @@ def _table(comparison: Comparison, rows: Sequence[Difference], width: int) -> Ta
             units.difference(row.diff_ns / windows),
         )
         cells.append((visible(in_words(row, comparison.by)), n, *times))
-    table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
     window_noun = "step" if comparison.pairs[0].pair.control.step is not None else "trace"
-    table.title = f"per {window_noun}, mean of {windows}" if windows > 1 else None
-    return table
+    title = f"per {window_noun}, mean of {windows}" if windows > 1 else None
+    kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
+    return fitted_table((heading, ">n", ">control", ">test", ">diff"), cells, kinds, width, title=title)
 
 
 def _count(n: int, windows: int) -> str:
     return f"{n // windows:,}" if n % windows == 0 else f"{n / windows:,.1f}"
-
-
-def _fitted(cells: Sequence[tuple[str, ...]], kinds: Sequence[Kind], width: int) -> Table:
-    fitted = fit([list(column) for column in zip(*cells, strict=True)], kinds, width)
-    table = Table()
-    for (heading, *_), kind in zip(fitted.columns, kinds, strict=True):
-        table.add_column(heading, justify="left" if kind is Kind.NAME else "right", no_wrap=fitted.has_room)
-    for values in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*values)
-    return table

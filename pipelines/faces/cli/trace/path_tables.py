@@ -13,7 +13,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name
 from pipelines.faces.cli.caveats import is_above
 from pipelines.faces.cli.console import new_table, out, styled
-from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.faces.words import in_words
 
 _WIDTH = 110  # of the table of owners; the table critical_path_by_owner contains their full names
@@ -59,20 +59,14 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
         )
         for row in owners
     ]
-    headings = ("where the time goes", "is a", "bound by", "percent", "time")
+    headings = ("~where the time goes", "~is a", "~bound by", ">~percent", ">~time")
     kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
-    fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
     n_more = owners[0]["n_owners"] - len(owners)
     more_time = units.time_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
     more = f"and {n_more:,} more owner{'s' if n_more > 1 else ''}, {more_time}" if n_more else None
     heading = _heading(title, answer)
-    table = Table(title=heading, title_justify="left", min_width=len(heading), caption=more, caption_justify="left")
-    for number, of_column in enumerate(headings):
-        no_wrap = fitted.has_room and kinds[number] is Kind.WHOLE
-        table.add_column(of_column, justify="left" if number < 3 else "right", overflow="fold", no_wrap=no_wrap)
-    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*row)
-    return table
+    options = {"title": heading, "min_width": len(heading), "caption": more}
+    return fitted_table(headings, rows, kinds, min(out.width, _WIDTH), **options)
 
 
 def _heading(title: str, answer: Any) -> str:

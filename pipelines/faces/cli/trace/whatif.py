@@ -24,7 +24,7 @@ from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, fail, json_text, new_table, out, print_json, print_parts, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
-from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, path_option
 from pipelines.faces.cli.progress_steps import model_progress
 from pipelines.faces.cli.trace import path_options
@@ -336,27 +336,18 @@ def sensitivity_table(families: list[Family]) -> Table:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)
     of_waits = f"{', '.join(f.name for f in waits)}: {units.time_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
-    table = new_table(title=title, min_width=len(title), caption=of_waits if waits else None)
+    names = [words.in_words(f.name) if f.kernel_class == GAP else f.name for f in kernels[:_SHOWN]]
     rows = [
         (
             _CLASSES.get(family.kernel_class) or words.in_words(family.kernel_class),
-            words.in_words(family.name) if family.kernel_class == GAP else family.name,
+            name,
             f"{family.events:,}",
             units.time_us(family.on_path_us),
             *(units.time_us(family.change_us[cut]) for cut in CUTS),
         )
-        for family in kernels[:_SHOWN]
+        for family, name in zip(kernels, short_names(names, _NAME), strict=False)
     ]
-    headings = ("class", "name", "events", "on path", *(f"-{cut} %" for cut in CUTS))
+    headings = ("~class", "~name", ">~events", ">~on path", *(f">~-{cut} %" for cut in CUTS))
     kinds = [Kind.PROSE, Kind.NAME, *[Kind.WHOLE] * (len(headings) - 2)]
-    columns = [list(column) for column in zip(headings, *rows, strict=True)]
-    columns[1] = [headings[1], *short_names(columns[1][1:], _NAME)]
-    fitted = fit(columns, kinds, out.width)
-    for heading, kind in zip(headings, kinds, strict=True):
-        is_unwrapped = fitted.has_room and kind is Kind.WHOLE
-        table.add_column(
-            heading, justify="right" if kind is Kind.WHOLE else "left", overflow="fold", no_wrap=is_unwrapped
-        )
-    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*row)
-    return table
+    options = {"title": title, "min_width": len(title), "caption": of_waits if waits else None}
+    return fitted_table(headings, rows, kinds, out.width, **options)
