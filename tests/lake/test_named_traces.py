@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.lake import query as cli_query
-from pipelines.faces.cli.named_traces_query import opened_at_once
+from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
 from pipelines.lake.publish.analyst_file import publish
@@ -62,7 +62,7 @@ def lake(whole: Path) -> Iterator[Lake]:
 def asked_at_once(lake: Lake, query: str) -> list[tuple] | None:
     """The answer without a look at the whole lake; None where it takes one."""
     with connect_parser() as parser:
-        opened = opened_at_once(lake.root, query, tables_read(query, parser), parser, Limits())
+        opened = open_named_traces(lake.root, query, tables_read(query, parser), parser, Limits())
     if opened is None:
         return None
     with opened[0] as locked, locked.asked(opened[1]) as answer:

@@ -79,7 +79,7 @@ def with_caveats(value: Any) -> Any:
 on_json.append(with_caveats)
 
 
-def is_above(detail: str) -> bool:
+def is_noted(detail: str) -> bool:
     """Return whether a caveat of a table was noted, so that it is printed above the answer already."""
     return any(trace.detail == detail for trace in noted())
 

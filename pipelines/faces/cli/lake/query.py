@@ -13,7 +13,7 @@ from pipelines.base.foreign_text import in_spreadsheet, visible
 from pipelines.faces.cells import is_number, shown
 from pipelines.faces.cli.answer_table import print_answer
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
-from pipelines.faces.cli.named_traces_query import opened_at_once
+from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.faces.cli.narrow_tables import Kind
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption
 from pipelines.faces.cli.refresh_tables import WITHOUT_BROKEN, FreshTables, refresh_tables, tell_damage
@@ -121,7 +121,7 @@ def sql(
             limits = Limits(timeout, max_rows, memory, spill)
             opened = None
             if not (isinstance(lake, str) or on_spark or allow_files or without_broken):
-                opened = opened_at_once(lake, query, tables, parser, limits)
+                opened = open_named_traces(lake, query, tables, parser, limits)
         if isinstance(lake, str):
             fresh = FreshTables(connection(lake, not allow_files), [], tables)
         elif opened:
@@ -141,7 +141,7 @@ def sql(
             )
             with running_query as answer:
                 if answer is not None:
-                    _give(answer, format, limit, for_spreadsheet)
+                    _write_answer(answer, format, limit, for_spreadsheet)
     except QueryRefused as error:
         raise fail(str(error), HINT) from None
     except duckdb.Error as error:
@@ -179,7 +179,7 @@ def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str
     return asker
 
 
-def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
+def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
     if format is Format.table:
         _print_table(answer, limit)
     elif format is Format.json:

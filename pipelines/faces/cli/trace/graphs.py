@@ -38,7 +38,7 @@ def graphs(
     with opened_with_graphs(trace, lake, capture, annotations, process, TABLES) as (con, trace_id, inputs):
         answer = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _inputs_as_json(inputs)
     if json:
-        print_json({**answer, "caveats": _lacking(answer)})
+        print_json({**answer, "caveats": _unknown_caveats(answer)})
         return
     if not answer["n_kernels"]:
         out.print(styled("{} has no replays of CUDA or HIP graphs", trace))
@@ -68,7 +68,7 @@ def _inputs_as_json(inputs: GraphInputs) -> dict[str, Any]:
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
 
-def _lacking(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def _unknown_caveats(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the caveat that NULL operators are unknown, and which inputs would identify them; [] if all are known."""
     unknown = answer["graph_ns"] - answer["known_ns"]
     if not unknown:

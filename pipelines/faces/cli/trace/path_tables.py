@@ -11,7 +11,7 @@ from rich.text import Text
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name
-from pipelines.faces.cli.caveats import is_above
+from pipelines.faces.cli.caveats import is_noted
 from pipelines.faces.cli.console import new_table, out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.faces.words import in_words
@@ -34,7 +34,7 @@ _WORDS = {
 def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
     """Print caveats in their order, without those that are already printed above the answer."""
     for caveat in caveats:
-        if is_above(caveat["detail"]):
+        if is_noted(caveat["detail"]):
             continue
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
         out.line(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"])

@@ -150,7 +150,7 @@ def what_if(
             window = _without_profiler(con, trace, window, path_options.untraced_ns(untraced))
         unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
-        gap_caveats = _lacking(window) if sensitivity else []
+        gap_caveats = _gap_caveats(window) if sensitivity else []
         answers = compare(window, scenarios)  # a generator, because each answer holds arrays of the graph's size
         if redraw and con is not None:
             from pipelines.faces.drawings.redraw import write_redrawn
@@ -259,7 +259,7 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
         raise WrongValue(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
-def _lacking(window: Window) -> list[dict[str, Any]]:
+def _gap_caveats(window: Window) -> list[dict[str, Any]]:
     """Return the caveats about unrecorded waits, and about gaps of the path, which may be missing events."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
