@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
-from pipelines.faces.cli.console import fail, new_table, out, print_json
+from pipelines.faces.cli.console import fail, out, print_json
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 
@@ -31,21 +32,37 @@ def retention(
     from pipelines.lake import Lake
     from pipelines.lake.retain.retention import retire
 
-    grace, nothing = timedelta(hours=grace_hours), f"nothing is older than {keep_days} days"
-    headings = ("batch", "ingested", "state", ">traces", ">files", ">MB")
     if isinstance(lake, str):
-        from pipelines.runs.store import open_store
-
-        batches, headings = open_store(lake).expire(keep_days, grace, dry_run), headings[:4]
-    elif not lake.is_dir():
+        _expire(lake, keep_days, timedelta(hours=grace_hours), dry_run, json)
+        return
+    if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
-    else:
-        batches, nothing = retire(Lake(lake), keep_days, grace, dry_run), f"{nothing}, nothing is waiting to be deleted"
+    batches = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
     if json:
         print_json([asdict(batch) for batch in batches])
         return
-    table = new_table(*headings, title="would be" if dry_run else None)
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("batch", "ingested", "state"):
+        table.add_column(name)
+    for name in ("traces", "files", "MB"):
+        table.add_column(name, justify="right")
     for batch in batches:
-        files = () if isinstance(lake, str) else (f"{batch.n_files:,}", f"{batch.n_bytes / 1e6:,.1f}")
-        table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}", *files)
-    out.print(table if batches else nothing)
+        counts = f"{len(batch.traces):,}", f"{batch.n_files:,}", f"{batch.n_bytes / 1e6:,.1f}"
+        table.add_row(batch.batch_id, batch.day, batch.state, *counts)
+    out.print(table if batches else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")
+
+
+def _expire(address: str, keep_days: int, grace: timedelta, dry_run: bool, json: bool) -> None:
+    from pipelines.runs.store import open_store
+
+    batches = open_store(address).expire(keep_days, grace, dry_run)
+    if json:
+        print_json([asdict(batch) for batch in batches])
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("batch", "ingested", "state"):
+        table.add_column(name)
+    table.add_column("traces", justify="right")
+    for batch in batches:
+        table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}")
+    out.print(table if batches else f"nothing is older than {keep_days} days")
