@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.faces.cli.named_traces_query import opened_at_once
+from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.fleet.captures.given_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
@@ -237,7 +237,7 @@ def _ask(lake: Lake, trace_id: str) -> None:
     """As `tracelake sql` does it, in this process."""
     with connect_parser() as parser:
         query = _query(trace_id)
-        opened = opened_at_once(lake.root, query, tables_read(query, parser), parser, Limits())
+        opened = open_named_traces(lake.root, query, tables_read(query, parser), parser, Limits())
     assert opened, "the lake is not up to date"
     with opened[0] as locked, locked.asked(opened[1]) as answer:
         assert answer.rows()[0][0] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.publish.prices import read_prices
 from pipelines.lake.read.tables_read import tables_read

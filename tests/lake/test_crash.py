@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import note
 from pipelines.lake.layout import ANALYST, table_files

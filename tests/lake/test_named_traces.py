@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.lake import query as cli_query
-from pipelines.faces.cli.named_traces_query import opened_at_once
+from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
 from pipelines.lake.publish.analyst_file import publish
@@ -62,7 +62,7 @@ def lake(whole: Path) -> Iterator[Lake]:
 def asked_at_once(lake: Lake, query: str) -> list[tuple] | None:
     """The answer without a look at the whole lake; None where it takes one."""
     with connect_parser() as parser:
-        opened = opened_at_once(lake.root, query, tables_read(query, parser), parser, Limits())
+        opened = open_named_traces(lake.root, query, tables_read(query, parser), parser, Limits())
     if opened is None:
         return None
     with opened[0] as locked, locked.asked(opened[1]) as answer:
@@ -196,6 +196,6 @@ def test_damage_of_a_named_trace_is_noticed(lake: Lake, whole: Path, fault: str)
 
 def test_the_command_answers_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = asked_of_all(lake, NAMED[0])
-    monkeypatch.setattr(cli_query, "bring_up_to_date", lambda *_, **__: pytest.fail("the lake was looked at"))
+    monkeypatch.setattr(cli_query, "refresh_tables", lambda *_, **__: pytest.fail("the lake was looked at"))
     status, out = sql(lake, NAMED[0])
     assert status == 0 and out.splitlines()[1] == ",".join(map(str, expected[0]))

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.ibis_tables import open_tables
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import record_of

@@ -212,7 +212,7 @@ def test_real_counters_meet_the_real_trace_of_their_program(shared: Path, tmp_pa
         pytest.skip("needs ../shared")
     lake = Lake(tmp_path / "lake")
     ingest([folder], lake)
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
 
     con = open_analyst(lake.root, ["kernels", "trace_devices"])
     told = con.execute(

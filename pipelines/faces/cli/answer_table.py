@@ -36,7 +36,7 @@ def print_answer(
     for (heading, *_), width, right in zip(columns, widths, on_right, strict=True):
         table.add_column(_folded(heading, width), justify="right" if right else "left", overflow="fold", width=width)
     cells = [
-        column[1:] if kind is Kind.WHOLE else in_lines(to, _said(to, column[1:], width, kind), width, kind)
+        column[1:] if kind is Kind.WHOLE else in_lines(to, _short_if_needed(to, column[1:], width, kind), width, kind)
         for column, kind, width in zip(columns, kinds, widths, strict=True)
     ]
     for row in zip(*cells, strict=True):
@@ -110,7 +110,8 @@ def _print_blocks(to: Console, columns: Sequence[Sequence[str]], kinds: Sequence
     first = max(map(len, names))
     room = max(to.width - first - 2, LEAST)
     cells = [
-        in_lines(to, _said(to, column[1:], room, kind), room, kind) for column, kind in zip(columns, kinds, strict=True)
+        in_lines(to, _short_if_needed(to, column[1:], room, kind), room, kind)
+        for column, kind in zip(columns, kinds, strict=True)
     ]
     for number, row in enumerate(zip(*cells, strict=True), 1):
         block = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
@@ -122,7 +123,7 @@ def _print_blocks(to: Console, columns: Sequence[Sequence[str]], kinds: Sequence
         to.print(block)
 
 
-def _said(to: Console, texts: Sequence[str], room: int, kind: Kind) -> Sequence[str]:
+def _short_if_needed(to: Console, texts: Sequence[str], room: int, kind: Kind) -> Sequence[str]:
     """Return short names if a name is longer than `room` characters on a terminal, otherwise the texts unchanged.
 
     In a narrow column, short names may take three lines. A pipe gets the full names.

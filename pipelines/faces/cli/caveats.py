@@ -23,12 +23,12 @@ def begin() -> None:
     print_above(())
 
 
-def note(con: Any, of: str = "") -> None:
+def note(con: Any, id_prefix: str = "") -> None:
     """Note the traces in `con` of which a part of the run is missing.
 
-    `of`: see `incomplete_traces`.
+    `id_prefix`: see `of` of `incomplete_traces`.
     """
-    add(incomplete_traces(con, of))
+    add(incomplete_traces(con, id_prefix))
 
 
 def note_saved(meta: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ def with_caveats(value: Any) -> Any:
 on_json.append(with_caveats)
 
 
-def is_above(detail: str) -> bool:
+def is_noted(detail: str) -> bool:
     """Return whether a caveat of a table was noted, so that it is printed above the answer already."""
     return any(trace.detail == detail for trace in noted())
 

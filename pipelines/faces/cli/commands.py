@@ -30,11 +30,11 @@ class Commands(TyperGroup):
     """The group of all commands."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        with _words_told_as_text():
+        with _usage_errors_as_text():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with _words_told_as_text():
+        with _usage_errors_as_text():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -96,7 +96,7 @@ class Commands(TyperGroup):
             raise SystemExit("error: stdout is closed, so there is nowhere to print the answer")
         with _ended_by_readers():
             try:
-                with _wrong_input_told():
+                with _input_errors_as_sentences():
                     return super().main(*args, **kwargs)
             except typer.Exit as end:  # the help could not be written
                 raise SystemExit(end.exit_code) from None
@@ -135,7 +135,7 @@ class Command(TyperCommand):
         caveats.begin()
         _on_broken_pipe(signal.SIG_IGN)  # an exception instead of an exit, so that temporary folders are removed
         try:
-            with stopping.unwinding(), _wrong_input_told():
+            with stopping.unwinding(), _input_errors_as_sentences():
                 try:
                     return super().invoke(ctx)
                 finally:
@@ -150,7 +150,7 @@ class Command(TyperCommand):
 
 
 @contextmanager
-def _words_told_as_text() -> Iterator[None]:
+def _usage_errors_as_text() -> Iterator[None]:
     """Escape the arguments that typer quotes in usage errors: they may be file names from a glob."""
     try:
         yield
@@ -172,7 +172,7 @@ def _ended_by_readers() -> Iterator[None]:
 
 
 @contextmanager
-def _wrong_input_told() -> Iterator[None]:
+def _input_errors_as_sentences() -> Iterator[None]:
     """Print errors of the input, the system and DuckDB as sentences, and exit with status 1."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: options, consoles, errors with hints, progress bars."""
+"""Output of the commands: consoles, errors with hints, JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,68 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base.foreign_text import visible
-from pipelines.base.paths import DUCKLAKE, UnusablePath, local_path
-
-
-def local(given: str | Path, instead: str = "give a path on this machine") -> Path:
-    """Return the user's path. Raise typer.BadParameter if it is not on this machine.
-
-    `instead`: the advice for the address of a DuckLake.
-    """
-    if str(given).startswith(DUCKLAKE):
-        raise typer.BadParameter(f"this needs a folder, and {visible(given)} is the address of a DuckLake: {instead}")
-    try:
-        return local_path(given)
-    except UnusablePath as error:
-        raise typer.BadParameter(visible(error)) from None
-
-
-def new_file(given: str | Path) -> Path:
-    """Return the path of a file to write, and create its folder. Raise typer.BadParameter if that fails."""
-    path = local(given)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(visible(f"the folder {path.parent} cannot be made: {error.strerror}")) from None
-    return path
-
-
-def folder_option(instead: str) -> Any:
-    """Return the option --lake of a command that needs a folder. `instead`: the advice for the address of a DuckLake."""
-    return typer.Option(
-        "--lake",
-        envvar="TRACELAKE_LAKE",
-        help="Folder of the lake.",
-        show_default="./lake",
-        parser=partial(local, instead=instead),
-        metavar="FOLDER",
-    )
-
-
-def local_or_store(given: str | Path) -> Path | str:
-    """Return the user's path, or the address of a DuckLake unchanged (see pipelines/runs/store)."""
-    return str(given) if str(given).startswith(DUCKLAKE) else local(given)
-
-
-if TYPE_CHECKING:
-    AnyLake = Path | str  # a str for a DuckLake
-else:
-    AnyLake = Any  # typer has no unions
-AnyLakeOption = Annotated[
-    AnyLake,
-    typer.Option(
-        "--lake",
-        envvar="TRACELAKE_LAKE",
-        help="Folder of the lake, or a DuckLake: `ducklake:postgres:…?data=s3://…`.",
-        show_default="./lake",
-        parser=local_or_store,
-        metavar="LAKE",
-    ),
-]
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):
@@ -96,6 +32,10 @@ class _Console(Console):
             super().print(_above.pop(0), soft_wrap=True)
         super().print(*things, **how)
 
+    def line(self, template: str, *values: Any) -> None:
+        """Print `styled(template, *values)` on one line, even if the terminal is narrower."""
+        self.print(styled(template, *values), soft_wrap=True)
+
     def on_broken_pipe(self) -> None:
         """Raise the exception again. commands.py then ends the process as other tools do.
 
@@ -104,7 +44,7 @@ class _Console(Console):
         raise  # the exception that rich is handling
 
 
-def make_console(**options: Any) -> Console:
+def make_console(**options: Any) -> _Console:
     """Return a console that prints strings as plain text."""
     return _Console(highlight=False, **options)
 
@@ -154,11 +94,11 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
     `lines`: the newlines in the message come from our code or DuckDB, so they are printed as such.
     """
     first, *more = message.split("\n") if lines else [message]
-    err.print(styled("[bold red]error:[/] {}", first), soft_wrap=True)
+    err.line("[bold red]error:[/] {}", first)
     for text in more:
         err.print(text, soft_wrap=True)
     if hint:
-        err.print(styled("[dim]{}[/]", hint), soft_wrap=True)
+        err.line("[dim]{}[/]", hint)
     return typer.Exit(1)
 
 
@@ -220,6 +160,23 @@ def progress(total: int | None, what: str) -> Iterator[Any]:
                 bar.update(task, total=None)
 
         yield advance
+
+
+def new_table(*headings: str, title: str | None = None, **options: Any) -> Table:
+    """Return a table without rows, with its title on the left.
+
+    A heading that begins with `>` is that of a right-aligned column. One that begins with `~` is that of a column whose
+    long words continue on the next line instead of ending in an ellipsis.
+    """
+    table = Table(title=title, title_justify="left", caption_justify="left", **options)
+    for heading in headings:
+        flags = heading[: len(heading) - len(heading.lstrip(">~"))]
+        table.add_column(
+            heading[len(flags) :],
+            justify="right" if ">" in flags else "left",
+            overflow="fold" if "~" in flags else "ellipsis",
+        )
+    return table
 
 
 def print_rows(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 
-def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any, limits: Any) -> tuple[Any, str] | None:
+def open_named_traces(
+    folder: Path, query: str, tables: Sequence[str], parser: Any, limits: Any
+) -> tuple[Any, str] | None:
     """Return a LockedLake and the query to run there (see named_traces.py), or None if the whole lake must be checked.
 
     The rest of the lake need not be checked if three conditions hold. The analysts' file shows everything that is committed.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from rich.table import Table
 
 from pipelines.base.kernel_names import short_names
+from pipelines.faces.cli.console import new_table
 
 LEAST = 8
 """Minimum width of names and sentences, in characters."""
@@ -44,3 +47,17 @@ def fit(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int, sho
         for column, size, kind in zip(columns, widths, kinds, strict=True)
     ]
     return Fitted(fitted, fixed_width + sum(min(size, widest) for size in flexible_widths) <= room)
+
+
+def fitted_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[Kind], width: int, **options: Any
+) -> Table:
+    """Return a table that fits into `width` characters. `headings`, `options`: see new_table. `kinds`: see `fit`."""
+    table = new_table(*headings, **options)
+    cells = zip((heading.lstrip(">~") for heading in headings), *rows, strict=True)
+    fitted = fit([list(column) for column in cells], kinds, width)
+    for column, kind in zip(table.columns, kinds, strict=True):
+        column.no_wrap = fitted.has_room and kind is Kind.WHOLE
+    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
+        table.add_row(*row)
+    return table

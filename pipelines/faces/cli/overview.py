@@ -26,12 +26,12 @@ def is_usual() -> bool:
     return utf8 and not unusual and sys.platform != "win32" and _width() >= _NARROW
 
 
-def overview(usage: str, told: str, options: Iterable[Any], commands: Iterable[tuple[str, str]]) -> str:
+def overview(usage: str, description: str, options: Iterable[Any], commands: Iterable[tuple[str, str]]) -> str:
     """Return the help with colours: usage, description, options, and the commands with their first sentences."""
     width = _width()
     blank = _styled(" " * width, _BOLD)
     lines = [blank, " " + _styled("Usage: ", _USAGE) + _styled(usage.ljust(width - 8), _BOLD), blank]
-    lines += [f" {line}".ljust(width) for line in textwrap.wrap(told, width - 2)]
+    lines += [f" {line}".ljust(width) for line in textwrap.wrap(description, width - 2)]
     lines.append(" " * width)
     lines += _panel("Options", [(option.opts[0], option.help, "<bool>") for option in options], width)
     lines += _panel("Commands", [(name, text.replace("`", ""), "") for name, text in commands], width)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from pipelines.faces.cli.console import progress
 
 if TYPE_CHECKING:
     from pipelines.models.catalog import Catalog
@@ -28,6 +31,13 @@ _OF_TABLES = {
     "capture_critical_path": "finding the path through the ranks",
     "straggler_ranks": "finding out who waits for whom",
 }
+
+
+@contextmanager
+def model_progress(catalog: Catalog, tables: Iterable[str], what: str = "computing") -> Iterator[Callable[[str], None]]:
+    """Show the progress of computing these tables. Yield a callback that takes the name of each model that runs."""
+    with progress(steps_for(catalog, tables), what) as advance:
+        yield lambda step: advance(1, in_words(catalog, step))
 
 
 def in_words(catalog: Catalog, step: str) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, new_file, out, print_json, styled
+from pipelines.faces.cli.console import out, print_json
 from pipelines.faces.cli.fleet.opened_capture import is_several, keep_trace, opened_capture
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
 from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 
 
@@ -22,14 +23,12 @@ def report(
             metavar="CAPTURE|TRACE",
         ),
     ],
-    to: Annotated[Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The page to write.")] = Path(
-        "report.html"
-    ),
+    to: Annotated[Path, out_option("The page to write.")] = Path("report.html"),
     rank: Annotated[
         int | None,
         typer.Option(help="The rank whose spans and path to show in detail; by default the straggler, or the first."),
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.
@@ -49,7 +48,7 @@ def report(
     if json:
         print_json({"path": str(to), "bytes": len(html.encode())} | (answer.as_json() if answer else {}))
     else:
-        out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)
+        out.line("open in a browser: [bold]{}[/]", to)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from pipelines.base.short_names import shortened
 from pipelines.faces.cli.answer_table import print_answer
+from pipelines.faces.cli.console import make_console, new_table
 from pipelines.faces.cli.lake.query import _cell
 from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit
 
@@ -37,6 +38,21 @@ def test_what_differs_in_the_middle_is_shown() -> None:
     first, second = shortened(names, 40)
     assert "Add" in first and "Mul" in second
     assert first.startswith("void at::n") and first.endswith("char*, 3>)")
+
+
+def test_a_heading_says_how_its_column_is_aligned_and_whether_it_folds() -> None:
+    table = new_table("cut", ">number", "~file", ">~time", title="title")
+    columns = [(column.header, column.justify, column.overflow) for column in table.columns]
+    assert columns == [
+        *(("cut", "left", "ellipsis"), ("number", "right", "ellipsis")),
+        *(("file", "left", "fold"), ("time", "right", "fold")),
+    ]
+
+
+def test_a_line_is_not_wrapped() -> None:
+    text = io.StringIO()
+    make_console(file=text, width=10).line("[bold]{}[/]: {:,}", "a long [name]", 1234)
+    assert text.getvalue() == "a long [name]: 1,234\n"
 
 
 def test_beginning_and_end_stay() -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.drawings.row_slice import write_rows
 from pipelines.faces.drawings.trace_slice import NoSlice
 from pipelines.lake import Lake

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pipelines.base import database
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace

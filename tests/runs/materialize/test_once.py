@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import pipelines.lake.publish.analyst_file as publishing
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.fleet.captures.roles import ROLES, RolesError
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG, note, record_of

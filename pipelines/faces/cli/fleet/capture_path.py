@@ -9,9 +9,9 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.kernel_names import short_name, short_names
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
-from pipelines.faces.cli.trace.opened_trace import ProcessOption
+from pipelines.faces.cli.options import DEFAULT_LAKE, CaptureArgument, JsonOption, LakeOption, ProcessOption
 from pipelines.faces.words import in_words
 
 if TYPE_CHECKING:
@@ -23,14 +23,12 @@ _NAME = 60
 
 
 def capture_path(
-    capture: Annotated[
-        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
-    ],
+    capture: CaptureArgument,
     target: Annotated[
         str, typer.Option(help="Where the path ends: last_gpu_end, last_collective_end or last_event_end.")
     ] = "last_gpu_end",
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What held the whole job up: the path through all ranks, which moves to the last rank at every collective.
@@ -66,7 +64,7 @@ def _print(answer: CapturePath) -> None:
     if answer.n_guessed:
         out.print(
             f"inferred: {answer.n_guessed:,} wait{'' if answer.n_guessed == 1 else 's'}, {units.time_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
-            "(without cuda_sync rows a trace does not say what waited for what)",
+            "(without cuda_sync rows a trace does not say what waited for what)"
         )
     if answer.matched_by:
         out.print(evidence_in_words([answer.matched_by]), soft_wrap=True)
@@ -79,11 +77,8 @@ def _shares(answer: CapturePath) -> Table:
     """Return a table of the time by rank and kind. The inferred time of a kind has a separate row, which is marked."""
     end = answer.target.replace("_", " ").replace("gpu", "GPU")
     heading = f"critical path through {answer.n_ranks} ranks to the {end}: {units.time_us(answer.span_us)}"
-    table = Table(title=heading, title_justify="left", min_width=len(heading))
-    table.add_column("rank", justify="right")
-    table.add_column("kind")
-    for name in ("segments", "time", "percent"):
-        table.add_column(name, justify="right")
+    headings = (">rank", "kind", ">segments", ">time", ">percent")
+    table = new_table(*headings, title=heading, min_width=len(heading))
     for rank, share in list(answer.share_us.items())[:_RANKS]:
         segments = [segment for segment in answer.segments if segment.rank == rank]
         percent = f"{answer.share_percent[rank]:.2f}"
@@ -110,10 +105,7 @@ def _shares(answer: CapturePath) -> Table:
 
 def _owners(answer: CapturePath) -> Table:
     """Return a table of the time by owner, summed over the ranks."""
-    table = Table(title="by owner", title_justify="left")
-    table.add_column("owner", overflow="fold")
-    for name in ("time", "percent"):
-        table.add_column(name, justify="right")
+    table = new_table("~owner", ">time", ">percent", title="by owner")
     top_owners = list(answer.owner_us.items())[:_SHOWN]
     names = short_names((owner or "(no name)" for owner, _ in top_owners), _NAME)
     for name, (_, time) in zip(names, top_owners, strict=True):
@@ -131,10 +123,7 @@ def _time(segments: list[Any], kind: str, guessed: bool) -> float:
 
 def _stretches(answer: CapturePath) -> Table:
     """Return a table of the intervals that the path spends on one rank, with the longest segment of each."""
-    table = Table(title="from rank to rank", title_justify="left")
-    for name in ("from", "rank", "time"):
-        table.add_column(name, justify="right")
-    table.add_column("mostly", overflow="fold")
+    table = new_table(">from", ">rank", ">time", "~mostly", title="from rank to rank")
     for stretch in answer.stretches[:_SHOWN]:
         end = stretch.start_us + stretch.dur_us
         segments = [s for s in answer.segments if stretch.start_us <= s.start_us < end]

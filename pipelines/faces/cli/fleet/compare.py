@@ -11,19 +11,10 @@ import typer
 
 from pipelines.base import database
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, out, print_json
 from pipelines.faces.cli.fleet.compared_sides import open_side
 from pipelines.faces.cli.fleet.opened_capture import processes_of
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Comparison, Trace
@@ -64,10 +55,8 @@ def compare(
             help="Of files with several processes (Nsight Systems, rocpd), only this one; twice: the control's, then the test's.",
         ),
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", parser=new_file, help="Write a page with pictures.")
-    ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    to: Annotated[Path | None, out_option("Write a page with pictures.")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What one capture or trace does more, less or slower than another, by operator, category, module, shape or kernel.
@@ -104,7 +93,7 @@ def compare(
         for line in lines(comparison, (control, test), sides, notes, limit, min(out.width, 80)):
             out.print(line, soft_wrap=True)
     if to and not json:
-        out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)
+        out.line("open in a browser: [bold]{}[/]", to)
     if limit_percent is not None:
         _judge(comparison, limit_percent, chosen.left_out)
 
@@ -159,8 +148,8 @@ def _judge(comparison: Comparison, limit_percent: float, left_out: Sequence[str]
     if not judged.is_judged:
         raise fail(judged.said)
     for reason in left_out:
-        err.print(styled("[dim]not judged:[/] {}", reason), soft_wrap=True)
+        err.line("[dim]not judged:[/] {}", reason)
     if not judged.is_fine:
-        err.print(styled("[red]slower:[/] {}", judged.said), soft_wrap=True)
+        err.line("[red]slower:[/] {}", judged.said)
         raise typer.Exit(3)
-    err.print(styled("[green]fine:[/] {}", judged.said), soft_wrap=True)
+    err.line("[green]fine:[/] {}", judged.said)

@@ -15,7 +15,7 @@ from rich.text import Text
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
-from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
@@ -28,19 +28,25 @@ from pipelines.fleet.trends.comparison_verdict import (
 
 Sides = tuple[str, str]
 """The user's names of control and test."""
-_PLACES_SHOWN = 16
+_RANKS_SHOWN = 16
 
 
-def as_json(found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str]) -> dict[str, Any]:
+def as_json(
+    comparison: Comparison, names: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str]
+) -> dict[str, Any]:
     """Return the comparison with all its rows, and for several ranks those of each rank.
 
     Times are in ns. Those of the rows are of all windows together.
     """
-    answer = {**_part(found.whole, found.by, given, sides), "notes": list(notes), "steps": [*map(_step, found.pairs)]}
-    if len(found.places) > 1:
+    answer = {
+        **_part(comparison.whole, comparison.by, names, sides),
+        "notes": list(notes),
+        "steps": [*map(_step, comparison.pairs)],
+    }
+    if len(comparison.places) > 1:
         answer["ranks"] = [
-            {"rank": part.pairs[0].rank, "where": part.pairs[0].where, **_part(part, found.by, given, sides)}
-            for part in found.places
+            {"rank": part.pairs[0].rank, "where": part.pairs[0].where, **_part(part, comparison.by, names, sides)}
+            for part in comparison.places
         ]
     return answer
 
@@ -102,22 +108,24 @@ def _step(compared: OnePair) -> dict[str, Any]:
 
 
 def lines(
-    found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str], limit: int, width: int
+    comparison: Comparison, names: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str], limit: int, width: int
 ) -> Iterator[Text | Table]:
     """Yield the verdict, the two sides, the notes, a table of ranks if there are several, and the table of rows."""
-    yield from _wrapped(sentence(found.whole), width, "bold")
+    yield from _wrapped(sentence(comparison.whole), width, "bold")
     for side, name in enumerate(("control", "test")):
-        yield from _wrapped(f"{name}: {_described(_window(found.whole, given[side], sides[side], side))}", width, "")
+        yield from _wrapped(
+            f"{name}: {_described(_window(comparison.whole, names[side], sides[side], side))}", width, ""
+        )
     for note in notes:
         yield from _wrapped(f"note: {note}", width, "yellow")
-    if len(found.places) > 1:
-        yield _places(found, width)
-        if (more := len(found.places) - _PLACES_SHOWN) > 0:
+    if len(comparison.places) > 1:
+        yield _rank_table(comparison, width)
+        if (more := len(comparison.places) - _RANKS_SHOWN) > 0:
             yield styled("[dim]{:,} more: --json and --out have them all[/]", more)
-    rows = rows_of(found.whole)
-    yield _table(found, rows[: limit or None], width)
+    rows = rows_of(comparison.whole)
+    yield _table(comparison, rows[: limit or None], width)
     if 0 < limit < len(rows):
-        rest_ns = sum(row.diff_ns for row in rows[limit:]) / len(found.pairs)
+        rest_ns = sum(row.diff_ns for row in rows[limit:]) / len(comparison.pairs)
         yield styled(
             "[dim]{:,} more, {} together: --limit 0 shows them[/]", len(rows) - limit, units.difference(rest_ns)
         )
@@ -148,21 +156,22 @@ def _numbers(steps: Sequence[int]) -> str:
     return f"{steps[0]} to {steps[-1]}" if len(steps) > 2 else " and ".join(map(str, steps))
 
 
-def _places(comparison: Comparison, width: int) -> Table:
-    cells = [("", "control", "test", "change", "GPU time", "of that most")]
-    for part in comparison.places[:_PLACES_SHOWN]:
+def _rank_table(comparison: Comparison, width: int) -> Table:
+    rows = []
+    for part in comparison.places[:_RANKS_SHOWN]:
         control, test = lengths(part.pairs)
         gpu = totals(part.categories)
         change = units.difference((gpu.test_ns - gpu.control_ns) / len(part.pairs))
         times = (units.time(control), units.time(test), percent(control, test), change)
-        cells.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
-    return _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
+        rows.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
+    headings = ("", ">control", ">test", ">change", ">GPU time", "of that most")
+    return fitted_table(headings, rows, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
 
 
 def _table(comparison: Comparison, rows: Sequence[Difference], width: int) -> Table:
     windows = len(comparison.pairs)
     heading = comparison.by if comparison.whole.rows else "own time on the host"
-    cells = [(heading, "n", "control", "test", "diff")]
+    cells = []
     for row in rows:
         n = _count(row.control_n, windows)
         n += "" if row.diff_n == 0 else f" → {_count(row.test_n, windows)}"
@@ -172,21 +181,11 @@ def _table(comparison: Comparison, rows: Sequence[Difference], width: int) -> Ta
             units.difference(row.diff_ns / windows),
         )
         cells.append((visible(in_words(row, comparison.by)), n, *times))
-    table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
     window_noun = "step" if comparison.pairs[0].pair.control.step is not None else "trace"
-    table.title = f"per {window_noun}, mean of {windows}" if windows > 1 else None
-    return table
+    title = f"per {window_noun}, mean of {windows}" if windows > 1 else None
+    kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
+    return fitted_table((heading, ">n", ">control", ">test", ">diff"), cells, kinds, width, title=title)
 
 
 def _count(n: int, windows: int) -> str:
     return f"{n // windows:,}" if n % windows == 0 else f"{n / windows:,.1f}"
-
-
-def _fitted(cells: Sequence[tuple[str, ...]], kinds: Sequence[Kind], width: int) -> Table:
-    fitted = fit([list(column) for column in zip(*cells, strict=True)], kinds, width)
-    table = Table()
-    for (heading, *_), kind in zip(fitted.columns, kinds, strict=True):
-        table.add_column(heading, justify="left" if kind is Kind.NAME else "right", no_wrap=fitted.has_room)
-    for values in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*values)
-    return table

@@ -8,29 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import fail, local
+from pipelines.faces.cli.console import fail
 from pipelines.faces.cli.fleet.opened_capture import opened_capture, processes_of
+from pipelines.faces.cli.options import local
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.cli.trace.opened_trace import opened
-from pipelines.faces.cli.up_to_date import open_analyst
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Trace
 
 
-def open_side(con: Any, given: str, lake: Path | str, ranks: int | str, process: str | None) -> list[Trace]:
+def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: str | None) -> list[Trace]:
     """Copy the data of a side that a comparison reads to `con`, and return its traces. Exit if there are none.
 
     A capture has one trace for each rank, a file one for each process.
     """
-    if process and not Path(given).is_file():
-        raise fail(f"--process is for files that hold several, and {given} is none", "Leave it out.")
-    if not _exists(given):
-        return _of_lake(con, given, lake, ranks)
-    if Path(given).is_file():
-        processes = [process] if process else processes_of(Path(given)) or [None]
-        of_ranks = _of_folder(con, given, lake, ranks) if len(processes) > 1 else []
-        return of_ranks or [_of_file(con, given, lake, pid, len(processes) > 1) for pid in processes]
-    return _of_folder(con, given, lake, ranks)
+    if process and not Path(side).is_file():
+        raise fail(f"--process is for files that hold several, and {side} is none", "Leave it out.")
+    if not _exists(side):
+        return _of_lake(con, side, lake, ranks)
+    if Path(side).is_file():
+        processes = [process] if process else processes_of(Path(side)) or [None]
+        of_ranks = _of_folder(con, side, lake, ranks) if len(processes) > 1 else []
+        return of_ranks or [_of_file(con, side, lake, pid, len(processes) > 1) for pid in processes]
+    return _of_folder(con, side, lake, ranks)
 
 
 def _of_lake(con: Any, id_prefix: str, lake: Path | str, ranks: int | str) -> list[Trace]:

@@ -9,41 +9,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    local,
-    new_file,
-    out,
-    print_json,
-    progress,
-    styled,
-)
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.console import err, new_table, out, print_json, progress, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, JsonOption, LakeOption, out_option, path_option
+from pipelines.faces.cli.refresh_tables import open_analyst
 
-JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
 _SHOWN = 10
 _CAUSES = 5
 _GREW = 1  # percentage points of a job's time by which a cause must grow to be printed
 
 
 def fleet(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     job: JobOption = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", parser=local,
-            help="Write a page, index.html, with a report of each job's newest capture beside it.",
-        ),
+        path_option("Write a page, index.html, with a report of each job's newest capture beside it.", "FOLDER", "--out")
     ] = None,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
@@ -61,20 +46,17 @@ def fleet(
     if json:
         print_json(report.as_json())
     elif to is not None:
-        out.print(styled("open in a browser: [bold]{}[/]", index), soft_wrap=True)
+        out.line("open in a browser: [bold]{}[/]", index)
     else:
         _show(report)
 
 
 def metrics(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     job: JobOption = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", parser=new_file,
-            help="Write them to this file, for the textfile collector of node_exporter; readers never see half of it.",
-        ),
+        out_option("Write them to this file, for the textfile collector of node_exporter; readers never see half of it.")
     ] = None,
 ) -> None:  # fmt: skip
     """Print the fleet as metrics in OpenMetrics text, for Prometheus.
@@ -183,11 +165,8 @@ def _gpu_time(seconds: float, total: float) -> str:
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
-    table = Table()
-    for index, name in enumerate(
-        ("job", "newest capture", "began", "ranks", "step", "earlier", "change", "idle", "exposed", "straggler")
-    ):
-        table.add_column(name, justify="left" if index < 3 else "right", overflow="fold")
+    headings = ("ranks", "step", "earlier", "change", "idle", "exposed", "straggler")
+    table = new_table("~job", "~newest capture", "~began", *(f">~{heading}" for heading in headings))
     for row in jobs:
         step, earlier = (("" if row[n] is None else units.time(row[n])) for n in ("step_ns", "earlier_step_ns"))
         change = "" if row["step_change_percent"] is None else f"{row['step_change_percent']:+.1f} %"

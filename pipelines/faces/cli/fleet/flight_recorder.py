@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import JsonOption, err, local, out, print_json
+from pipelines.faces.cli.console import err, new_table, out, print_json
+from pipelines.faces.cli.options import JsonOption, local
 
 if TYPE_CHECKING:
     from pipelines.readers.flight_recorder.verdicts import GroupVerdict, Verdict
@@ -90,7 +91,7 @@ def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
 
 def groups_table(verdict: Verdict) -> Table:
     """Return a table with one row per process group."""
-    table = Table("group", "ranks", "compared from", "to", "finding", "at", "confidence", title_justify="left")
+    table = new_table("group", "ranks", "compared from", "to", "finding", "at", "confidence")
     for group in verdict.groups:
         finding = group.finding
         name = f"{group.group.name} {group.group.desc}".strip()

@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import JsonOption, fail, local, new_file, out, print_json, styled
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
+from pipelines.faces.cli.options import JsonOption, local, out_option, path_option
 
 if TYPE_CHECKING:
     from pipelines.fleet.op_job import WhatIf
@@ -24,16 +25,9 @@ def op_job(
     ],
     meta: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.yaml",
-            parser=local,
-            help="Its sizes (YAML); by default X.yaml or meta-X.yaml next to trace-X.parquet.",
-        ),
+        path_option("Its sizes (YAML); by default X.yaml or meta-X.yaml next to trace-X.parquet.", "FILE.yaml"),
     ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", parser=new_file, help="Draw the scores (stages by dp ranks) as an SVG."),
-    ] = None,
+    svg: Annotated[Path | None, out_option("Draw the scores (stages by dp ranks) as an SVG.")] = None,
     json: JsonOption = False,
 ) -> None:
     """How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
@@ -56,7 +50,7 @@ def op_job(
     if svg:
         svg.write_text(score_heat_map(result), encoding="utf-8")
         if not json:
-            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
+            out.line("open in a browser: [bold]{}[/]", svg)
 
 
 def _answer(result: WhatIf) -> dict:
@@ -82,7 +76,7 @@ def _print(result: WhatIf) -> None:
     slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with one ideal per stage)", result.slowdown, by_stage)
     out.print(slowdown.append(f", by launch gaps {result.launch_slowdown:.4f}"))
     out.print(
-        f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
+        f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}"
     )
     if result.scores is None:
         out.print("Too small to say which part is to blame.")
@@ -102,10 +96,8 @@ def _table(result: WhatIf, scope: str, title: str) -> Table:
 
     shares = {row["key"]: row["share"] for row in excess_rows(result, scope)}
     parts = sorted(result.of(scope).items(), key=lambda item: -item[1].slowdown)
-    table = Table("", "slowdown", "with one ideal per stage", "alone, share of the job's loss", title=title)
-    table.title_justify = "left"
-    for column in table.columns[1:]:
-        column.justify = "right"
+    headings = ("", ">slowdown", ">with one ideal per stage", ">alone, share of the job's loss")
+    table = new_table(*headings, title=title)
     for key, part in parts[:_SHOWN]:
         table.add_row(key, f"{part.slowdown:.4f}", f"{part.slowdown_stage_ideal:.4f}", units.share(shares[key]))
     if hidden := parts[_SHOWN:]:

@@ -17,7 +17,7 @@ _REJECTS_SHOWN = 3
 
 @contextmanager
 def opened_capture(
-    given: list[str],
+    sources: list[str],
     lake: Path | str,
     tables: Iterable[str],
     roles: Path | None = None,
@@ -26,17 +26,17 @@ def opened_capture(
 ) -> Iterator[tuple[Any, str]]:
     """Yield a connection with the capture tables, and a prefix of the capture's id ('' for files).
 
-    `given`, `process`: see `lake_of`. `roles`: a table of roles for a lake of files. `only`: compute only the captures and
+    `sources`, `process`: see `lake_of`. `roles`: a table of roles for a lake of files. `only`: compute only the captures and
     traces whose ids have the prefix. Exit if there is nothing to open. Raise RolesError if `roles` is invalid.
     """
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.fleet.captures.roles import ROLES, read_roles
 
     if roles and not roles.is_file():
         raise fail(f"{roles}: there is no such file")
     if roles:
         read_roles(roles)  # raises RolesError, which names the file
-    with lake_of(given, lake, process) as (folder, id_prefix):
+    with lake_of(sources, lake, process) as (folder, id_prefix):
         if roles and not id_prefix:
             shutil.copyfile(roles, Path(folder) / ROLES)
         con = open_analyst(folder, list(tables), id_prefix if only else "")
@@ -49,31 +49,30 @@ def opened_capture(
 
 
 @contextmanager
-def lake_of(given: list[str], lake: Path | str, process: str | None = None) -> Iterator[tuple[Path | str, str]]:
+def lake_of(sources: list[str], lake: Path | str, process: str | None = None) -> Iterator[tuple[Path | str, str]]:
     """Yield the folder or address of the lake to query, and an id prefix in it ('' for the whole lake).
 
-    `given`: an id prefix, the file name of a trace in the lake, or files, folders and globs. Those are ingested into a
+    `sources`: an id prefix, the file name of a trace in the lake, or files, folders and globs. Those are ingested into a
     temporary lake. `process`: ingest only this process of files that hold several.
     """
-    if process and not any(Path(name).is_file() for name in given):
+    if process and not any(Path(name).is_file() for name in sources):
         raise fail("--process is for files that hold several processes", "Leave it out, or give such a file.")
-    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
-        yield lake, given[0]
+    if len(sources) == 1 and not Path(sources[0]).exists() and not set(sources[0]) & set("*?[/."):
+        yield lake, sources[0]
         return
-    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?["):
+    if len(sources) == 1 and not Path(sources[0]).exists() and not set(sources[0]) & set("*?["):
         from pipelines.runs.store import open_store
 
-        yield lake, open_store(lake).find_trace(given[0])
+        yield lake, open_store(lake).find_trace(sources[0])
         return
     with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
-        ingest_files(given, Path(folder) / "lake", process)
+        ingest_files(sources, Path(folder) / "lake", process)
         yield Path(folder) / "lake", ""
 
 
-def is_several(given: str | Path) -> bool:
+def is_several(path: str | Path) -> bool:
     """Return whether a path is a capture of ranks: a folder, or a file with several processes."""
-    path = Path(given)
-    return path.is_dir() or len(processes_of(path)) > 1
+    return Path(path).is_dir() or len(processes_of(Path(path))) > 1
 
 
 def processes_of(path: Path) -> list[str]:
@@ -87,12 +86,12 @@ def processes_of(path: Path) -> list[str]:
         return []
 
 
-def ingest_files(given: list[str], folder: Path, process: str | None = None) -> None:
+def ingest_files(sources: list[str], folder: Path, process: str | None = None) -> None:
     """Ingest files into a new lake. Exit if none of them is a trace."""
     from pipelines.lake import Lake
     from pipelines.readers.ingest import expand, ingest
 
-    files = expand(given)
+    files = expand(sources)
     size = sum(path.stat().st_size for path in files if path.is_file())
     with progress(size, "reading") as advance:
         callbacks = {"on_bytes": advance, "on_file": lambda row: advance(0, Path(row.path).name)}
@@ -101,11 +100,11 @@ def ingest_files(given: list[str], folder: Path, process: str | None = None) -> 
         with Lake(folder).connect(["traces", "findings"]) as con:
             caveats.note(con)
     for row in report.rejected[:_REJECTS_SHOWN]:
-        err.print(styled("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason), soft_wrap=True)
+        err.line("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason)
     if len(report.rejected) > _REJECTS_SHOWN:
         err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
-        raise fail(f"no trace found in {', '.join(given)}", "Give the trace files of one capture, or their folder.")
+        raise fail(f"no trace found in {', '.join(sources)}", "Give the trace files of one capture, or their folder.")
 
 
 def keep_trace(con: Any, target: Path) -> None:

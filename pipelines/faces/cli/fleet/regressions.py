@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, err, fail, out, print_json, styled
-from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.cli.console import err, fail, new_table, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, JsonOption, LakeOption
+from pipelines.faces.cli.refresh_tables import open_analyst
 
 
 def regressions(
-    lake: AnyLakeOption = DEFAULT_LAKE,
-    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    job: JobOption = None,
     new: Annotated[int, typer.Option(help="How many of the newest captures to test.", min=2)] = 5,
     json: JsonOption = False,
 ) -> None:
@@ -59,12 +60,8 @@ def _refuse_unknown(con: Any, job: str) -> None:
 
 
 def _table(results: list) -> Table:
-    table = Table()
-    for name in ("job", "hardware", "ranks", "metric"):
-        table.add_column(name, overflow="fold")
-    for name in ("base", "new", "effect", "floor", "p", "n"):
-        table.add_column(name, justify="right")
-    table.add_column("status")
+    headings = ("~job", "~hardware", "~ranks", "~metric", ">base", ">new", ">effect", ">floor", ">p", ">n", "status")
+    table = new_table(*headings)
     colours = {"REGRESSION": "bold red", "SUSPECT": "yellow", "INSUFFICIENT": "dim", "OK": "green"}
     for row in results:
         v = row.verdict

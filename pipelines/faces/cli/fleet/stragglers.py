@@ -11,19 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base import units
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    fail,
-    local,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
-from pipelines.faces.cli.trace.opened_trace import ProcessOption
+from pipelines.faces.cli.options import (
+    DEFAULT_LAKE,
+    CaptureArgument,
+    JsonOption,
+    LakeOption,
+    ProcessOption,
+    out_option,
+    path_option,
+)
 
 if TYPE_CHECKING:
     from pipelines.fleet.stragglers import Row, Stragglers
@@ -32,24 +30,16 @@ _SHOWN = 16
 
 
 def stragglers(
-    capture: Annotated[
-        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
-    ],
-    svg: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", parser=new_file, help="Draw a rank-by-step heat map as an SVG."),
-    ] = None,
+    capture: CaptureArgument,
+    svg: Annotated[Path | None, out_option("Draw a rank-by-step heat map as an SVG.")] = None,
     metric: Annotated[
         str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
     ] = "caused_wait",
     roles: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv", parser=local, help="For files: groups of ranks; columns rank, role, group (and job)."
-        ),
+        Path | None, path_option("For files: groups of ranks; columns rank, role, group (and job).", "FILE.csv")
     ] = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Which rank the others wait for, and what it costs: by rank, group of ranks and step.
@@ -77,7 +67,7 @@ def stragglers(
         if not json:
             if which:
                 out.print(f"drawn: {which}; table rank_steps has all", soft_wrap=True)
-            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
+            out.line("open in a browser: [bold]{}[/]", svg)
 
 
 def _print(result: Stragglers) -> None:
@@ -96,7 +86,7 @@ def _print(result: Stragglers) -> None:
         out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
     for row in result.quality:
         colour = "yellow" if row["severity"] == "warning" else "dim"
-        out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check_name"], row["detail"]), soft_wrap=True)
+        out.line(f"[{colour}]{{}}:[/] {{}}", row["check_name"], row["detail"])
 
 
 def _verdict(result: Stragglers) -> Text:
@@ -110,12 +100,8 @@ def _verdict(result: Stragglers) -> Text:
 
 
 def _ranks(result: Stragglers) -> Table:
-    table = Table(
-        *("rank", "waits", "causes waiting", "share", "goes back to it", "late", "gain if fixed", "of the span"),
-        *("last", "clock"),
-    )
-    for column in table.columns:
-        column.justify = "right"
+    headings = (">rank", ">waits", ">causes waiting", ">share", ">goes back to it", ">late", ">gain if fixed")
+    table = new_table(*headings, ">of the span", ">last", ">clock")
     for row in result.ranks[:_SHOWN]:
         style = "bold red" if row["is_straggler"] else ""
         last = f"{row['n_last']} of {row['n_collectives']}"
@@ -145,9 +131,7 @@ def _clock(row: Row) -> str:
 
 
 def _groups(groups: list[Row]) -> Table:
-    table = Table("role", "group", "ranks", "wait", "cause waiting", "share", "worst rank")
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = new_table("role", "group", ">ranks", ">wait", ">cause waiting", ">share", ">worst rank")
     top_groups = _worst_of_each_role(groups)
     for row in top_groups:
         caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"

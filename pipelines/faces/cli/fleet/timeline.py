@@ -8,27 +8,14 @@ from typing import Annotated
 import typer
 
 from pipelines.base import units
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, out, print_json
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
-from pipelines.faces.cli.trace.opened_trace import ProcessOption
+from pipelines.faces.cli.options import DEFAULT_LAKE, CaptureArgument, JsonOption, LakeOption, ProcessOption, out_option
 
 
 def timeline(
-    capture: Annotated[
-        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
-    ],
-    out_file: Annotated[
-        Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The new trace; packed where it ends in .gz.")
-    ] = Path("timeline.json.gz"),
+    capture: CaptureArgument,
+    out_file: Annotated[Path, out_option("The new trace; packed where it ends in .gz.")] = Path("timeline.json.gz"),
     step: Annotated[int | None, typer.Option(help="Only this profiler step.")] = None,
     without_python: Annotated[bool, typer.Option("--without-python", help="Leave out Python frames.")] = False,
     ranks: Annotated[
@@ -38,7 +25,7 @@ def timeline(
         ),
     ] = 64,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.
@@ -66,10 +53,5 @@ def timeline(
         out.print(f"drawn: {written.shown}; `--ranks 0` draws all", soft_wrap=True)
     if written.not_aligned:
         listed = ", ".join(map(str, written.not_aligned))
-        err.print(
-            styled(
-                "[yellow]not aligned:[/] rank {} (table clock_offsets says why); do not compare their times", listed
-            ),
-            soft_wrap=True,
-        )
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", written.path), soft_wrap=True)
+        err.line("[yellow]not aligned:[/] rank {} (table clock_offsets says why); do not compare their times", listed)
+    out.line("open in https://ui.perfetto.dev: [bold]{}[/]", written.path)

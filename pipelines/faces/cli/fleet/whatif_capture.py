@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import out, print_json, styled
+from pipelines.faces.cli.console import new_table, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
@@ -53,12 +53,10 @@ def _table(folder: str, gain: CaptureGain) -> Table:
     scenario_name = f", {gain.scenario.name}" if gain.scenario.name else ""
     change = f" ({100 * (gain.after_us / gain.before_us - 1):+.1f} %)" if gain.before_us else ""
     heading = f"{visible(Path(folder).name + scenario_name)}: the capture takes {units.time_us(gain.after_us)} instead of {units.time_us(gain.before_us)}{change}"
-    table = Table(title=heading, title_justify="left", min_width=len(heading))
-    for name in ("rank", "ends before", "ends after"):
-        table.add_column(name, justify="right")
+    table = new_table(">rank", ">ends before", ">ends after", title=heading, min_width=len(heading))
     for rank, (before, after) in list(gain.ranks.items())[:_RANKS]:
         table.add_row(str(rank), units.time_us(before), units.time_us(after))
     n_more = len(gain.ranks) - _RANKS
     if n_more > 0:
-        table.caption, table.caption_justify = f"and {n_more} more ranks", "left"
+        table.caption = f"and {n_more} more ranks"
     return table

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
+from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, LakeOption
 
 if TYPE_CHECKING:
     from pipelines.lake import Lake
@@ -22,8 +23,8 @@ def ask(
             help="A question, or a word that leads to some, such as leak or 'launch bound'; without one, all are listed."
         ),
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
-    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    job: JobOption = None,
     capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
     trace: Annotated[
         str | None, typer.Option(help="Only traces whose id begins like this, or whose file is named so.")
@@ -80,10 +81,10 @@ def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> N
                 for (name,) in con.execute(f"SELECT DISTINCT {column} FROM traces").fetchall()
                 if name is not None
             ]
-            is_there = any(
+            is_known = any(
                 name.startswith(str(value)) if column == "capture_id" else name == str(value) for name in names
             )
-            if value is not None and not is_there:
+            if value is not None and not is_known:
                 noun = column.removesuffix("_id")
                 raise fail(
                     f"no {noun} {value!r} in the lake {local_lake.root}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"

@@ -6,23 +6,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    out,
-    print_json,
-    progress,
-)
+from pipelines.faces.cli.console import new_table, out, print_json, progress
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 if TYPE_CHECKING:
     from pipelines.runs.check import Checked
 
 
 def check(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),
@@ -57,7 +50,7 @@ def check(
 
 def _show(report: Checked) -> None:
     if report.faults:
-        table = Table("file", "why", "traces", "repaired")
+        table = new_table("file", "why", "traces", "repaired")
         for fault in report.faults:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")

@@ -7,16 +7,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
+from pipelines.faces.cli.console import fail, new_table, out, print_json
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 if TYPE_CHECKING:
     from pipelines.runs.store import Store
 
 
 def compact(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     older_than: Annotated[
         int,
         typer.Option(
@@ -58,11 +58,8 @@ def compact(
             }
         )
         return
-    table = Table(title="would be" if dry_run else None, title_justify="left")
-    for name in ("day", "state", "into"):
-        table.add_column(name)
-    for name in ("batches", "traces", "files", "then", "MB", "then"):
-        table.add_column(name, justify="right")
+    headings = ("day", "state", "into", ">batches", ">traces", ">files", ">then", ">MB", ">then")
+    table = new_table(*headings, title="would be" if dry_run else None)
     for batch in result.merges:
         files = f"{batch.n_files:,}", "" if batch.n_files_after is None else f"{batch.n_files_after:,}"
         size = _mb(batch.n_bytes), _mb(batch.n_bytes_after)
@@ -85,10 +82,7 @@ def _merge_files(store: Store, grace: timedelta, dry_run: bool, json: bool) -> N
     if json:
         print_json({"tables": [asdict(entry) for entry in compacted], "swept": [str(entry) for entry in swept]})
         return
-    table = Table(title="would be" if dry_run else None, title_justify="left")
-    table.add_column("table")
-    for name in ("files", "then"):
-        table.add_column(name, justify="right")
+    table = new_table("table", ">files", ">then", title="would be" if dry_run else None)
     for entry in compacted:
         table.add_row(entry.what, f"{entry.files_before:,}", f"{entry.files_after:,}")
     out.print(table if compacted else "there is nothing to merge")

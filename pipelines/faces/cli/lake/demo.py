@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, local, out, progress, styled
+from pipelines.faces.cli.console import err, fail, out, progress
+from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, path_option
 
 PROJECT = Path(__file__).resolve().parents[4]
 DEMO_PLAN = "fused_sparse_dist"
@@ -22,9 +23,7 @@ def demo(
     traces: Annotated[
         list[str] | None, typer.Argument(help="Real traces; without any, a synthetic capture is generated.")
     ] = None,
-    folder: Annotated[
-        Path, typer.Option(metavar="DIR", parser=local, help="Where to put the demo's lake and capture.")
-    ] = Path("demo"),
+    folder: Annotated[Path, path_option("Where to put the demo's lake and capture.", "DIR")] = Path("demo"),
 ) -> None:
     """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
 
@@ -55,10 +54,10 @@ def demo(
         )
     out.print()
     if not traces:
-        out.print(styled("why:    [bold]tracelake why {}[/]", folder / "capture" / "rank0.json.gz"), soft_wrap=True)
-    out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
-    out.print(styled("browse: [bold]tracelake ui --lake {}[/]", lake.root), soft_wrap=True)
-    out.print(styled("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake"), soft_wrap=True)
+        out.line("why:    [bold]tracelake why {}[/]", folder / "capture" / "rank0.json.gz")
+    out.line('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root)
+    out.line("browse: [bold]tracelake ui --lake {}[/]", lake.root)
+    out.line("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake")
 
 
 def synthetic(folder: Path) -> list[Path]:
@@ -94,17 +93,14 @@ def _materialize(lake: Any) -> None:
 
 def _show(lake: Any, overlay_folder: Path) -> None:
     from pipelines.faces.cli.lake.ask import ask
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.faces.cli.trace.gantt import compared_table
-    from pipelines.faces.cli.up_to_date import open_analyst
 
     for question in ("gpu-idle", "path-bound-by", "quality"):
         ask(question, lake.root)
     overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
     if overlays:
-        out.print(
-            styled("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays)),
-            soft_wrap=True,
-        )
+        out.line("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays))
     with open_analyst(lake.root, []) as con:
         out.print(compared_table(con))
 
@@ -113,7 +109,7 @@ ANY = ("0.0.0.0", "::")
 
 
 def ui(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
     host: Annotated[
         str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from pipelines.base import stopping
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import err, fail, styled
+from pipelines.faces.cli.console import err, fail
 
 IN_PROCESS = "in-process"
 _NAMES = f"{IN_PROCESS}, ray or dask"
@@ -104,21 +104,18 @@ def tell_failed(run: Any) -> None:
     for failure in run.failed[:_SHOWN]:
         file_names = ", ".join(Path(item).name for item in failure.items[:3])
         more = f" and {len(failure.items) - 3} more" if len(failure.items) > 3 else ""
-        err.print(
-            styled(
-                "[red]unit {} failed[/] {} times ({}{}): {}",
-                failure.unit,
-                failure.attempts,
-                file_names,
-                more,
-                failure.error,
-            ),
-            soft_wrap=True,
+        err.line(
+            "[red]unit {} failed[/] {} times ({}{}): {}",
+            failure.unit,
+            failure.attempts,
+            file_names,
+            more,
+            failure.error,
         )
     if len(run.failed) > _SHOWN:
         err.print(f"and {len(run.failed) - _SHOWN} more units", soft_wrap=True)
     if run.not_kept:
-        err.print(styled("[red]and `rejects` does not have their files:[/] {}", run.not_kept), soft_wrap=True)
+        err.line("[red]and `rejects` does not have their files:[/] {}", run.not_kept)
     if run.failed:
         raise typer.Exit(1)
 

@@ -7,20 +7,13 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    fail,
-    out,
-    print_json,
-    progress,
-)
+from pipelines.faces.cli.console import fail, out, print_json, progress
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 
 def forget(
     trace: Annotated[str, typer.Argument(help="The trace's id, or a unique prefix of it.")],
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     for_good: Annotated[
         bool, typer.Option("--for-good", help="Never ingest its content again, from whatever file.")
     ] = False,

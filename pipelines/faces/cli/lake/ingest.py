@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, progress, styled
+from pipelines.faces.cli.console import new_table, out, print_json, progress, styled
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -19,7 +19,8 @@ from pipelines.faces.cli.lake.engine import (
     following,
     tell_failed,
 )
-from pipelines.faces.cli.up_to_date import tell_left_out, warn_of_prices
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+from pipelines.faces.cli.refresh_tables import tell_left_out, warn_of_prices
 
 
 def _limit(help: str, name: str) -> Any:
@@ -28,7 +29,7 @@ def _limit(help: str, name: str) -> Any:
 
 def ingest(
     paths: Annotated[list[str] | None, typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
     from_list: Annotated[
         Path | None, typer.Option(help="A file with more paths: one a line, or each ended by NUL.", metavar="FILE")
@@ -120,13 +121,7 @@ def _compute(folder: Path, traces: set[str]) -> None:
 
 def report_table(rows: list) -> Table:
     """Return a table with one row per file: trace, rank, events, MB/s, status and reason."""
-    table = Table(title="ingested", title_justify="left")
-    for name in ("file", "trace"):
-        table.add_column(name, overflow="fold")
-    for name in ("rank", "events", "MB/s"):
-        table.add_column(name, justify="right")
-    table.add_column("status")
-    table.add_column("reason", overflow="fold")
+    table = new_table("~file", "~trace", ">rank", ">events", ">MB/s", "status", "~reason", title="ingested")
     colours = {"ok": "green", "known": "dim", "repaired": "yellow", "partial": "yellow", "rejected": "red"}
     for row in rows:
         speed = f"{row.unpacked_bytes / 1e6 / row.seconds:.0f}" if row.unpacked_bytes and row.seconds else ""

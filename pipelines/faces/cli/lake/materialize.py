@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, print_rows, progress
+from pipelines.faces.cli.console import out, print_json, print_rows, progress
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -18,14 +18,15 @@ from pipelines.faces.cli.lake.engine import (
     tell_failed,
     units_as_json,
 )
-from pipelines.faces.cli.up_to_date import tell_left_out, warn_of_prices
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+from pipelines.faces.cli.refresh_tables import tell_left_out, warn_of_prices
 
 
 def materialize(
     names: Annotated[
         list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     force: Annotated[bool, typer.Option(help="Also recompute what is up to date.")] = False,
     engine: EngineOption = None,
     address: AddressOption = None,
@@ -51,7 +52,7 @@ def materialize(
     Example: `tracelake materialize kernels temporal_breakdown`
     """
     from pipelines.lake import Lake
-    from pipelines.runs.materialize.run_order import materialize_all as bring_up_to_date
+    from pipelines.runs.materialize.run_order import materialize_all
     from pipelines.runs.store import open_store
 
     if open_store(lake).lake is None:
@@ -64,7 +65,7 @@ def materialize(
             return
 
     with progress(None, "computing tables") as advance:
-        done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
+        done = materialize_all(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
     warn_of_prices(Path(lake))
     headings = ("table", "batch", "rows", "seconds")
     rows = [(d.table, d.batch.batch_id, d.n_rows, round(d.seconds, 2)) for d in done]

@@ -13,10 +13,11 @@ import typer
 from pipelines.base.foreign_text import in_spreadsheet, visible
 from pipelines.faces.cells import is_number, shown
 from pipelines.faces.cli.answer_table import print_answer
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
-from pipelines.faces.cli.named_traces_query import opened_at_once
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.faces.cli.narrow_tables import Kind
-from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage, tell_outdated
+from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption
+from pipelines.faces.cli.refresh_tables import WITHOUT_BROKEN, FreshTables, refresh_tables, tell_damage, tell_outdated
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded if they are too wide, and cut after three lines."""
@@ -55,7 +56,7 @@ MasterOption = Annotated[
 
 def sql(
     query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     format: Annotated[
         Format, typer.Option(help="Output format; everything goes to stdout (redirect parquet to a file).")
     ] = Format.table,
@@ -63,9 +64,7 @@ def sql(
     without_broken: Annotated[
         bool,
         typer.Option(
-            "--without-broken",
-            help="Answer without missing or damaged files, and name them.",
-            envvar=WITHOUT_BROKEN,
+            "--without-broken", help="Answer without missing or damaged files, and name them.", envvar=WITHOUT_BROKEN
         ),
     ] = False,
     for_spreadsheet: Annotated[
@@ -102,14 +101,7 @@ def sql(
     import duckdb
 
     from pipelines.lake.commit.model_failures import caveats
-    from pipelines.lake.read.sandbox import (
-        HINT,
-        Limits,
-        LockedLake,
-        QueryRefused,
-        connect_parser,
-        refuse_but_reading,
-    )
+    from pipelines.lake.read.sandbox import HINT, Limits, LockedLake, QueryRefused, connect_parser, refuse_but_reading
     from pipelines.lake.read.tables_read import tables_read
     from pipelines.runs.store import open_store
 
@@ -131,15 +123,15 @@ def sql(
             limits = Limits(timeout, max_rows, memory, spill)
             opened = None
             if store.lake and not (on_spark or allow_files or without_broken):
-                opened = opened_at_once(store.lake.root, query, tables, parser, limits)
+                opened = open_named_traces(store.lake.root, query, tables, parser, limits)
         if opened:
-            ready = Ready(tables, tables)
+            fresh = FreshTables(tables, tables)
         else:
-            ready = bring_up_to_date(store, on_spark.read_for(tables) if on_spark else tables)
-            connect = partial(store.connect, locked=not allow_files, tables=ready.tables)
+            fresh = refresh_tables(store, on_spark.read_for(tables) if on_spark else tables)
+            connect = partial(store.connect, locked=not allow_files, tables=fresh.tables)
             opened = LockedLake(connect, limits, allow_files=allow_files), query
         with opened[0] as locked:
-            tell_damage(caveats(locked.con, ready.read))
+            tell_damage(caveats(locked.con, fresh.read))
             tell_outdated(store.outdated(locked.con, tables))
             max_rows_shown = limit + 1 if limit and format is Format.table else 0
             running_query = (
@@ -147,7 +139,7 @@ def sql(
             )
             with running_query as answer:
                 if answer is not None:
-                    _give(answer, format, limit, for_spreadsheet)
+                    _write_answer(answer, format, limit, for_spreadsheet)
     except QueryRefused as error:
         raise fail(str(error), HINT) from None
     except duckdb.Error as error:
@@ -185,7 +177,7 @@ def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str
     return asker
 
 
-def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
+def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
     if format is Format.table:
         _print_table(answer, limit)
     elif format is Format.json:
@@ -203,7 +195,7 @@ def _print_table(answer: Any, limit: int) -> None:
     kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
     if not print_answer(out, cells, kinds, are_numbers):
         note = "wider than {} columns, so each row is a block; --format csv has them in lines, with all of each value"
-        err.print(styled(f"[dim]{note}[/]", out.width), soft_wrap=True)
+        err.line(f"[dim]{note}[/]", out.width)
     if limit and len(rows) > limit:
         err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
 

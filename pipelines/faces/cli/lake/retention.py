@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
+from pipelines.faces.cli.console import fail, out, print_json
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 
 def retention(
     keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1)],
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     grace_hours: Annotated[
         float, typer.Option(help="How long hidden batches keep their files, for readers that have them open.", min=0)

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail
-from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN
+from pipelines.faces.cli.console import err, fail
+from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption
+from pipelines.faces.cli.refresh_tables import WITHOUT_BROKEN
 
 _ANY = ("0.0.0.0", "::")
 TimeoutOption = Annotated[float, typer.Option(help="Stop a query after this many seconds; 0 for never.", min=0)]
@@ -31,7 +32,7 @@ SpillOption = Annotated[str, typer.Option(help="Disk a query may use when memory
 
 
 def serve(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 for a free one.", min=0, max=65535)] = 8050,
     host: Annotated[
         str, typer.Option(help="Address to listen on. There is no login: who reaches it can read the lake.")
@@ -56,7 +57,7 @@ def serve(
     from pipelines.faces.asking import bound_process
     from pipelines.faces.serve.app import Settings, make_app
 
-    lake = _there(lake)
+    lake = _existing_lake(lake)
     limits = _limits(timeout, memory, spill, queries)
     named = (*(allow_host or ()), *([] if host in _ANY else [host]))
     app = make_app(Settings(lake, limits, max_rows, queries, named, without_broken))
@@ -89,7 +90,7 @@ def _server(config: Any, stop_queries: Callable[[], None]) -> Any:
 
 
 def mcp(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     max_rows: Annotated[
         int, typer.Option(help="Rows of an answer; further ones are left out, and it says so.", min=1)
     ] = 200,
@@ -107,12 +108,12 @@ def mcp(
     from pipelines.faces.mcp_tools.server import AT_ONCE, serve
     from pipelines.faces.mcp_tools.tools import Served
 
-    served = Served(_there(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
+    served = Served(_existing_lake(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
     bound_process(served.limits.memory, AT_ONCE)
     serve(served)
 
 
-def _there(lake: Path | str) -> Path | str:
+def _existing_lake(lake: Path | str) -> Path | str:
     """Return the lake. Exit if the folder does not exist. A lake without traces is valid, because it may get some later."""
     from pipelines.runs.store import open_store
 

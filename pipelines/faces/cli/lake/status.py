@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    local,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, out, print_json
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, local
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Status
@@ -29,7 +21,7 @@ Inbox = Annotated[
 
 
 def status(
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     inbox: Inbox = None,
     max_lag: Annotated[float, typer.Option(help="How many minutes a file may wait in the watched folder.", min=0)] = 60,
     max_backlog: Annotated[
@@ -73,9 +65,9 @@ def status(
             table.add_row(name, value)
         out.print(table)
     for sentence in report.warnings:
-        err.print(styled("[yellow]warning:[/] {}", sentence), soft_wrap=True)
+        err.line("[yellow]warning:[/] {}", sentence)
     for sentence in report.wrong:
-        err.print(styled("[bold red]wrong:[/] {}", sentence), soft_wrap=True)
+        err.line("[bold red]wrong:[/] {}", sentence)
     if report.wrong:
         raise typer.Exit(1)
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.close_names import meant
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_rows, styled
-from pipelines.faces.cli.up_to_date import tell_damage
+from pipelines.faces.cli.console import fail, out, print_rows, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+from pipelines.faces.cli.refresh_tables import tell_damage
 
 
 def tables(
@@ -16,7 +17,7 @@ def tables(
         str | None,
         typer.Argument(help="A table; without one, all tables are listed. With --of: a trace file, or a trace's id."),
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     search: Annotated[
         str | None,
         typer.Option(help="Only tables and columns with this in their name or meaning, and questions of `ask`."),
@@ -36,11 +37,11 @@ def tables(
     from pipelines.runs.store import open_store
 
     if of is not None:
-        from pipelines.faces.cli.lake.made_of import print_made_of
+        from pipelines.faces.cli.lake.lineage import print_lineage
 
         if search is not None:
             raise fail("--of and --search are two questions", "Ask one of them.")
-        print_made_of(of, name, lake, json)
+        print_lineage(of, name, lake, json)
         return
     catalog = load_catalog()
     if name is None and search is None:
@@ -54,7 +55,7 @@ def tables(
     if name is not None and name not in catalog.public:
         raise fail(f"no table {name!r}", meant(name, sorted(catalog.public)))
     if name is None or search is not None:
-        rows = _found(catalog, search or "", name)
+        rows = _matching_rows(catalog, search or "", name)
         if search and name is None:
             from pipelines.models.questions import questions_about
 
@@ -71,7 +72,7 @@ def tables(
     print_rows(("column", "type", "meaning"), columns, json)
 
 
-def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
+def _matching_rows(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
     """Return (table, column, meaning) of all tables and columns whose name or meaning contains a text.
 
     The row of a table itself has an empty column. `table`: search only this table, or all if None.

@@ -11,19 +11,20 @@ from rich.text import Text
 
 from pipelines.base import units
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
-from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+from pipelines.faces.cli.console import fail, new_table, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
+from pipelines.faces.cli.trace import path_options
+from pipelines.faces.cli.trace.opened_trace import opened
 
 
 def breakdown(
     trace: Annotated[
         str | None, typer.Argument(help="A trace file, or an id or prefix of one; all traces by default.")
     ] = None,
-    profile: ProfileOption = "default",
-    settings: SetOption = None,
+    profile: path_options.Profile = "default",
+    settings: path_options.Settings = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """How GPU time divides into compute, other work and idle, one row per trace and device.
@@ -34,7 +35,7 @@ def breakdown(
     Example: `tracelake breakdown rank0.json.gz`
     """
     from pipelines.critical_path.breakdown import as_document, rows_of
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
 
     overrides = _overrides(profile, settings)
     if trace is None and process:
@@ -45,7 +46,9 @@ def breakdown(
         rows = rows_of(con)
     else:
         rows = [
-            row for requested in _asked(trace, lake) for row in _breakdown(requested, lake, profile, overrides, process)
+            row
+            for requested in _requested_traces(trace, lake)
+            for row in _breakdown(requested, lake, profile, overrides, process)
         ]
     if json:
         print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
@@ -59,21 +62,18 @@ def breakdown(
 def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
     """Return the switches of `breakdown --set`. Exit if a switch does not affect a breakdown."""
     from pipelines.critical_path.graph.switches import switch_overrides
-    from pipelines.critical_path.graph.windows import PROFILES
 
-    if profile not in PROFILES:
-        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
-    switches = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
+    switches = path_options.switches_of(profile, settings)
     if switches and (profile != "hta" or {name for name, _ in switches} != {"drop_last_step"}):
         raise fail("--set affects a breakdown only with --profile hta", "Give --set drop_last_step=false there.")
     return switch_overrides(profile, switches)
 
 
-def _asked(trace: str | None, folder: Path | str) -> list[str]:
+def _requested_traces(trace: str | None, folder: Path | str) -> list[str]:
     """Return the requested trace, or the ids of all traces in the lake, ordered by file. Exit if there is no lake."""
     if trace is not None:
         return [trace]
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
 
     with open_analyst(folder, []) as con:
         return [
@@ -102,9 +102,9 @@ def earlier_note(row: dict[str, Any]) -> Text:
 def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Table:
     """Return the temporal breakdown as a table: percent of the span, times in readable units."""
     counted = "" if profile == "default" else f", as profile {profile} counts it"
-    table = Table(title=f"temporal breakdown of the GPU{counted}", title_justify="left")
-    for name in ("trace", "rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed"):
-        table.add_column(name, justify="left" if name == "trace" else "right", overflow="fold")
+    headings = ("rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed")
+    title = f"temporal breakdown of the GPU{counted}"
+    table = new_table("~trace", *(f">~{heading}" for heading in headings), title=title)
     for row in rows:
         table.add_row(
             Path(row["path"]).name,

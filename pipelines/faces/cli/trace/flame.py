@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, fail, new_file, out, styled
+from pipelines.faces.cli.console import fail, out
+from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, new_file, out_option, path_option
 
 
 def flame(
@@ -17,26 +18,22 @@ def flame(
             help="A recording's id or its unique beginning, or run_id: SELECT recording_id FROM recordings WHERE kind = 'stacks'."
         ),
     ],
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The SVG to write.")] = Path(
-        "flame.svg"
-    ),
+    out_file: Annotated[Path, out_option("The SVG to write.")] = Path("flame.svg"),
     thread: Annotated[str | None, typer.Option(help="Draw only the threads of this name.")] = None,
     cpu: Annotated[
         bool, typer.Option("--cpu", help="Weigh by CPU time instead of samples, which leaves out waiting.")
     ] = False,
     folded_file: Annotated[
         Path | None,
-        typer.Option(
-            "--folded", metavar="FILE", parser=new_file, help="Also write the stacks as text for other programs."
-        ),
+        path_option("Also write the stacks as text for other programs.", "FILE", "--folded", parser=new_file),
     ] = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
     """Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.
 
     Example: `tracelake flame 20261121T0530 --out flame.svg`
     """
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.faces.report.pictures.flame_graph import Seen, flame, folded, frames_of
     from pipelines.models.sqltext import quoted
 
@@ -69,4 +66,4 @@ def flame(
     out_file.write_text(svg, encoding="utf-8")
     if folded_file is not None:
         folded_file.write_text(folded(stacks), encoding="utf-8")
-    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
+    out.line("open in a browser: [bold]{}[/]", out_file)

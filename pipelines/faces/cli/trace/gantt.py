@@ -12,24 +12,23 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, fail, new_file, out, styled
+from pipelines.faces.cli.console import fail, new_table, out
+from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, out_option
 
 ENGINES = ("serial", "sw", "dataflow")
 
 
 def gantt(
     run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The SVG to write.")] = Path(
-        "schedule.svg"
-    ),
+    out_file: Annotated[Path, out_option("The SVG to write.")] = Path("schedule.svg"),
     iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
     """Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.
 
     Example: `tracelake gantt 3f2a --out schedule.svg`
     """
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.faces.schedule_picture import picture_of_run
     from pipelines.models.sqltext import quoted
 
@@ -39,7 +38,7 @@ def gantt(
         run_ids = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
         raise fail(f"{run!r} matches {len(matches)} runs in the lake {lake}", f"Runs: {run_ids}")
     out_file.write_text(picture_of_run(con, matches[0][0], iterations), encoding="utf-8")
-    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
+    out.line("open in a browser: [bold]{}[/]", out_file)
 
 
 def run_simulated(lake: Any, plan: str) -> None:
@@ -63,8 +62,7 @@ def compared_table(con: Any) -> Table:
     from pipelines.models.questions import rows_of_question
 
     title = "schedules: one plan, three engines"
-    table = Table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
-    table.title_justify = "left"
+    table = new_table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
     for row in rows_of_question(con, "schedule-runs"):
         table.add_row(
             *(row[name] for name in ("plan", "engine", "device")),

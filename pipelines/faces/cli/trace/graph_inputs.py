@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import fail, local
+from pipelines.faces.cli.console import fail
+from pipelines.faces.cli.options import path_option
 from pipelines.faces.cli.trace.opened_trace import opened
 
 if TYPE_CHECKING:
@@ -29,12 +30,11 @@ CaptureOption = Annotated[
 ]
 AnnotationsOption = Annotated[
     Path | None,
-    typer.Option(
-        "--annotations",
-        parser=local,
-        help="What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
+    path_option(
+        "What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
         "kernel_annotations_rank0_*.pkl (or .json) beside the trace or one folder up, for its rank.",
-        metavar="FILE",
+        "FILE",
+        "--annotations",
     ),
 ]
 _TRIED = 16
@@ -46,11 +46,11 @@ NONE = "none"
 class GraphInputs:
     """Inputs that were read in addition to a trace: the id of the trace with the captures, and the file of annotations.
 
-    Each is None without such an input. `is_found`: that trace was found in the lake, not named by the user.
+    Each is None without such an input. `is_nearest`: that trace was found in the lake, not named by the user.
     """
 
     capture_trace_id: str | None = None
-    is_found: bool = False
+    is_nearest: bool = False
     annotations: Path | None = None
 
 
@@ -76,16 +76,16 @@ def opened_with_graphs(
         opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id),
     ):
         searched = None if capture or Path(trace).exists() else open_store(lake).lake  # no traces of a DuckLake
-        nearest_id = _found(con, trace_id, searched) if searched else None
+        nearest_id = _nearest_capture(con, trace_id, searched) if searched else None
         other = None if capture == NONE else capture or nearest_id
-        capture_id = _add(con, trace_id, other, lake, Path(folder)) if other else None
+        capture_id = _add_capture(con, trace_id, other, lake, Path(folder)) if other else None
         if capture_id:
             use_capture(con, trace_id, capture_id)
-        annotations_path = _named(con, trace_id, annotations)
+        annotations_path = _use_annotations(con, trace_id, annotations)
         yield con, trace_id, GraphInputs(capture_id, bool(nearest_id), annotations_path)
 
 
-def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
+def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     """Name the nodes of the trace's graphs by a file of annotations: the requested file, or the file next to the trace.
 
     Return the file, or None if there is none. Exit if it cannot be read.
@@ -109,7 +109,7 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     return path
 
 
-def _found(con: Any, trace_id: str, lake: Lake) -> str | None:
+def _nearest_capture(con: Any, trace_id: str, lake: Lake) -> str | None:
     """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
 
     The trace has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
@@ -139,7 +139,7 @@ def _found(con: Any, trace_id: str, lake: Lake) -> str | None:
     return None
 
 
-def _add(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
+def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
     """Add the rows of the trace that captured the graphs, from files in `folder`. Return its id."""
     from pipelines.lake.read.one_trace import INGESTED
     from pipelines.models.sqltext import quoted

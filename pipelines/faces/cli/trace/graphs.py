@@ -11,9 +11,9 @@ from pipelines.base import units
 from pipelines.base.kernel_names import short_names
 from pipelines.base.paths import path_text
 from pipelines.faces.advice import REPLAY_INPUTS
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, styled
+from pipelines.faces.cli.console import new_table, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, TraceArgument
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
 from pipelines.faces.words import in_words
 
 TABLES = ("graph_kernels", "kernels")
@@ -26,7 +26,7 @@ def graphs(
     annotations: AnnotationsOption = None,
     top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.
@@ -36,9 +36,9 @@ def graphs(
     from pipelines.faces.subject import catalog_of
 
     with opened_with_graphs(trace, lake, capture, annotations, process, TABLES) as (con, trace_id, inputs):
-        answer = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _told(inputs)
+        answer = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _inputs_as_json(inputs)
     if json:
-        print_json({**answer, "caveats": _lacking(answer)})
+        print_json({**answer, "caveats": _unknown_caveats(answer)})
         return
     if not answer["n_kernels"]:
         out.print(styled("{} has no replays of CUDA or HIP graphs", trace))
@@ -54,21 +54,21 @@ def graphs(
         )
     )
     if answer["known_ns"] < answer["graph_ns"]:
-        out.print(styled("the rest would be known from {}", REPLAY_INPUTS), soft_wrap=True)
+        out.line("the rest would be known from {}", REPLAY_INPUTS)
     if inputs.capture_trace_id:
-        how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
-        out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))
+        reason = "the nearest of its job and rank that captured graphs" if inputs.is_nearest else "as asked for"
+        out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, reason))
     if inputs.annotations:
         out.print(styled("names of graph nodes are from {}", inputs.annotations))
     out.print(_table(answer["kernels"], top, answer["graph_ns"]))
 
 
-def _told(inputs: GraphInputs) -> dict[str, Any]:
+def _inputs_as_json(inputs: GraphInputs) -> dict[str, Any]:
     named = None if inputs.annotations is None else path_text(inputs.annotations)
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
 
-def _lacking(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def _unknown_caveats(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the caveat that NULL operators are unknown, and which inputs would identify them; [] if all are known."""
     unknown = answer["graph_ns"] - answer["known_ns"]
     if not unknown:
@@ -90,16 +90,16 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     stored = use_stored(con, catalog, WindowRequest(trace_id)) if is_usual else frozenset()
     run_models(con, catalog, TABLES, stored)
 
-    def asked(question: str) -> list[dict[str, Any]]:
+    def rows_of(question: str) -> list[dict[str, Any]]:
         rows = rows_of_question(con, question, trace=trace_id)
         return [{name: value for name, value in row.items() if name not in ("job", "rank")} for row in rows]
 
-    (totals,) = asked("graph-time")
+    (totals,) = rows_of("graph-time")
     return {
         "trace_id": trace_id,
         **totals,
-        "kernels": asked("graph-kernels"),
-        "repetitions": asked("graph-repetitions"),
+        "kernels": rows_of("graph-kernels"),
+        "repetitions": rows_of("graph-repetitions"),
     }
 
 
@@ -107,9 +107,8 @@ def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
     top_rows = rows[:top] if top else rows
     names = short_names((row["name"] for row in top_rows), _NAME)
     more = f"; {len(rows) - len(top_rows)} more rows: --top 0" if len(rows) > len(top_rows) else ""
-    table = Table(title=f"kernels of graph replays{more}", title_justify="left")
-    for heading in ("kernel", "class", "operator", "module", "known from"):
-        table.add_column(heading, overflow="fold")
+    headings = ("~kernel", "~class", "~operator", "~module", "~known from")
+    table = new_table(*headings, title=f"kernels of graph replays{more}")
     for heading in ("times", "layers", "GPU time", "%"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, row in zip(names, top_rows, strict=True):

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.paths import path_text
-from pipelines.faces.cli.console import JsonOption, fail, local, out, print_json
+from pipelines.faces.cli.console import fail, new_table, out, print_json
+from pipelines.faces.cli.options import JsonOption, local
 
 if TYPE_CHECKING:
     import duckdb
@@ -144,7 +145,7 @@ def _caveats(device: dict[str, Any]) -> list[str]:
 
 
 def _show(document: dict[str, Any]) -> None:
-    levels = Table("device", "", "in use", "reserved", "at")
+    levels = new_table("device", "", "in use", "reserved", "at")
     for device in document["devices"]:
         levels.add_row(
             str(device["device"]),
@@ -167,8 +168,8 @@ def _show(document: dict[str, Any]) -> None:
 
 def _stacks(device: dict[str, Any]) -> Table:
     when = "at the snapshot" if device["peak_allocated_bytes"] is None else "at the peak"
-    table = Table("allocated by", "called", "allocations", "size", "share", title_justify="left")
-    table.title = f"device {device['device']}: in use {when}"
+    title = f"device {device['device']}: in use {when}"
+    table = new_table("allocated by", "called", "allocations", "size", "share", title=title)
     for stack in device["alive_at_peak"]:
         share = "" if stack["size_percent"] is None else f"{stack['size_percent']:.1f} %"
         called = "" if stack["called"] == stack["user_frame"] else _short(stack["called"])

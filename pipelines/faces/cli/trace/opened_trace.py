@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import progress
@@ -17,15 +15,6 @@ if TYPE_CHECKING:
 
 _LONG = 1_000_000  # events
 _LONG_GB = 0.2  # GB; initial memory limit of their models: run_models gives more to a model that fails
-TraceArgument = Annotated[
-    str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
-]
-ProcessOption = Annotated[
-    str | None,
-    typer.Option(
-        "--process", metavar="PID", help="Of a file with several processes (Nsight Systems, rocpd): this one."
-    ),
-]
 
 
 @contextmanager

@@ -7,35 +7,16 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    local,
-    out,
-    print_json,
-    styled,
-)
-from pipelines.faces.cli.trace.asked_path import (
-    AnnotationOption,
-    AskedPath,
-    DependenciesOption,
-    ExecutionTraceOption,
-    InstanceOption,
-    ProfileOption,
-    SetOption,
-)
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument, opened
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, TraceArgument, path_option
+from pipelines.faces.cli.trace import path_options
+from pipelines.faces.cli.trace.opened_trace import opened
 from pipelines.faces.cli.trace.path import pathless
 
 
 def overlay(
     trace: TraceArgument,
-    out_dir: Annotated[
-        Path, typer.Option("--out", metavar="DIR", parser=local, help="Folder for the new trace.")
-    ] = Path("."),
+    out_dir: Annotated[Path, path_option("Folder for the new trace.", "DIR", "--out")] = Path("."),
     all_events: Annotated[
         bool,
         typer.Option(
@@ -49,14 +30,14 @@ def overlay(
     counters: Annotated[
         bool, typer.Option(help="Draw queue lengths, memory, and the bandwidth of collectives and copies as counters.")
     ] = True,
-    profile: ProfileOption = "default",
-    annotation: AnnotationOption = "",
-    instance: InstanceOption = None,
-    dependencies: DependenciesOption = "serial",
-    execution_trace: ExecutionTraceOption = None,
-    settings: SetOption = None,
+    profile: path_options.Profile = "default",
+    annotation: path_options.Annotation = "",
+    instance: path_options.Instance = None,
+    dependencies: path_options.Dependencies = "serial",
+    execution_trace: path_options.ExecutionTrace = None,
+    settings: path_options.Settings = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.
@@ -74,10 +55,10 @@ def overlay(
 
     if all_edges and not all_events:
         raise fail("--all-edges draws edges between events that the overlay leaves out", "Leave out --only-critical.")
-    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    requested = path_options.RequestedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     tables = (*PATH_TABLES, *(COUNTED if counters else ()))
     with opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id):
-        request, overrides = path_options.of(con, trace_id)
+        request, overrides = requested.request_for(con, trace_id)
         window = request.window_id
         answer = compute(con, load_catalog(), request, overrides=overrides, with_edges=all_edges)
         if not answer.success:
@@ -101,4 +82,4 @@ def overlay(
         return
     if left_out[0]:
         err.print(styled("left out: {:,} events of the trace's own arrows, which lack a slice at one end", left_out[0]))
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", path), soft_wrap=True)
+    out.line("open in https://ui.perfetto.dev: [bold]{}[/]", path)

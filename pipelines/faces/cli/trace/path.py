@@ -9,28 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    fail,
-    local,
-    new_file,
-    out,
-    print_parts,
-    progress,
-)
-from pipelines.faces.cli.progress_steps import in_words, steps_for
-from pipelines.faces.cli.trace.asked_path import (
-    AnnotationOption,
-    AskedPath,
-    DependenciesOption,
-    ExecutionTraceOption,
-    InstanceOption,
-    ProfileOption,
-    SetOption,
-)
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
+from pipelines.faces.cli.console import fail, out, print_parts
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, new_file, path_option
+from pipelines.faces.cli.progress_steps import model_progress
+from pipelines.faces.cli.trace import path_options
+from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 from pipelines.faces.cli.trace.path_tables import alternatives_table, owners_table, path_table, print_caveats
 
 
@@ -38,30 +21,24 @@ def critical_path(
     trace: Annotated[
         str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
     ],
-    annotation: AnnotationOption = "",
-    instance: InstanceOption = None,
-    profile: ProfileOption = "default",
+    annotation: path_options.Annotation = "",
+    instance: path_options.Instance = None,
+    profile: path_options.Profile = "default",
     edges: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=new_file, help="Write the edges to this Parquet file, one row per edge."),
+        Path | None, path_option("Write the edges to this Parquet file, one row per edge.", parser=new_file)
     ] = None,
     save: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            parser=local,
-            help="Save the path and its graph to this file, which you can pass instead of TRACE.",
-        ),
+        Path | None, path_option("Save the path and its graph to this file, which you can pass instead of TRACE.")
     ] = None,
     alternatives: Annotated[
         int, typer.Option(help="Also show this many next longest paths that differ in a kernel or operator.", min=0)
     ] = 0,
     top: Annotated[int, typer.Option(help="Name this many owners of the most time on the path.", min=0)] = 10,
-    dependencies: DependenciesOption = "serial",
-    execution_trace: ExecutionTraceOption = None,
-    settings: SetOption = None,
+    dependencies: path_options.Dependencies = "serial",
+    execution_trace: path_options.ExecutionTrace = None,
+    settings: path_options.Settings = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """The longest chain of dependent work in a trace, and what bounds it.
@@ -74,9 +51,9 @@ def critical_path(
     from pipelines.critical_path.graph.stored_window import GRAPH_TABLES, PATH_TABLES
     from pipelines.models.catalog import load_catalog
 
-    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    requested = path_options.RequestedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     if looks_saved(Path(trace)):
-        if edges or save or alternatives or process or not path_options.is_usual:
+        if edges or save or alternatives or process or not requested.is_usual:
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
             )
@@ -92,11 +69,10 @@ def critical_path(
         with path_tables(saved) as con:
             return _show(saved.title, answer, largest_owners(con, load_catalog(), top))
     tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(GRAPH_TABLES if save else ()))
-    with opened(trace, lake, tables, with_arguments=path_options.by_data, process=process) as (con, trace_id):
-        request, overrides = path_options.of(con, trace_id)
+    with opened(trace, lake, tables, with_arguments=requested.by_data, process=process) as (con, trace_id):
+        request, overrides = requested.request_for(con, trace_id)
         catalog = load_catalog()
-        steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
-        with progress(steps, "computing") as advance:
+        with model_progress(catalog, ("critical_path_summary", "critical_path_caveats")) as on_model:
             answer = compute(
                 con,
                 load_catalog(),
@@ -107,7 +83,7 @@ def critical_path(
                 alternatives=alternatives,
                 with_path=False,
                 with_graph=False,
-                on_model=lambda name: advance(1, in_words(catalog, name)),
+                on_model=on_model,
                 at_once=use_memory(con, trace_id),
             )
         if json:

@@ -11,9 +11,9 @@ from rich.text import Text
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name
-from pipelines.faces.cli.caveats import is_above
-from pipelines.faces.cli.console import out, styled
-from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.caveats import is_noted
+from pipelines.faces.cli.console import new_table, out, styled
+from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.faces.words import in_words
 
 _WIDTH = 110  # of the table of owners; the table critical_path_by_owner contains their full names
@@ -34,10 +34,10 @@ _WORDS = {
 def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
     """Print caveats in their order, without those that are already printed above the answer."""
     for caveat in caveats:
-        if is_above(caveat["detail"]):
+        if is_noted(caveat["detail"]):
             continue
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
-        out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
+        out.line(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"])
 
 
 def tell_inferred(n: int) -> None:
@@ -59,20 +59,14 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
         )
         for row in owners
     ]
-    headings = ("where the time goes", "is a", "bound by", "percent", "time")
+    headings = ("~where the time goes", "~is a", "~bound by", ">~percent", ">~time")
     kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
-    fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
     n_more = owners[0]["n_owners"] - len(owners)
     more_time = units.time_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
     more = f"and {n_more:,} more owner{'s' if n_more > 1 else ''}, {more_time}" if n_more else None
     heading = _heading(title, answer)
-    table = Table(title=heading, title_justify="left", min_width=len(heading), caption=more, caption_justify="left")
-    for number, of_column in enumerate(headings):
-        no_wrap = fitted.has_room and kinds[number] is Kind.WHOLE
-        table.add_column(of_column, justify="left" if number < 3 else "right", overflow="fold", no_wrap=no_wrap)
-    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*row)
-    return table
+    options = {"title": heading, "min_width": len(heading), "caption": more}
+    return fitted_table(headings, rows, kinds, min(out.width, _WIDTH), **options)
 
 
 def _heading(title: str, answer: Any) -> str:
@@ -83,16 +77,8 @@ def _heading(title: str, answer: Any) -> str:
 def path_table(title: str, answer: Any) -> Table:
     """Return a table of the critical path by boundedness. An empty title means that the table of owners precedes it."""
     heading = _heading(title, answer) if title else None
-    table = Table(
-        title=heading,
-        title_justify="left",
-        min_width=len(heading or ""),
-        caption=_by_data(answer),
-        caption_justify="left",
-    )
-    table.add_column("bound by")
-    table.add_column("percent", justify="right")
-    table.add_column("time", justify="right")
+    options = {"min_width": len(heading or ""), "caption": _by_data(answer)}
+    table = new_table("bound by", ">percent", ">time", title=heading, **options)
     for bound_by, percent in answer.summary.items():
         if percent:
             table.add_row(
@@ -114,10 +100,7 @@ def _by_data(answer: Any) -> str | None:
 
 def alternatives_table(answer: Any) -> Table:
     """Return a table of the next longest paths: how much shorter they are, and which kernels and operators differ."""
-    table = Table(title="the next longest paths", title_justify="left")
-    table.add_column("shorter by", justify="right")
-    table.add_column("with", overflow="fold")
-    table.add_column("instead of", overflow="fold")
+    table = new_table(">shorter by", "~with", "~instead of", title="the next longest paths")
     for other in answer.alternatives:
         table.add_row(units.time_us(other["shorter_by_us"]), _most_of(other["entered"]), _most_of(other["left"]))
     return table

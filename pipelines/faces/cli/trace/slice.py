@@ -10,17 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    JsonOption,
-    err,
-    fail,
-    folder_option,
-    new_file,
-    out,
-    print_json,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, folder_option, out_option
 
 _OF_DUCKLAKE = "give the trace's file and leave --lake out"
 
@@ -53,9 +44,7 @@ def slice_(
     trace: Annotated[
         str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so, or of this file's name.")
     ] = "",
-    out_file: Annotated[
-        Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The new trace; packed where it ends in .gz.")
-    ] = Path("slice.json.gz"),
+    out_file: Annotated[Path, out_option("The new trace; packed where it ends in .gz.")] = Path("slice.json.gz"),
     lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -98,17 +87,17 @@ def slice_(
     out.print(", ".join(f"{n:,} {name}" for name, n in counts.items() if n))
     if written.left_out:
         err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", written.left_out))
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", written.path), soft_wrap=True)
+    out.line("open in https://ui.perfetto.dev: [bold]{}[/]", written.path)
 
 
 def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
     """Return the number of the step to draw. If it differs from `step`, say so on stderr."""
-    from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.faces.cli.refresh_tables import refresh_tables
     from pipelines.faces.drawings.trace_slice import step_meant
     from pipelines.runs.store import open_store
 
     store = open_store(folder)
-    bring_up_to_date(store, ["profiler_steps", "traces"])
+    refresh_tables(store, ["profiler_steps", "traces"])
     with store.analyst() as con:
         number = step_meant(con, step, rank, trace)
     if number != step:
@@ -137,7 +126,7 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     import pyarrow.parquet
 
     from pipelines.faces.cli.fleet.opened_capture import keep_trace
-    from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.faces.cli.refresh_tables import refresh_tables
     from pipelines.faces.drawings.row_slice import write_rows
     from pipelines.faces.drawings.trace_slice import NoSlice, write_events
     from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
@@ -149,11 +138,11 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
         refuse_but_reading(query, parser)
         tables = tables_read(query, parser)
     store = open_store(folder)
-    ready = bring_up_to_date(store, tables)
+    fresh = refresh_tables(store, tables)
     if target.exists():
         with store.analyst() as con:
             keep_trace(con, target)
-    with LockedLake(folder, Limits(), tables=ready.tables) as locked, locked.asked(query) as answer:
+    with LockedLake(folder, Limits(), tables=fresh.tables) as locked, locked.asked(query) as answer:
         if answer is None:
             raise NoSlice("nothing to draw: the query has no answer")
         columns = distinct(answer.columns)
@@ -164,6 +153,6 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     if (n := len(events["trace_id"].unique())) > _MOST_TRACES:
         raise NoSlice(f"the rows are of {n:,} traces: draw at most {_MOST_TRACES}, see --rank and --trace")
     with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, store.analyst() as con:
-        file = Path(scratch) / "asked.parquet"
+        file = Path(scratch) / "rows.parquet"
         pyarrow.parquet.write_table(events, file)
         return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)

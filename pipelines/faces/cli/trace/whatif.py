@@ -22,36 +22,14 @@ from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces import words
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    json_text,
-    local,
-    out,
-    print_json,
-    print_parts,
-    progress,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, json_text, new_table, out, print_json, print_parts, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
-from pipelines.faces.cli.narrow_tables import Kind, fit
-from pipelines.faces.cli.progress_steps import in_words, steps_for
-from pipelines.faces.cli.trace.asked_path import (
-    AnnotationOption,
-    AskedPath,
-    DependenciesOption,
-    ExecutionTraceOption,
-    InstanceOption,
-    ProfileOption,
-    SetOption,
-    UntracedOption,
-    untraced_ns,
-)
+from pipelines.faces.cli.narrow_tables import Kind, fitted_table
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, path_option
+from pipelines.faces.cli.progress_steps import model_progress
+from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+from pipelines.faces.cli.trace.opened_trace import opened
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
 if TYPE_CHECKING:
@@ -101,11 +79,7 @@ def what_if(
     ] = False,
     scenario: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            parser=local,
-            help="Scenarios from a TOML file: name, scale, remove, ahead, perfect_overlap.",
-        ),
+        path_option("Scenarios from a TOML file: name, scale, remove, ahead, perfect_overlap.", "FILE.toml"),
     ] = None,
     sensitivity: Annotated[
         bool,
@@ -114,10 +88,7 @@ def what_if(
         ),
     ] = False,
     redraw: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", parser=local, help="Write the trace with every event at its new time, for Perfetto."
-        ),
+        Path | None, path_option("Write the trace with every event at its new time, for Perfetto.", "DIR")
     ] = None,
     without_profiler: Annotated[
         bool,
@@ -125,17 +96,17 @@ def what_if(
             "--without-profiler", help="Take out what the profiler cost first, as why does where that is much."
         ),
     ] = False,
-    untraced: UntracedOption = "",
-    annotation: AnnotationOption = "",
-    instance: InstanceOption = None,
-    profile: ProfileOption = "default",
-    dependencies: DependenciesOption = "serial",
-    execution_trace: ExecutionTraceOption = None,
-    settings: SetOption = None,
+    untraced: path_options.Untraced = "",
+    annotation: path_options.Annotation = "",
+    instance: path_options.Instance = None,
+    profile: path_options.Profile = "default",
+    dependencies: path_options.Dependencies = "serial",
+    execution_trace: path_options.ExecutionTrace = None,
+    settings: path_options.Settings = None,
     capture: CaptureOption = None,
     annotations: AnnotationsOption = None,
     process: ProcessOption = None,
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """The critical path if something were faster, slower, gone or done beside the rest, compared with the actual path.
@@ -157,12 +128,12 @@ def what_if(
     from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
     from pipelines.models.catalog import load_catalog
 
-    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    requested = path_options.RequestedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     scenarios = _scenarios(scenario, of_options(scale or [], remove or [], perfect_overlap, ahead or []))
     _check(scenarios, sensitivity, redraw)
-    _check_saved(trace, path_options, redraw)
+    _check_saved(trace, requested, redraw)
     if Path(trace).is_dir() or (not process and is_several(trace)):
-        if sensitivity or redraw or process or not path_options.is_usual:
+        if sensitivity or redraw or process or not requested.is_usual:
             source = "a file of several processes" if Path(trace).is_file() else "a folder"
             rank = "one of its processes (--process PID)" if Path(trace).is_file() else "the trace of one rank"
             raise fail(f"{source} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
@@ -170,16 +141,16 @@ def what_if(
 
         return capture_what_if(trace, lake, scenarios, json)
     by_owner = sorted({kind for variant in scenarios for kind in owner_kinds(variant)})
-    with _window(trace, lake, path_options, redraw is not None, process) as (con, window):
+    with _window(trace, lake, requested, redraw is not None, process) as (con, window):
         if by_owner and not looks_saved(Path(trace)):
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
             window = replace(window, causes=causes_of(con, load_catalog(), window))
         if without_profiler or untraced:
-            window = _without_profiler(con, trace, window, untraced_ns(untraced))
+            window = _without_profiler(con, trace, window, path_options.untraced_ns(untraced))
         unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
-        gap_caveats = _lacking(window) if sensitivity else []
+        gap_caveats = _gap_caveats(window) if sensitivity else []
         answers = compare(window, scenarios)  # a generator, because each answer holds arrays of the graph's size
         if redraw and con is not None:
             from pipelines.faces.drawings.redraw import write_redrawn
@@ -187,7 +158,7 @@ def what_if(
             answers = [next(answers)]
             drawn = write_redrawn(con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw)
             # on stderr, because stdout has only the answer
-            err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
+            err.line("open in https://ui.perfetto.dev: [bold]{}[/]", drawn)
         if sensitivity and json:
             ranked = [family.as_json() for family in families]
             return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": gap_caveats})
@@ -207,7 +178,7 @@ def what_if(
 
 @contextmanager
 def _window(
-    trace: str, lake: Path | str, path_options: AskedPath, with_arguments: bool, process: str | None
+    trace: str, lake: Path | str, requested: path_options.RequestedPath, with_arguments: bool, process: str | None
 ) -> Iterator[tuple[Any, Window]]:
     """Yield the connection that contains the trace, or None for a saved path, and the window."""
     from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
@@ -220,16 +191,10 @@ def _window(
         yield None, of_saved(saved)
         return
     with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
-        request, overrides = path_options.of(con, trace_id)
+        request, overrides = requested.request_for(con, trace_id)
         catalog = load_catalog()
-        with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
-            window = load(
-                con,
-                catalog,
-                request,
-                overrides=overrides,
-                on_model=lambda name: advance(1, in_words(catalog, name)),
-            )
+        with model_progress(catalog, ("_edges",)) as on_model:
+            window = load(con, catalog, request, overrides=overrides, on_model=on_model)
         yield con, window
 
 
@@ -254,13 +219,13 @@ def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path
         return owners_of(con, catalog_of(trace, lake), trace_id)
 
 
-def _check_saved(trace: str, path_options: AskedPath, redraw: Path | None) -> None:
+def _check_saved(trace: str, requested: path_options.RequestedPath, redraw: Path | None) -> None:
     """Raise WrongValue if the trace is a saved path that cannot answer the options."""
     from pipelines.critical_path.answer.saved_path import looks_saved
 
     if not looks_saved(Path(trace)):
         return
-    if not path_options.is_usual:
+    if not requested.is_usual:
         raise WrongValue(
             f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
         )
@@ -294,7 +259,7 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
         raise WrongValue(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
-def _lacking(window: Window) -> list[dict[str, Any]]:
+def _gap_caveats(window: Window) -> list[dict[str, Any]]:
     """Return the caveats about unrecorded waits, and about gaps of the path, which may be missing events."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
@@ -337,10 +302,8 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
     scenario_name = f", {answer.scenario.name}" if answer.scenario.name else ""
     window = "the trace" if before.window.window_id == "full" else "the window"
     heading = f"{visible(Path(trace).name + scenario_name)}: {window} takes {units.time_us(after.length_us)} instead of {units.time_us(before.length_us)}{gain}"
-    table = Table(title=heading, title_justify="left", min_width=len(heading))
-    table.add_column("bound by")
-    for name in ("before %", "after %", "before", "after"):
-        table.add_column(name, justify="right")
+    headings = ("bound by", ">before %", ">after %", ">before", ">after")
+    table = new_table(*headings, title=heading, min_width=len(heading))
     old, new = before.summary, after.summary
     for label in dict.fromkeys([*old, *new]):
         percents = [side.get(label) or 0.0 for side in (old, new)]
@@ -355,11 +318,8 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
 
 def _events_table(events: list[dict[str, Any]], title: str) -> Table:
     suffix = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
-    table = Table(
-        title=f"{title}: {len(events):,} event{'' if len(events) == 1 else 's'}{suffix}", title_justify="left"
-    )
-    for name in ("event", "time"):
-        table.add_column(name, justify="right")
+    heading = f"{title}: {len(events):,} event{'' if len(events) == 1 else 's'}{suffix}"
+    table = new_table(">event", ">time", title=heading)
     table.add_column("name", no_wrap=True)
     for event in events[:_SHOWN]:
         table.add_row(str(event["event_id"]), units.time_us(event["time_us"]), short_name(event["name"], _NAME))
@@ -376,28 +336,18 @@ def sensitivity_table(families: list[Family]) -> Table:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)
     of_waits = f"{', '.join(f.name for f in waits)}: {units.time_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
-    table = Table(title=title, title_justify="left", min_width=len(title))
-    table.caption, table.caption_justify = of_waits if waits else None, "left"
+    names = [words.in_words(f.name) if f.kernel_class == GAP else f.name for f in kernels[:_SHOWN]]
     rows = [
         (
             _CLASSES.get(family.kernel_class) or words.in_words(family.kernel_class),
-            words.in_words(family.name) if family.kernel_class == GAP else family.name,
+            name,
             f"{family.events:,}",
             units.time_us(family.on_path_us),
             *(units.time_us(family.change_us[cut]) for cut in CUTS),
         )
-        for family in kernels[:_SHOWN]
+        for family, name in zip(kernels, short_names(names, _NAME), strict=False)
     ]
-    headings = ("class", "name", "events", "on path", *(f"-{cut} %" for cut in CUTS))
+    headings = ("~class", "~name", ">~events", ">~on path", *(f">~-{cut} %" for cut in CUTS))
     kinds = [Kind.PROSE, Kind.NAME, *[Kind.WHOLE] * (len(headings) - 2)]
-    columns = [list(column) for column in zip(headings, *rows, strict=True)]
-    columns[1] = [headings[1], *short_names(columns[1][1:], _NAME)]
-    fitted = fit(columns, kinds, out.width)
-    for heading, kind in zip(headings, kinds, strict=True):
-        is_unwrapped = fitted.has_room and kind is Kind.WHOLE
-        table.add_column(
-            heading, justify="right" if kind is Kind.WHOLE else "left", overflow="fold", no_wrap=is_unwrapped
-        )
-    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*row)
-    return table
+    options = {"title": title, "min_width": len(title), "caption": of_waits if waits else None}
+    return fitted_table(headings, rows, kinds, out.width, **options)

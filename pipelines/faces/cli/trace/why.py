@@ -12,21 +12,12 @@ import typer
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import (
-    DEFAULT_LAKE,
-    AnyLakeOption,
-    JsonOption,
-    err,
-    fail,
-    out,
-    print_json,
-    progress,
-    styled,
-)
+from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import is_several
-from pipelines.faces.cli.progress_steps import in_words, steps_for
-from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption, UntracedOption, untraced_ns
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
+from pipelines.faces.cli.progress_steps import model_progress
+from pipelines.faces.cli.trace import path_options
+from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 from pipelines.faces.cli.trace.path_tables import print_caveats
 
 if TYPE_CHECKING:
@@ -50,8 +41,8 @@ def why_command(
     step: Annotated[
         str, typer.Option(metavar="N|all", help="This profiler step, or each of them, instead of the whole trace.")
     ] = "",
-    annotation: AnnotationOption = "",
-    instance: InstanceOption = None,
+    annotation: path_options.Annotation = "",
+    instance: path_options.Instance = None,
     process: ProcessOption = None,
     without_profiler: Annotated[
         bool | None,
@@ -60,8 +51,8 @@ def why_command(
             help="Causes without what the profiler cost, or with it; by default without it where that is more than a tenth.",
         ),
     ] = None,
-    untraced: UntracedOption = "",
-    lake: AnyLakeOption = DEFAULT_LAKE,
+    untraced: path_options.Untraced = "",
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.
@@ -71,7 +62,7 @@ def why_command(
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    window_options = _Asked(step, annotation, instance, process, without_profiler, untraced)
+    window_options = _WindowOptions(step, annotation, instance, process, without_profiler, untraced)
     named_answers = [named for subject in subjects for named in _answers(subject, window_options, lake)]
     if json:
         documents = [
@@ -91,7 +82,7 @@ def why_command(
         )
 
 
-class _Asked(NamedTuple):
+class _WindowOptions(NamedTuple):
     """Options that select a part of a trace."""
 
     step: str
@@ -119,7 +110,7 @@ class _Asked(NamedTuple):
         return arguments + (["--process", process] if process else [])
 
 
-class _Told(NamedTuple):
+class _NamedAnswer(NamedTuple):
     """An answer, with the name of its trace or capture in commands."""
 
     subject: str
@@ -127,7 +118,7 @@ class _Told(NamedTuple):
     process: str | None = None
 
 
-def _answers(subject: str, window_options: _Asked, lake: Path | str) -> Sequence[_Told]:
+def _answers(subject: str, window_options: _WindowOptions, lake: Path | str) -> Sequence[_NamedAnswer]:
     if (not window_options.process and is_several(subject)) or (
         not Path(subject).exists() and _is_capture(subject, lake)
     ):
@@ -137,12 +128,14 @@ def _answers(subject: str, window_options: _Asked, lake: Path | str) -> Sequence
                 f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
             )
         return _of_capture(subject, lake)
-    return [_Told(subject, answer, window_options.process) for answer in _of_trace(subject, window_options, lake)]
+    return [
+        _NamedAnswer(subject, answer, window_options.process) for answer in _of_trace(subject, window_options, lake)
+    ]
 
 
 def _is_capture(id_prefix: str, lake: Path | str) -> bool:
     """Return whether a capture of the lake has this id prefix, and no trace has it."""
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.models.sqltext import quoted
     from pipelines.runs.store import open_store
 
@@ -163,13 +156,13 @@ def _is_capture(id_prefix: str, lake: Path | str) -> bool:
         return bool(cursor.fetchall())
 
 
-def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
+def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     """Return the answer for a capture. Without a path through its ranks, return those of its longest ranks, longest first."""
     from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
     from pipelines.faces.capture_why import capture_why
     from pipelines.faces.cli import caveats
     from pipelines.faces.cli.fleet.opened_capture import lake_of, processes_of
-    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.faces.why import TABLES, why
     from pipelines.fleet.path.answer import find_capture
     from pipelines.models.sqltext import quoted
@@ -180,7 +173,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
                 caveats.note(con, id_prefix)
             capture_id = find_capture(con, id_prefix)
             if answer := capture_why(con, capture_id, Path(subject).name):
-                return [_Told(subject, answer)]
+                return [_NamedAnswer(subject, answer)]
             of_capture = f"capture_id = {quoted(capture_id)}"
             refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of_capture}").fetchall()[0][0]
             ranks = con.execute(
@@ -190,7 +183,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
         processes = processes_of(Path(subject))
         with open_analyst(folder, list(TABLES)) as con:
             answers = [
-                _Told(trace_id if id_prefix else path, answer, _process_of(con, trace_id, processes))
+                _NamedAnswer(trace_id if id_prefix else path, answer, _process_of(con, trace_id, processes))
                 for trace_id, name, path in ranks
                 if (answer := why(con, trace_id, title=name))
             ]
@@ -215,7 +208,7 @@ def _process_of(con: Any, trace_id: str, processes: Sequence[str]) -> str | None
     return next((process for process in processes if (process,) in process_rows), None)
 
 
-def _of_trace(subject: str, window_options: _Asked, lake: Path | str) -> list[Why]:
+def _of_trace(subject: str, window_options: _WindowOptions, lake: Path | str) -> list[Why]:
     from pipelines.critical_path.graph.windows import explain_missing, request_profiler_cost, request_windows
     from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why
@@ -234,11 +227,13 @@ def _of_trace(subject: str, window_options: _Asked, lake: Path | str) -> list[Wh
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
         else:
             request_windows(con, requests)
-            request_profiler_cost(con, requests, window_options.without_profiler, untraced_ns(window_options.untraced))
+            request_profiler_cost(
+                con, requests, window_options.without_profiler, path_options.untraced_ns(window_options.untraced)
+            )
             catalog = catalog_of(subject, lake)
             use_memory(con, trace_id)
-            with progress(steps_for(catalog, TABLES), "computing") as advance:
-                run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
+            with model_progress(catalog, TABLES) as on_model:
+                run_models(con, catalog, TABLES, on_model=on_model)
         name, without = Path(subject).name, window_options.without_profiler
         candidates = [
             why(con, request.trace_id, request.window_id, name, without_profiler=without) for request in requests
@@ -255,7 +250,7 @@ def _of_trace(subject: str, window_options: _Asked, lake: Path | str) -> list[Wh
         return answers
 
 
-def _check_profiler(subject: str, window_options: _Asked, answers: Sequence[Why]) -> None:
+def _check_profiler(subject: str, window_options: _WindowOptions, answers: Sequence[Why]) -> None:
     """Exit if --untraced is given, but the cost of the profiler is unknown.
 
     Print why the causes include the profiler, if --without-profiler is given.
@@ -266,10 +261,10 @@ def _check_profiler(subject: str, window_options: _Asked, answers: Sequence[Why]
         raise fail(why_not, "Leave out --untraced.")
     if window_options.without_profiler and not all(answer.is_without_profiler for answer in answers):
         reason = why_not if unknown else "the profiler cost too little to rank causes without it"
-        err.print(styled("{}", reason), soft_wrap=True)
+        err.line("{}", reason)
 
 
-def _windows(con: Any, trace_id: str, window_options: _Asked) -> list[WindowRequest]:
+def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[WindowRequest]:
     """Return the requested windows.
 
     Raise WindowNotFound if the trace does not have the step, ValueError if the options contradict each other.
@@ -311,7 +306,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequen
         out.print(styled("[bold]{}[/]", visible(answer.heading)))
     print_caveats(caveat for caveat in answer.caveats if caveat["severity"] != "info")
     for line in _wrapped(visible(answer.sentence), width):
-        out.print(styled("[bold]{}[/]", line), soft_wrap=True)
+        out.line("[bold]{}[/]", line)
     main_causes, other_causes = on_a_screen(answer.causes)
     for cause in main_causes:
         out.print()
@@ -340,7 +335,7 @@ def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Seq
             if line:
                 _print_indented(" " * 9, visible(line), width)
         command = answer.fix_command(row, subject, options)
-        out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
+        out.line("[dim]{}[/]", " " * 9 + visible(command))
 
 
 def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
@@ -351,13 +346,13 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
         _print_indented(" " * 9, visible(text), width)
     # On one line, however long, so that the user can copy it.
     command = cause.command(subject, answer.options(options))
-    out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
+    out.line("[dim]{}[/]", " " * 9 + visible(command))
 
 
 def _print_indented(first: str, text: str, width: int) -> None:
     """Print a text after `first`, with its other lines indented by the width of `first`."""
     for line in _wrapped(text, width - len(first)):
-        out.print(styled("{}{}", first, line), soft_wrap=True)
+        out.line("{}{}", first, line)
         first = " " * len(first)
 
 

@@ -9,37 +9,38 @@ import typer
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.units import nanoseconds
-from pipelines.faces.cli.console import fail, local, progress
+from pipelines.faces.cli.console import fail, progress
+from pipelines.faces.cli.options import path_option
 
-ProfileOption = Annotated[
-    str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")
-]
-AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
-InstanceOption = Annotated[
-    str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")
-]
-UntracedOption = Annotated[
+Profile = Annotated[str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")]
+Annotation = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
+Instance = Annotated[str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")]
+Untraced = Annotated[
     str,
     typer.Option(metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."),
 ]
-DependenciesOption = Annotated[
+Dependencies = Annotated[
     str,
     typer.Option(
         help="Operators on a thread wait for each other (serial) or for their data (needs an execution trace)."
     ),
 ]
-ExecutionTraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        parser=local,
-        help="The execution trace (PyTorch, Chakra), if it is not next to TRACE.",
-    ),
+ExecutionTrace = Annotated[
+    Path | None, path_option("The execution trace (PyTorch, Chakra), if it is not next to TRACE.")
 ]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
 
 
-class AskedPath:
+def switches_of(profile: str, settings: list[str] | None) -> list[tuple[str, str]]:
+    """Return the names and values of `--set`. Exit if there is no such profile."""
+    from pipelines.critical_path.graph.windows import PROFILES
+
+    if profile not in PROFILES:
+        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    return [(name, value) for name, _, value in (setting.partition("=") for setting in settings or [])]
+
+
+class RequestedPath:
     """Options that select a critical path: its window, profile, switches and dependencies.
 
     Exit with an error if an option is invalid, before any file is read.
@@ -56,16 +57,14 @@ class AskedPath:
     ) -> None:
         from pipelines.critical_path.graph.operator_order import MODES, SWITCH
         from pipelines.critical_path.graph.switches import switch_overrides
-        from pipelines.critical_path.graph.windows import PROFILES, parse_instance
+        from pipelines.critical_path.graph.windows import parse_instance
 
-        if profile not in PROFILES:
-            raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+        switches = switches_of(profile, settings)
         if dependencies not in MODES:
             raise fail(f"unknown --dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
         self.by_data = dependencies == "data"
         if execution_trace and not self.by_data:
             raise fail("--execution-trace needs --dependencies data")
-        switches = [(name, value) for name, _, value in (setting.partition("=") for setting in settings or [])]
         self.first, self.last = parse_instance(instance, annotation)
         self.overrides = switch_overrides(profile, switches)
         if self.by_data:
@@ -73,7 +72,7 @@ class AskedPath:
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
-    def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
+    def request_for(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
         """Return the window request and switch overrides for a trace in `con`.
 
         With `--dependencies data`, join its execution trace first.

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.lake.made_of import measured
+from pipelines.faces.cli.lake.lineage import measured
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op

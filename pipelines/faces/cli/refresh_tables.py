@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipelines.faces.cli.console import err, progress, styled
-from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.console import err
+from pipelines.faces.cli.progress_steps import model_progress
 
 if TYPE_CHECKING:
     from pipelines.runs.store import Store
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
 
-def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
+def open_analyst(folder: Path | str, tables: list[str], id_prefix: str = "", without_broken: bool = False) -> Any:
     """Open the analysts' file read-only for our own queries, with the named model tables up to date.
 
-    See bring_up_to_date for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
+    See refresh_tables for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
     `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed; outdated ones are named on
     stderr. Raise StoreError if the DuckLake cannot be opened.
     """
@@ -26,54 +26,53 @@ def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_br
     from pipelines.runs.store import open_store
 
     store = open_store(folder, without_broken=without_broken)
-    ready = bring_up_to_date(store, tables, of)
-    con = store.analyst(ready.tables)
-    tell_damage(caveats(con, ready.read))
+    fresh = refresh_tables(store, tables, id_prefix)
+    con = store.analyst(fresh.tables)
+    tell_damage(caveats(con, fresh.read))
     tell_outdated(store.outdated(con, tables))
     return con
 
 
-class Ready(NamedTuple):
+class FreshTables(NamedTuple):
     """Stored `tables` that are up to date. `read`: these tables and all tables that they depend on."""
 
     tables: list[str]
     read: list[str]
 
 
-def bring_up_to_date(store: Store, tables: list[str], of: str = "") -> Ready:
+def refresh_tables(store: Store, tables: list[str], id_prefix: str = "") -> FreshTables:
     """Compute the named model tables that are missing or out of date (`Store.asked`), with a progress bar.
 
-    `of`: prefix of the ids of traces or captures. The tables of all others stay unchanged.
+    `id_prefix`: of traces or captures. The tables of all others stay unchanged.
     A store `without_broken` answers without missing or damaged files, which are named on stderr. By default, tables that need
     them fail. If the lake cannot be written, the tables stay unchanged, and stderr says so.
     Raise CatalogError or RolesError if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no
     traces, BrokenFiles if tables cannot be computed.
     """
-    requested = store.asked(tables, of)
+    requested = store.asked(tables, id_prefix)
     if skipped := requested.skipped:
         for line in skipped:
-            err.print(styled("[yellow]left out:[/] {}", line), soft_wrap=True)
+            err.line("[yellow]left out:[/] {}", line)
         requested = requested.without_captures()  # nothing is stored from an incomplete lake
     if requested.can_compute:
-        catalog = store.catalog()
-        with progress(steps_for(catalog, requested.stored), "computing tables") as advance:
-            requested.compute(lambda text: advance(1, in_words(catalog, text)))
+        with model_progress(store.catalog(), requested.stored, "computing tables") as on_step:
+            requested.compute(on_step)
     else:
         for message in requested.bring_up():
-            err.print(styled("[yellow]not computed:[/] {}", message), soft_wrap=True)
-    return Ready(requested.stored, requested.read)
+            err.line("[yellow]not computed:[/] {}", message)
+    return FreshTables(requested.stored, requested.read)
 
 
 def tell_outdated(sentences: list[str]) -> None:
     """Print on stderr which tables of an answer are outdated: the current models would compute other rows."""
     for sentence in sentences:
-        err.print(styled("[yellow]out of date:[/] {}", sentence), soft_wrap=True)
+        err.line("[yellow]out of date:[/] {}", sentence)
 
 
 def tell_damage(caveats: list[str]) -> None:
     """Print caveats about damaged or missing data on stderr."""
     for caveat in caveats:
-        err.print(styled("[yellow]damaged:[/] {}", caveat), soft_wrap=True)
+        err.line("[yellow]damaged:[/] {}", caveat)
 
 
 def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Collection[str] | None = None) -> bool:
@@ -86,9 +85,9 @@ def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Col
 
     entries = [entry for entry in left_out_at(address, tables) if traces is None or entry.trace_id in traces]
     for line in sentences(entries):
-        err.print(styled("[bold red]left out:[/] {}", line), soft_wrap=True)
+        err.line("[bold red]left out:[/] {}", line)
     for line in ways_out(entries, address):
-        err.print(styled("[dim]{}[/]", line), soft_wrap=True)
+        err.line("[dim]{}[/]", line)
     return bool(entries)
 
 
@@ -100,4 +99,4 @@ def warn_of_prices(lake: Path) -> None:
     try:
         read_prices(lake / PRICES)
     except CatalogError as error:
-        err.print(styled("[yellow]no prices:[/] {}", error), soft_wrap=True)
+        err.line("[yellow]no prices:[/] {}", error)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.base.close_names import meant
-from pipelines.faces.cli.console import fail, out, print_json, print_rows, progress
+from pipelines.faces.cli.console import fail, out, print_json, print_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,7 +24,7 @@ class Cost(NamedTuple):
     seconds: float | None
 
 
-def print_made_of(table: str, trace: str | None, lake: Path | str, json: bool) -> None:
+def print_lineage(table: str, trace: str | None, lake: Path | str, json: bool) -> None:
     """Print the models that a table depends on. With a trace, run them all on it, and print their rows and seconds."""
     from pipelines.faces.subject import catalog_of
     from pipelines.models.catalog import load_catalog
@@ -56,7 +56,7 @@ def _described(model: Model) -> tuple[str, str, str, str]:
 
 def _costs(catalog: Catalog, table: str, trace: str, lake: Path | str) -> dict[str, Cost]:
     from pipelines.critical_path.graph.windows import request_windows, usual_windows
-    from pipelines.faces.cli.progress_steps import in_words, steps_for
+    from pipelines.faces.cli.progress_steps import model_progress
     from pipelines.faces.cli.trace.opened_trace import opened, use_memory
     from pipelines.models.header import TRACE
 
@@ -68,8 +68,8 @@ def _costs(catalog: Catalog, table: str, trace: str, lake: Path | str) -> dict[s
     with opened(trace, lake) as (con, trace_id):
         use_memory(con, trace_id)
         request_windows(con, usual_windows(con, [trace_id]))
-        with progress(steps_for(catalog, [table]), "computing") as advance:
-            return measured(con, catalog, table, lambda name: advance(1, in_words(catalog, name)))
+        with model_progress(catalog, [table]) as on_model:
+            return measured(con, catalog, table, on_model)
 
 
 def measured(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str, on_model: Any = None) -> dict[str, Cost]:

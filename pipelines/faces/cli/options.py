@@ -1,0 +1,93 @@
+"""Options and arguments that several commands have, and the paths that they take."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import DUCKLAKE, UnusablePath, local_path
+
+
+def local(path: str | Path, instead: str = "give a path on this machine") -> Path:
+    """Return the user's path. Raise typer.BadParameter if it is not on this machine.
+
+    `instead`: the advice for the address of a DuckLake.
+    """
+    if str(path).startswith(DUCKLAKE):
+        raise typer.BadParameter(f"this needs a folder, and {visible(path)} is the address of a DuckLake: {instead}")
+    try:
+        return local_path(path)
+    except UnusablePath as error:
+        raise typer.BadParameter(visible(error)) from None
+
+
+def new_file(path: str | Path) -> Path:
+    """Return the path of a file to write, and create its folder. Raise typer.BadParameter if that fails."""
+    file = local(path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(visible(f"the folder {file.parent} cannot be made: {error.strerror}")) from None
+    return file
+
+
+def path_option(help: str, metavar: str = "FILE", *names: str, parser: Any = local) -> Any:
+    """Return the option of a path on this machine. `names`: by default that of the parameter."""
+    return typer.Option(*names, metavar=metavar, parser=parser, help=help)
+
+
+def out_option(help: str) -> Any:
+    """Return the option --out of a file to write."""
+    return path_option(help, "FILE", "--out", parser=new_file)
+
+
+def folder_option(instead: str) -> Any:
+    """Return the option --lake of a command that needs a folder. `instead`: the advice for the address of a DuckLake."""
+    return typer.Option(
+        "--lake",
+        envvar="TRACELAKE_LAKE",
+        help="Folder of the lake.",
+        show_default="./lake",
+        parser=partial(local, instead=instead),
+        metavar="FOLDER",
+    )
+
+
+def local_or_store(path: str | Path) -> Path | str:
+    """Return the user's path, or the address of a DuckLake unchanged (see pipelines/runs/store)."""
+    return str(path) if str(path).startswith(DUCKLAKE) else local(path)
+
+
+# A Path, or a str for a DuckLake; typer has no unions.
+LakeOption = Annotated[
+    Any,
+    typer.Option(
+        "--lake",
+        envvar="TRACELAKE_LAKE",
+        help="Folder of the lake, or a DuckLake: `ducklake:postgres:…?data=s3://…`.",
+        show_default="./lake",
+        parser=local_or_store,
+        metavar="LAKE",
+    ),
+]
+
+
+TraceArgument = Annotated[
+    str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
+]
+CaptureArgument = Annotated[
+    list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
+]
+ProcessOption = Annotated[
+    str | None,
+    typer.Option(
+        "--process", metavar="PID", help="Of a file with several processes (Nsight Systems, rocpd): this one."
+    ),
+]
+JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+DEFAULT_LAKE = Path("lake")
