@@ -29,7 +29,7 @@ from assets.traces import (
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
 from pipelines.base.processes import this_process
-from pipelines.engines.engine import open_engine
+from pipelines.engines.in_process import InProcess
 from pipelines.engines.private_lake import Setting
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.unit_work import reject_unread
@@ -42,8 +42,6 @@ from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import IngestReport
 from pipelines.readers.inputs import TraceRow
 from pipelines.runs.store import open_store
-
-IN_PROCESS = "in-process"
 
 
 def there(address: str, lake: Lake) -> set[str]:
@@ -80,8 +78,7 @@ def ingesting(address: str) -> dg.AssetsDefinition:
         if files and config.isolate:
             run.rows = [row for group in groups_of(files) for row in _isolated(address, group.items, config.job)]
         elif files:
-            with open_engine(IN_PROCESS) as engine:
-                run = ingest_on(engine, address, files, config.job)
+            run = ingest_on(InProcess(), address, files, config.job)
         for row in run.rows:
             log_row(row)
         _settle(lake, states, run)
@@ -117,8 +114,7 @@ def capturing(address: str) -> dg.AssetsDefinition:
     )
     def captures(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
         """Update all tables that are missing or of another version of their models: of traces, then of captures."""
-        with open_engine(IN_PROCESS) as engine:
-            run = materialize_on(engine, address)
+        run = materialize_on(InProcess(), address)
         if run.failed:
             raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}")
         for name in _chosen(context, load_catalog().of_captures):

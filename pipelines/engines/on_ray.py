@@ -62,8 +62,3 @@ def _done(unit: Any, ready: Any) -> Done:
         return Done(unit, error=first_line(error.cause or error), attempts=ATTEMPTS)
     except exceptions.RayError as error:  # its worker or node was lost, or Ray ended it because memory ran out
         return Done(unit, error=first_line(error), attempts=ATTEMPTS, is_death=True)
-
-
-def open_engine(address: str | None) -> OnRay:
-    """Return the engine, connected. Raises ConnectionError."""
-    return OnRay(address)

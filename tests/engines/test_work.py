@@ -13,8 +13,9 @@ import pytest
 from pipelines.base import database
 from pipelines.base.extras import MissingExtra
 from pipelines.engines import unit_work as work
-from pipelines.engines.engine import ATTEMPTS, Done, open_engine
+from pipelines.engines.engine import ATTEMPTS, Done
 from pipelines.engines.in_process import InProcess
+from pipelines.engines.open_engine import open_engine
 from pipelines.engines.private_lake import SCRATCH, Setting, private_lake, sweep
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.worker_share import cores, memory, take_share
@@ -39,7 +40,7 @@ class Twice(InProcess):
 
 class Deadly(InProcess):
     """An engine whose workers die of a unit with a file of this name; units that were given to it with that one are
-    blamed too, as by Dask.
+    blamed too, as by a cluster that cannot know better.
     """
 
     def __init__(self, name: str) -> None:
@@ -262,7 +263,7 @@ def test_no_worker_writes_into_a_folder_of_the_same_name_elsewhere(tmp_path: Pat
 
 
 def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray, dask"):
+    with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray"):
         open_engine("spork")
     monkeypatch.setattr("pipelines.base.extras.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"--engine ray needs ray, .* -m pip install -e '/.*\[ray\]'$"):

@@ -58,9 +58,8 @@ def forget(
 
 
 def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
-    from pipelines.engines.engine import open_engine
+    from pipelines.engines.in_process import InProcess
     from pipelines.engines.run import materialize_on
-    from pipelines.faces.cli.lake.engine import IN_PROCESS
     from pipelines.models.catalog import load_catalog
     from pipelines.runs.store.ducklake.forgetting import forget as forget_trace
     from pipelines.runs.store.ducklake.forgetting import has_captures
@@ -70,8 +69,7 @@ def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
     forgotten = forget_trace(store, trace, for_good)
     if has_captures(store):
         advance(1, "forgetting: computing its captures again")
-        with open_engine(IN_PROCESS) as engine:
-            run = materialize_on(engine, address, load_catalog().of_captures)
+        run = materialize_on(InProcess(), address, load_catalog().of_captures)
         if run.failed:
             raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
     return forgotten
