@@ -45,7 +45,7 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
-def store_address(path: str = "") -> str | None:
+def store_address(path: str) -> str | None:
     """Return the lake's address, from `path` or else TRACELAKE_LAKE, or None if the lake is a folder."""
     text = path or os.environ.get(LAKE) or ""
     return text if text.startswith(DUCKLAKE) else None

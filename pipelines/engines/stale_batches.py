@@ -101,7 +101,7 @@ def stale_groups(store: Store, tables: Sequence[str], force: bool = False) -> li
     return [Group((b,), (p.stat().st_size if p.exists() else 0) * _BYTES_PER_BYTE) for b, p in sizes.items()]
 
 
-def stale_captures(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
+def stale_captures(store: Store, tables: Sequence[str], force: bool) -> list[Group]:
     """Return the ids of captures whose batch lacks some of these tables or has them from another version, by batch.
 
     With `force`, return all captures. Empty for a DuckLake, where such captures count as changed.

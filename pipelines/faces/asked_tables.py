@@ -58,14 +58,14 @@ class AskedTables:
             return True
         return stale_captures(self.lake, catalog, self.of_captures, self.part)
 
-    def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
+    def bring_up(self) -> list[str]:
         """Update the tables if they are missing or outdated. Return caveats if that is necessary but the lake is read-only."""
         if not self.are_stale:
             return []
         if not self.lake.is_writable:
             root = self.lake.root
             return [f"{root} cannot be written: the answer is from what is computed there", *self.lacks(here=False)]
-        self.compute(on_step)
+        self.compute()
         return []
 
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
@@ -79,7 +79,7 @@ class AskedTables:
         discard(self.lake)
         materialize_all(self.lake, self.stored, on_step=on_step, part=self.part)
 
-    def lacks(self, here: bool = True) -> list[str]:
+    def lacks(self, here: bool) -> list[str]:
         """Return caveats about skipped files and about missing and outdated tables, with the command that computes the tables.
 
         `here`: whether this process can write the lake.

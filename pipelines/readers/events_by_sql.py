@@ -112,7 +112,7 @@ def _read(
             raise _rejected(path, f"{message}; or profile for a shorter time") from None
         if states_before != _states(files):
             raise _rejected(path, "the file changed while it was being read: try again when it is complete")
-        counts = complete(con, load_catalog(), target, compression=compression)
+        counts = complete(con, load_catalog(), target, 0, compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
         lost = lost_work(con, load_catalog(), BY_OTHERS) if contents.status != "partial" else ()
     counter = FindingCounter()

@@ -147,8 +147,11 @@ def spread(store: str, files: Sequence[Path], max_files: int) -> tuple[Followed,
             if done.error:
                 print(f"  unit {done.unit.name}: {done.error}", flush=True)
 
-        first = ingest_on(engine, store, files, on_unit=on_unit, max_files=max_files)
-        second = materialize_on(engine, store, max_captures=2)
+        with pytest.MonkeyPatch.context() as patch:  # units small enough to kill a node midway
+            patch.setattr("pipelines.engines.run.UNIT_FILES", max_files)
+            patch.setattr("pipelines.engines.run.CAPTURES", 2)
+            first = ingest_on(engine, store, files, on_unit=on_unit)
+            second = materialize_on(engine, store)
         assert killed, "no node was killed"
         return first, second
 

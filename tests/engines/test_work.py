@@ -99,12 +99,13 @@ def statuses(run: Followed) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow  # test_cli.py has files and tables on an engine
-def test_units_done_twice_make_the_tables_of_one_process(traces: Path, reference: Lake, tmp_path: Path) -> None:
+def test_units_done_twice_make_the_tables_of_one_process(
+    traces: Path, reference: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(tmp_path / "lake")
     seen: list[tuple[int, int]] = []
-    run = ingest_on(
-        Twice(), str(lake.root), files_of(traces), max_files=2, on_unit=lambda f, _: seen.append((f.n_done, f.n_units))
-    )
+    monkeypatch.setattr("pipelines.engines.run.UNIT_FILES", 2)
+    run = ingest_on(Twice(), str(lake.root), files_of(traces), on_unit=lambda f, _: seen.append((f.n_done, f.n_units)))
     assert run.failed == []
     assert seen == [(n, run.n_units) for n in range(1, run.n_units + 1)] and run.n_units >= 3
     assert run.size_done == run.size > 0
@@ -135,10 +136,11 @@ def test_what_is_there_already_is_not_modelled_again(
 
 
 @pytest.mark.usefixtures("few_models")
-def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path) -> None:
+def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(5)]
     lake = Lake(tmp_path / "lake")
-    run = ingest_on(Deadly("rank3.json"), str(lake.root), files, max_files=3)
+    monkeypatch.setattr("pipelines.engines.run.UNIT_FILES", 3)
+    run = ingest_on(Deadly("rank3.json"), str(lake.root), files)
     assert [(one.items, one.attempts) for one in run.failed] == [((str(files[3]),), ATTEMPTS)]
     assert run.n_done == run.n_units and run.size_done == run.size
     assert statuses(run) == [(f"rank{n}.json", "rejected" if n == 3 else "ok") for n in range(5)]

@@ -17,7 +17,7 @@ from pipelines.runs.store.ducklake.store import DuckLakeStore
 _CATALOG = f"__ducklake_metadata_{LAKE}"
 
 
-def check(store: DuckLakeStore, on_file: Callable[[str], Any] = lambda _: None) -> Checked:
+def check(store: DuckLakeStore, on_file: Callable[[str], Any]) -> Checked:
     """Read every file that a query would read now. All files count as `n_not_recorded`, because there are no checksums.
 
     Raises StoreError.

@@ -51,7 +51,7 @@ class StaleBatch:
     n_events: int
 
 
-def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool) -> list[StaleBatch]:
     """Return the batches of traces in which one of these tables is missing or outdated. With `force`, all batches.
 
     Raises StoreError.
@@ -94,7 +94,7 @@ def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[s
         return _replace(con, store, replace(computed, files=mine), Path(folder), force)
 
 
-def copy_traces(store: DuckLakeStore, lake: Lake, job: str | None = None) -> list[str | None]:
+def copy_traces(store: DuckLakeStore, lake: Lake, job: str | None) -> list[str | None]:
     """Copy the ingested tables of all traces, or of a job's, and the user's tables into an empty private lake.
 
     Returns the jobs of the store's traces. Raises StoreError.
