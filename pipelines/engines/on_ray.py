@@ -19,7 +19,7 @@ _OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
 class OnRay:
     """An engine with one CPU per unit. Ray reruns a unit if its worker or node dies or its function raises."""
 
-    cpus = 1
+    cpus: int | None = 1
 
     def __init__(self, address: str | None) -> None:
         self._is_ours = not ray.is_initialized()
