@@ -144,7 +144,7 @@ $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 # What few tests use: object storage, engines, MCP, charts and data frames of notebooks, Spark where there is Java. What cannot be
 # installed is said; its tests skip. No other DuckDB than `pip install .` gets: see VENV_LAKE.
 $(INSTALLED_SLOW): $(INSTALLED_DEV)
-	@for extra in ray dask mcp plots $$(command -v java >/dev/null && echo spark); do \
+	@for extra in ray mcp plots $$(command -v java >/dev/null && echo spark); do \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e ".[$$extra]" || \
 	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
 	done

@@ -7,7 +7,8 @@ from assets.results import fail
 from assets.traces import inbox_files
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import text_path
-from pipelines.engines.engine import Done, open_engine
+from pipelines.engines.engine import Done
+from pipelines.engines.open_engine import open_engine
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.runs.left_out import left_out_at

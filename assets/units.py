@@ -13,7 +13,7 @@ import dagster as dg
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
-from pipelines.engines.engine import open_engine
+from pipelines.engines.in_process import InProcess
 from pipelines.engines.private_lake import Setting
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.unit_work import reject_unread
@@ -21,8 +21,6 @@ from pipelines.engines.work_units import groups_of
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import Outcome, settle, states_of
 from pipelines.readers.inputs import TraceRow
-
-IN_PROCESS = "in-process"
 
 
 def ingest_units(
@@ -36,8 +34,7 @@ def ingest_units(
     if files and isolate:
         run.rows = [row for group in groups_of(files) for row in _isolated(address, group.items, job)]
     elif files:
-        with open_engine(IN_PROCESS) as engine:
-            run = ingest_on(engine, address, files, job)
+        run = ingest_on(InProcess(), address, files, job)
     for row in run.rows:
         log(row)
     _settle(folder, states, run)
@@ -49,8 +46,7 @@ def materialize_units(address: str, tables: Sequence[str]) -> Iterator[dg.Materi
 
     Fail the step if a unit failed.
     """
-    with open_engine(IN_PROCESS) as engine:
-        run = materialize_on(engine, address, tables)
+    run = materialize_on(InProcess(), address, tables)
     fail_units(run, allow_retries=True)
     for name in tables:
         yield dg.MaterializeResult(name, metadata={"units": run.n_done, "worker_cpu_seconds": run.cpu_seconds})

@@ -12,16 +12,13 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 def materialize_all(
     lake_path: str | Path,
     inbox_files: Iterable[str | Path],
-    on_step: Callable[[str], Any] | None = None,
-    on_log: Callable[[str], Any] | None = None,
-    job: str | None = None,
+    on_step: Callable[[str], Any],
 ) -> bool:
     """Ingest files into a lake and materialize every asset. Return whether every step succeeded.
 
     Without files, use the traces in the lake. A failed asset check is a finding about the traces, not a failure.
 
-    `on_step(name)` is called for each finished asset (`asset_names()` lists them). `on_log(text)` is called for each log
-    message, such as for each ingested file and each started model.
+    `on_step(name)` is called for each finished asset (`asset_names()` lists them).
     """
     # Importing Dagster takes two seconds, so it is imported only when needed.
     import dagster as dg
@@ -31,15 +28,12 @@ def materialize_all(
 
     def heard(entry: dg.EventLogEntry) -> None:
         event = entry.dagster_event
-        if event is None:
-            if on_log:
-                on_log(entry.user_message)
-        elif event.is_step_materialization and on_step and event.asset_key:
+        if event and event.is_step_materialization and event.asset_key:
             on_step(event.asset_key.to_user_string())
 
     run_id = str(uuid4())
     files = [str(Path(file).absolute()) for file in inbox_files]
-    ops = {"ingest": {"config": {"files": files, "job": job}}, "overlay": {"config": {"of": "all"}}}
+    ops = {"ingest": {"config": {"files": files}}, "overlay": {"config": {"of": "all"}}}
     config: dict[str, Any] = {"ops": ops, **QUIET}
     whole_job = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:

@@ -47,7 +47,7 @@ def retention() -> None:
 
 
 @dg.job(
-    description="Trace files → tables of traces → tables of captures, in units on Ray, Dask or in this process.",
+    description="Trace files → tables of traces → tables of captures, in units on Ray or in this process.",
     tags=WRITES,
 )
 def ingest_on_engine() -> None:

@@ -62,7 +62,7 @@ def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
         shutil.rmtree(Path(instance.storage_directory()) / run_id)
 
 
-def old_runs_sensor(lake_path: str = "") -> dg.SensorDefinition:
+def old_runs_sensor(lake_path: str) -> dg.SensorDefinition:
     """Return a sensor that deletes old runs every ten minutes. It starts no runs and is on by default."""
 
     @dg.sensor(

@@ -102,7 +102,7 @@ def write_workspace(folder: Path) -> None:
     (folder / _WORKSPACE).write_text(text, encoding="utf-8")
 
 
-def serve(port: int, host: str = LOCAL) -> int:
+def serve(port: int, host: str) -> int:
     """Run until a signal arrives or a child ends. Return the exit status, 0 after a signal. No child outlives the call."""
     signals: list[int] = []
 

@@ -17,7 +17,6 @@ _MODULES = {
     "plots": ("altair",),
     "spark": ("ibis", "pyspark"),
     "ray": ("ray",),
-    "dask": ("distributed",),
     "serve": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "perfetto": ("perfetto",),

@@ -21,7 +21,7 @@ Rgb = tuple[int, int, int]
 Colour = Callable[[float], str]
 
 
-def picture(width: float, height: float, parts: Iterable[str], style: str = "", kind: str = "") -> str:
+def picture(width: float, height: float, parts: Iterable[str], style: str, kind: str = "") -> str:
     """Return the picture on white background. `style`: additional CSS.
 
     With a `kind`, its CSS class, the picture scales with the page that contains it.

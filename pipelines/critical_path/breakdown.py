@@ -25,8 +25,8 @@ _PERCENTS = ("compute_percent", "non_compute_percent", "idle_percent")
 def trace_breakdown(
     con: duckdb.DuckDBPyConnection,
     trace_id: str,
-    profile: str = "default",
-    overrides: dict[tuple[str, str], str] | None = None,
+    profile: str,
+    overrides: dict[tuple[str, str], str] | None,
 ) -> list[dict[str, Any]]:
     """Return the breakdown of one trace, one row per device.
 
@@ -47,15 +47,15 @@ def trace_breakdown(
     return rows_of(con)
 
 
-def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str, Any]]:
-    """Return the rows of a query as objects."""
-    return database.rows_of(con, query)
+def rows_of(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return the breakdown's rows as objects."""
+    return database.rows_of(con, ROWS)
 
 
 def as_document(row: dict[str, Any]) -> dict[str, float]:
-    """Return a row with the field names of the temporal-breakdown document (TB-13, TB-14).
+    """Return a row with the field names of the temporal-breakdown document.
 
-    It has three times in us and three percentages, which are zero without GPU work (TB-7).
+    It has three times in us and three percentages, which are zero without GPU work.
     """
     return {
         **{key: (row[ns] or 0) / 1000 for key, ns in _TIMES.items()},

@@ -1,1 +1,1 @@
-"""Ingesting and modelling on an engine of the user's choice: this process, Ray or Dask. The engine schedules."""
+"""Ingesting and modelling on an engine of the user's choice: this process or Ray. The engine schedules."""

@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol, TypeVar
-
-from pipelines.base.errors import WrongValue
-from pipelines.base.extras import need
 
 ATTEMPTS = 3
 UnitT = TypeVar("UnitT")
-
-_ENGINES = {"in-process": "in_process", "ray": "on_ray", "dask": "on_dask"}
-NAMES = tuple(_ENGINES)
 
 
 @dataclass(frozen=True)
@@ -44,18 +37,6 @@ class Engine(Protocol):
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
         """Yield one Done per unit, as each one ends. If closed early (Ctrl-C), cancel the remaining units."""
         ...
-
-
-def open_engine(name: str, address: str | None = None) -> Engine:
-    """Return an engine by name. Without an address, Ray and Dask start on this machine.
-
-    Raises MissingExtra if its package is not installed, and ValueError for an unknown name.
-    """
-    if name not in _ENGINES:
-        raise WrongValue(f"there is no engine {name!r}; there are: {', '.join(NAMES)}")
-    if name != "in-process":
-        need(name, f"--engine {name}")
-    return import_module(f"pipelines.engines.{_ENGINES[name]}").open_engine(address)
 
 
 def first_line(error: BaseException) -> str:

@@ -35,8 +35,3 @@ def _done(unit: Any, work: Callable[[Any], Any]) -> Done:
             raise_if_stopped(error)
             failed = Done(unit, error=first_line(error), attempts=attempt)
     return failed
-
-
-def open_engine(address: str | None) -> InProcess:
-    """Return the engine. The address is ignored."""
-    return InProcess()

@@ -19,7 +19,7 @@ _OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
 class OnRay:
     """An engine with one CPU per unit. Ray reruns a unit if its worker or node dies or its function raises."""
 
-    cpus = 1
+    cpus: int | None = 1
 
     def __init__(self, address: str | None) -> None:
         self._is_ours = not ray.is_initialized()
@@ -62,8 +62,3 @@ def _done(unit: Any, ready: Any) -> Done:
         return Done(unit, error=first_line(error.cause or error), attempts=ATTEMPTS)
     except exceptions.RayError as error:  # its worker or node was lost, or Ray ended it because memory ran out
         return Done(unit, error=first_line(error), attempts=ATTEMPTS, is_death=True)
-
-
-def open_engine(address: str | None) -> OnRay:
-    """Return the engine, connected. Raises ConnectionError."""
-    return OnRay(address)

@@ -19,7 +19,7 @@ from pipelines.engines.engine import Done, Engine, first_line
 from pipelines.engines.private_lake import Setting
 from pipelines.engines.stale_batches import Modelling, ModellingCaptures, stale_captures, stale_groups
 from pipelines.engines.unit_work import Ingesting, reject_unread
-from pipelines.engines.work_units import UNIT_BYTES, UNIT_FILES, Group, Unit, cut, groups_of
+from pipelines.engines.work_units import UNIT_FILES, Group, Unit, cut, groups_of
 from pipelines.fleet.captures.grouping import Capture
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.inputs import TraceRow
@@ -67,8 +67,6 @@ def ingest_on(
     job: str | None = None,
     limits: Limits | None = None,
     on_unit: OnUnit = lambda *_: None,
-    max_files: int = UNIT_FILES,
-    max_bytes: int = UNIT_BYTES,
 ) -> Followed:
     """Ingest and model files on an engine, into the store at an address that every worker can reach.
 
@@ -82,7 +80,7 @@ def ingest_on(
     opened.known(())  # reports a wrong address now, and creates a new catalog in one process
     opened.formulas()  # reports invalid formulas now, not in every unit
     so_far = Followed()
-    units = cut(groups_of(path.absolute() for path in files), engine.slots, max_files, max_bytes)
+    units = cut(groups_of(path.absolute() for path in files), engine.slots, UNIT_FILES)
     _follow(engine, so_far, units, Ingesting(setting, job, limits), on_unit)
     so_far.rows += [row for result in so_far.results for row in result.rows]
     if reasons := {path: _reason(failed_unit) for failed_unit in so_far.failed for path in failed_unit.items}:
@@ -99,8 +97,6 @@ def materialize_on(
     store: str,
     tables: Iterable[str] | None = None,
     on_unit: OnUnit = lambda *_: None,
-    max_captures: int = CAPTURES,
-    max_bytes: int = UNIT_BYTES,
     force: bool = False,
 ) -> Followed:
     """Update tables (all by default) on an engine: of traces, then of captures.
@@ -123,10 +119,10 @@ def materialize_on(
     setting = Setting.here(store, engine.cpus)
     so_far = Followed()
     if force and (groups := stale_groups(opened, named, force)):
-        units = cut(groups, engine.slots, 1, max_bytes)
+        units = cut(groups, engine.slots, 1)
         _follow(engine, so_far, units, Modelling(setting, tuple(named), force), on_unit)
     if groups := stale_groups(opened, of_traces):
-        units = cut(groups, engine.slots, 1, max_bytes)
+        units = cut(groups, engine.slots, 1)
         _follow(engine, so_far, units, Modelling(setting, tuple(of_traces)), on_unit)
     read = trace_tables(catalog, of_captures)
     # With `force` the known captures of a folder lake come first, so a changed capture is computed with its batch.
@@ -139,7 +135,7 @@ def materialize_on(
             work = ModellingCaptures(setting, tuple(of_captures), force)
             groups = stale_captures(opened, of_captures, force)
         if groups:
-            _follow(engine, so_far, cut(groups, engine.slots, max_captures, max_bytes), work, on_unit)
+            _follow(engine, so_far, cut(groups, engine.slots, CAPTURES), work, on_unit)
     return so_far
 
 

@@ -55,17 +55,15 @@ class Unit:
         return [Unit(self.name + mark, groups) for mark, groups in parts] if middle else []
 
 
-def cut(
-    groups: Iterable[Group], slots: int = 1, max_items: int = UNIT_FILES, max_bytes: int = UNIT_BYTES
-) -> list[Unit]:
-    """Return units, the largest first, of at most `max_items` items and `max_bytes`, or of a single group.
+def cut(groups: Iterable[Group], slots: int, max_items: int) -> list[Unit]:
+    """Return units, the largest first, of at most `max_items` items and UNIT_BYTES, or of a single group.
 
     `slots`: the number of units that the engine runs concurrently. More slots make smaller units, so that all have
     work. Groups are used in order, so ranks of one capture are mostly in one unit.
     """
     listed = list(groups)
     total = sum(group.size for group in listed)
-    limit = min(max_bytes, max(_LEAST_BYTES, total // (_PER_SLOT * max(slots, 1))))
+    limit = min(UNIT_BYTES, max(_LEAST_BYTES, total // (_PER_SLOT * max(slots, 1))))
     bins = sorted(_fill(listed, max_items, limit), key=lambda unit: -sum(group.size for group in unit))
     return [Unit(f"{number:05d}", tuple(unit)) for number, unit in enumerate(bins, 1)]
 

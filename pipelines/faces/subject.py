@@ -67,7 +67,7 @@ def subject(
 
 @contextmanager
 def of_lake(
-    beginning: str, lake: Lake | Path | str, tables: Iterable[str] = (), memory_gb: float = MEMORY_GB
+    beginning: str, lake: Lake | Path | str, tables: Iterable[str], memory_gb: float = MEMORY_GB
 ) -> Iterator[Subject]:
     """Open the trace of a lake with this id prefix. Beyond `memory_gb`, DuckDB spills to disk.
 

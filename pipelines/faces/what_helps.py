@@ -15,7 +15,7 @@ _NAME = 48  # characters
 _WORTH = 5  # least saving of a fix in the sentence, percent of the window
 
 
-def what_if_command(trace: str, changes: str, options: Sequence[str] = ()) -> str:
+def what_if_command(trace: str, changes: str, options: Sequence[str]) -> str:
     """Return a what-if command. `changes`: options that are already quoted for the shell."""
     return " ".join([shlex.join(["tracelake", "what-if", trace]), changes, *map(shlex.quote, options)])
 

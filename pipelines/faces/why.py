@@ -337,7 +337,7 @@ def name_in_brackets(one: Cause) -> str:
     return f" ({short_name(row['name'], NAME)})" if is_informative else ""
 
 
-def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
+def queries(trace_id: str, window_id: str) -> dict[str, str]:
     """Return the queries for the rows of an answer, by table of TABLES."""
     # The ids are literals because DuckDB imports pandas for query parameters.
     condition = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"

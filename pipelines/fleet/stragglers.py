@@ -73,13 +73,13 @@ class Stragglers:
         """Return the ranks that the rule classifies as stragglers."""
         return [row["rank"] for row in self.ranks if row["is_straggler"]]
 
-    def drawn(self, most: int = DRAWN) -> tuple[list[Row], str]:
+    def drawn(self) -> tuple[list[Row], str]:
         """Return the cells of the ranks to draw, and a sentence on which ranks these are.
 
         The sentence is empty if all ranks are drawn.
         """
         worst_first = [row["rank"] for row in self.ranks] or sorted({cell["rank"] for cell in self.cells})
-        ranks_to_draw = worst_and_median(worst_first, most)
+        ranks_to_draw = worst_and_median(worst_first, DRAWN)
         if len(ranks_to_draw) == len(worst_first):
             return self.cells, ""
         among = set(ranks_to_draw)

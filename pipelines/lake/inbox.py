@@ -107,11 +107,12 @@ def waiting(
     return {path: state for path, state in foreign.items() if not is_done(path, state)}
 
 
+_SHOWN = 5
 _IN_TRACES = ("ok", "repaired", "partial")
 
 
-def told(passed_over: Mapping[Path, str], n: int = 5) -> str:
-    """Return a clause that names the skipped paths and the reasons, at most `n` of them."""
-    clauses = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:n]]
-    more = [f"and {len(passed_over) - n} more"] if len(passed_over) > n else []
+def told(passed_over: Mapping[Path, str]) -> str:
+    """Return a clause that names the skipped paths and the reasons, at most _SHOWN of them."""
+    clauses = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:_SHOWN]]
+    more = [f"and {len(passed_over) - _SHOWN} more"] if len(passed_over) > _SHOWN else []
     return "; ".join([*clauses, *more])

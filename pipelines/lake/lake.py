@@ -116,14 +116,12 @@ class Lake:
         batch: Batch,
         staged: Path,
         n_rows: int | None = None,
-        keys: Mapping[str, str | None] | None = None,
     ) -> Path:
         """Move a staged Parquet file into place as a batch's file of a table. It is flushed first, never half visible.
 
-        `keys`: for a marker table, its keys with the paths of their source files. Raises OSError if the lake cannot be
-        written.
+        Raises OSError if the lake cannot be written.
         """
-        return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
+        return self.put_all(batch, {table: Staged(staged, n_rows)})[0]
 
     def put_all(
         self,
@@ -135,7 +133,7 @@ class Lake:
     ) -> list[Path]:
         """Move the staged files of several tables of a batch into place: announce, rename, confirm (manifest.py).
 
-        `first` is called under the lock that excludes all other writers. If it raises, no file is moved. `takes`:
+        `keys`: for a marker table, its keys with the paths of their source files. `first` is called under the lock that excludes all other writers. If it raises, no file is moved. `takes`:
         batches that this one replaces once its marker is in place.
         """
         for staged_file in staged.values():
@@ -410,13 +408,12 @@ class Lake:
         unmarked = (entry for entry in shown(self.root).values() if not entry.kind.is_marked)
         return [entry for entry in unmarked if all(map(_is_leftover, filter(Path.exists, entry.files(self.root))))]
 
-    def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
-        """Create views over committed rows in `con`, of one trace or of all. Tables without files are left out.
+    def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+        """Create views over committed rows in `con`. Tables without files are left out.
 
         All views list the files of the same catalog state. A batch that is committed later is in none of them, so no
         query sees it in one table and not in another.
         """
-        only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
         listed = list(dict.fromkeys(tables))
         marks = {MARK, *(mark_of(table) for table in listed)}
         order = (*marks, *(t for t in listed if t not in marks))
@@ -431,8 +428,7 @@ class Lake:
         for table in order:
             if files[table]:
                 rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
-                only_here = "" if table == REJECTS or mark_of(table) != MARK else only
-                con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}){only_here}")
+                con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows})")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
         """Return an in-memory connection with views of the tables in their current state. The caller closes it."""

@@ -99,11 +99,9 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
     return result
 
 
-def status_of_store(
-    con: duckdb.DuckDBPyConnection, address: str, batches: list[str], limits: Limits, now: float | None = None
-) -> Status:
+def status_of_store(con: duckdb.DuckDBPyConnection, address: str, batches: list[str], limits: Limits) -> Status:
     """Check a DuckLake through a connection that shows its tables: its batches, rejected files and failed models."""
-    now = now or time.time()
+    now = time.time()
     since = f"{datetime.fromtimestamp(now, UTC) - DAY:%F %T}"
     ((traces,),) = con.execute(f"SELECT count(*) FROM {MARK}").fetchall()
     result = Status(address, batches=len(batches), traces=traces, free_percent=100.0, is_on_disk=False)

@@ -111,7 +111,7 @@ def _read(model: str, stage: Stage, companions: tuple[Path, ...], request: ReadR
             raise TraceRejected(path, None, f"{message}; or profile for a shorter time") from None
         if states_before != _states(files):
             raise TraceRejected(path, None, CHANGED)
-        counts = complete(con, load_catalog(), target, compression=request.compression)
+        counts = complete(con, load_catalog(), target, 0, request.compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
         lost = lost_work(con, load_catalog(), BY_OTHERS) if contents.status != "partial" else ()
     counter = FindingCounter()

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 _TEXT, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 
-def _schema(texts: str = "", ints: str = "", floats: str = "", bools: str = "") -> pa.Schema:
+def _schema(texts: str, ints: str, floats: str = "", bools: str = "") -> pa.Schema:
     typed = ((_TEXT, texts), (_INT, ints), (_FLOAT, floats), (_BOOL, bools))
     return pa.schema([(name, kind) for kind, names in typed for name in names.split()])
 

@@ -22,13 +22,13 @@ class ProcessGone(Exception):
     """Error: the process does not exist (any more)."""
 
 
-def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:
+def reader(pid: int) -> Callable[[], Counters]:
     """Return a function that reads a process's counters. Raise ImportError if the system has neither /proc nor psutil.
 
     With psutil, raise ProcessGone if the process does not exist. With /proc, the returned function does.
     """
-    if proc.joinpath("self", "stat").exists():
-        return lambda: read_proc(pid, proc)
+    if PROC.joinpath("self", "stat").exists():
+        return lambda: read_proc(pid)
     try:
         import psutil
     except ImportError:

@@ -29,7 +29,7 @@ class Measured:
     value: float
 
 
-def measure(device: str, size: int, copy_bytes: int, seconds: float = 1.0) -> Iterator[Measured]:
+def measure(device: str, size: int, copy_bytes: int, seconds: float) -> Iterator[Measured]:
     """Time products of two square matrices of `size` rows in each type that the device supports, then a copy.
 
     `seconds`: duration of each measurement. Types that the device or torch cannot multiply are skipped.

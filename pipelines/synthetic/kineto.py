@@ -6,9 +6,7 @@ Input times are true nanoseconds since the capture's start. The clock formats th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 BASE_NS = 1_711_964_646_000_000_000
 """`baseTimeNanoseconds` of every synthetic capture (fractional clocks count from it), Unix ns."""
@@ -155,13 +153,8 @@ NO_COST = {"operator_ns": 0, "call_ns": 0, "frame_ns": 0, "annotation_ns": 0}
 """Cost of recording an event on a simulated machine: no time."""
 
 
-def head(
-    rank: int, world_size: int, device: int, profiler_cost: Mapping[str, float] = MappingProxyType(NO_COST)
-) -> str:
-    """Return the document up to and including the array's opening bracket.
-
-    `profiler_cost`: the cost of recording an event that the file states, ns, as in `tracelake.record.profiler_cost`.
-    """
+def head(rank: int, world_size: int, device: int) -> str:
+    """Return the document up to and including the array's opening bracket."""
     ranks = list(range(world_size))
     group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world_size}
     distributed = {
@@ -175,7 +168,7 @@ def head(
     }  # fmt: skip
     return (
         f'{{\n"schemaVersion": 1,\n"deviceProperties": {json.dumps([properties])},\n'
-        f'"tracelake_profiler_cost": {json.dumps(dict(profiler_cost))},\n'
+        f'"tracelake_profiler_cost": {json.dumps(NO_COST)},\n'
         f'"distributedInfo": {json.dumps(distributed)},\n"traceEvents": [\n'
     )
 

@@ -17,6 +17,7 @@ from .kineto import Rows
 from .longest import COMM, COMPUTE, CPU, GAP, HOST, LAUNCH, MEM, ZERO, Path, longest
 from .work import Done, Event, MachineTruth, Pending, Stream, Work
 
+_SYNC_CALL_NS = 4000
 _LABEL = {COMPUTATION: COMPUTE, COMMUNICATION: COMM, MEMORY: MEM}
 _CBID = {
     "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaEventRecord": 135,
@@ -235,7 +236,7 @@ class Machine:
             pending, pending.start_ns + self.changes.of_work(duration_ns, work.name, work.kind, self.grid)
         )
 
-    def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
+    def launch_open(self, work: Work, stream: int, call_ns: int, latency_ns: int) -> Pending:
         """Launch work whose end is passed to `finish` later. The stream must not be used until then."""
         queue = self.stream(stream).queue
         full = [queue[-self.queue_limit]] if self.queue_limit and len(queue) >= self.queue_limit else None
@@ -300,27 +301,27 @@ class Machine:
         self._events += 1
         return Event(self._events, corr, stream, self.stream(stream).last)
 
-    def wait(self, stream: int, event: Event, call_ns: int = 3000) -> None:
+    def wait(self, stream: int, event: Event) -> None:
         """Write cudaStreamWaitEvent. The stream's next work starts after the event."""
-        start, corr, external, _ = self._call("cudaStreamWaitEvent", call_ns)
+        start, corr, external, _ = self._call("cudaStreamWaitEvent", 3000)
         self.rows.sync("Stream Wait Event", stream, start + 1000, 1000, external, corr, self._wait_args(event))
         if event.source:
             self.stream(stream).waits.append(event.source)
 
-    def stream_sync(self, stream: int, call_ns: int = 4000) -> None:
+    def stream_sync(self, stream: int) -> None:
         """Write cudaStreamSynchronize, which blocks until all work launched on the stream has ended."""
         last = self.stream(stream).last
-        self._sync("cudaStreamSynchronize", "Stream Sync", stream, call_ns, [last] if last else [])
+        self._sync("cudaStreamSynchronize", "Stream Sync", stream, _SYNC_CALL_NS, [last] if last else [])
 
-    def device_sync(self, call_ns: int = 4000) -> None:
+    def device_sync(self) -> None:
         """Write cudaDeviceSynchronize, which blocks until all streams are done."""
         sources = [s.last for s in self.streams.values() if s.last]
-        self._sync("cudaDeviceSynchronize", "Context Sync", -1, call_ns, sources)
+        self._sync("cudaDeviceSynchronize", "Context Sync", -1, _SYNC_CALL_NS, sources)
 
-    def event_sync(self, event: Event, call_ns: int = 4000) -> None:
+    def event_sync(self, event: Event) -> None:
         """Write cudaEventSynchronize, which blocks until the event's work has ended."""
         sources = [event.source] if event.source else []
-        self._sync("cudaEventSynchronize", "Event Sync", -1, call_ns, sources, self._wait_args(event))
+        self._sync("cudaEventSynchronize", "Event Sync", -1, _SYNC_CALL_NS, sources, self._wait_args(event))
 
     def poll(self, event: Event, call_ns: int = 1500, gap_ns: int = 1000) -> None:
         """Poll cudaEventQuery until the event's work has ended (`while not event.query(): pass`), with Python in between."""

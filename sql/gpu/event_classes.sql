@@ -1,5 +1,5 @@
 -- One row: a category and name of events in a trace, with their class: RUNTIME for runtime and driver calls,
--- SYNCHRONIZATION for waits, the class in kernels for GPU work, OTHER for the rest (TB-12).
+-- SYNCHRONIZATION for waits, the class in kernels for GPU work, OTHER for the rest.
 -- How: group events with a duration by category and name. The matching rule in rules/kernel_classes.csv with the lowest
 -- rule_order decides. Join the table to events on trace_id, cat and name; kernels contains no calls and no waits.
 -- check: unique(trace_id, cat, name)

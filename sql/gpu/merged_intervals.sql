@@ -1,6 +1,6 @@
 -- One row: an interval in which a device was busy on any of its streams, with any work (scope all) or with work of one
 -- class (counts_as in class_kinds).
--- How: sort by start. A new interval begins at a start later than all earlier ends (TB-8: touching intervals merge).
+-- How: sort by start. A new interval begins at a start later than all earlier ends (intervals that touch merge).
 -- check: unique(trace_id, device, scope, start_ns)
 WITH scoped AS (
     SELECT trace_id, device, 'all' AS scope, event_id, start_ns, greatest(end_ns, start_ns) AS end_ns FROM kernels

@@ -1,6 +1,6 @@
 -- One row: a run with its measured period, the work of its busiest stream, and the predicted period.
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run. The ideal is the
--- largest sum of median task times on one stream (PRB-20, PRB-21). A globally ordered task (a collective) counts with
+-- largest sum of median task times on one stream. A globally ordered task (a collective) counts with
 -- its shortest time, because the rest is waiting for other ranks.
 -- scope: lake
 WITH timed AS (

@@ -1,7 +1,7 @@
 -- One row: a device of a trace, with its time divided into computing, other work and idle time. A trace without GPU
 -- work has one row, whose device and times are NULL.
 -- How: the span runs from the first start to the last end of the merged intervals. Idle is the span outside these
--- intervals, and compute is the merged COMPUTATION (TB-2 to TB-6).
+-- intervals, and compute is the merged COMPUTATION.
 -- check: unique(trace_id, device)
 WITH per_device AS (
     SELECT

@@ -1,12 +1,10 @@
-"""The proof that work may be spread: two nodes, every unit submitted twice, one node killed with kill -9 midway.
+"""The proof that work may be spread: two nodes of Ray, every unit submitted twice, one node killed with kill -9 midway.
 
-    python -m tests.benchmarks.scale_proof FOLDER [--engine ray|dask] [--store ducklake|folder] [--traces 96]
+    python -m tests.benchmarks.scale_proof FOLDER [--store ducklake|folder] [--traces 96]
 
 Each trace must be there once, and all tables must be equal to those that one process makes of the same files, row by
 row, both ways. With `ducklake` the files are in an S3 server and the catalog in a Postgres of the proof's own (where
 this machine has them; else a folder lake is used, and the proof says so). Ends with 1 where anything differs.
-
-A node of Ray is killed whole. Of Dask, a worker is: its nanny starts another.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ import psutil
 import pytest
 
 from pipelines.base.extras import need
-from pipelines.engines.engine import Done, Engine, open_engine
+from pipelines.engines.engine import Done, Engine
+from pipelines.engines.open_engine import open_engine
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.lake import Lake
 from pipelines.readers.ingest import expand, ingest
@@ -62,20 +61,13 @@ class Doubled:
 
 
 @contextmanager
-def two_nodes(name: str) -> Iterator[tuple[str, Callable[[], int]]]:
+def two_nodes() -> Iterator[tuple[str, Callable[[], int]]]:
     """Two nodes of one CPU on this machine; yields the cluster's address, and what kills one of them with kill -9."""
-    if name == "ray":
-        cluster, nodes = _ray_cluster(attempts=3)
-        try:
-            yield cluster.address, lambda: _kill([process.pid for _, process in nodes[0].live_processes()])
-        finally:
-            cluster.shutdown()
-    else:
-        from distributed import LocalCluster
-
-        options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 50}
-        with LocalCluster(n_workers=2, **options) as cluster:
-            yield cluster.scheduler_address, lambda: _kill([next(iter(cluster.workers.values())).process.pid])
+    cluster, nodes = _ray_cluster(attempts=3)
+    try:
+        yield cluster.address, lambda: _kill([process.pid for _, process in nodes[0].live_processes()])
+    finally:
+        cluster.shutdown()
 
 
 def _ray_cluster(attempts: int) -> tuple[Any, list[Any]]:
@@ -140,9 +132,9 @@ def _cpu() -> float:
     return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 
 
-def spread(engine_name: str, store: str, files: Sequence[Path], max_files: int) -> tuple[Followed, Followed]:
+def spread(store: str, files: Sequence[Path], max_files: int) -> tuple[Followed, Followed]:
     """Ingest and model on two nodes, of which one is killed when a third of the units is done; then the captures."""
-    with two_nodes(engine_name) as (address, kill), Doubled(open_engine(engine_name, address)) as engine:
+    with two_nodes() as (address, kill), Doubled(open_engine("ray", address)) as engine:
         killed: list[int] = []
 
         def on_unit(so_far: Followed, done: Done) -> None:
@@ -155,8 +147,11 @@ def spread(engine_name: str, store: str, files: Sequence[Path], max_files: int) 
             if done.error:
                 print(f"  unit {done.unit.name}: {done.error}", flush=True)
 
-        first = ingest_on(engine, store, files, on_unit=on_unit, max_files=max_files)
-        second = materialize_on(engine, store, max_captures=2)
+        with pytest.MonkeyPatch.context() as patch:  # units small enough to kill a node midway
+            patch.setattr("pipelines.engines.run.UNIT_FILES", max_files)
+            patch.setattr("pipelines.engines.run.CAPTURES", 2)
+            first = ingest_on(engine, store, files, on_unit=on_unit)
+            second = materialize_on(engine, store)
         assert killed, "no node was killed"
         return first, second
 
@@ -179,11 +174,10 @@ def main() -> int:
     """Do it; 1 where anything differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--engine", choices=("ray", "dask"), default="ray")
     parser.add_argument("--store", choices=("ducklake", "folder"), default="ducklake")
     parser.add_argument("--traces", type=int, default=96, help=f"a multiple of {_RANKS}")
     asked = parser.parse_args()
-    need(asked.engine, "the proof")
+    need("ray", "the proof")
     shutil.rmtree(asked.folder, ignore_errors=True)
     for number in range(asked.traces // _RANKS):
         write_capture(CaptureSpec(seed=number, **_SMALL), asked.folder / "in" / f"job{number:03d}")
@@ -193,9 +187,9 @@ def main() -> int:
     with ExitStack() as stack:
         store = stack.enter_context(store_at(asked.store, asked.folder.absolute()))
         began = time.perf_counter()
-        first, second = spread(asked.engine, store, files, max(2, len(files) // _UNITS))
+        first, second = spread(store, files, max(2, len(files) // _UNITS))
         print(
-            f"two nodes of {asked.engine}, into {'ducklake' if store.startswith('ducklake:') else 'a folder'}: {time.perf_counter() - began:.1f} s"
+            f"two nodes, into {'ducklake' if store.startswith('ducklake:') else 'a folder'}: {time.perf_counter() - began:.1f} s"
         )
         for what, run in (("traces", first), ("captures", second)):
             print(f"  {what}: {run.n_done} units, {run.seconds:.1f} s and {run.cpu_seconds:.1f} CPU s on the workers")

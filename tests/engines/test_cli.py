@@ -101,7 +101,7 @@ def test_ctrl_c_cancels_what_is_left_and_keeps_what_is_done(tmp_path: Path, monk
             finally:
                 cancelled.append(True)
 
-    monkeypatch.setattr("pipelines.engines.in_process.InProcess", Interrupted)
+    monkeypatch.setattr("pipelines.engines.open_engine.InProcess", Interrupted)
     file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), tmp_path / "lake"
     done = call("ingest", file, "--lake", lake, "--engine", "in-process")
     assert (done.exit_code, cancelled) == (130, [True])

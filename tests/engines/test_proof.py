@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.base.extras import need
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("engine", "package"), [pytest.param("ray", "ray", marks=pytest.mark.ducklake("postgres")), ("dask", "distributed")]
-)
-def test_tables_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path, engine: str, package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install 'tracelake[{engine}]'")
-    store = "ducklake" if engine == "ray" else "folder"
-    command = [sys.executable, "-m", "tests.benchmarks.scale_proof", str(tmp_path / "proof"), "--engine", engine]
+@pytest.mark.parametrize("store", [pytest.param("ducklake", marks=pytest.mark.ducklake("postgres")), "folder"])
+def test_tables_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path, store: str) -> None:
+    need("ray", "this test")
+    command = [sys.executable, "-m", "tests.benchmarks.scale_proof", str(tmp_path / "proof")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*command, "--store", store, "--traces", "16"], cwd=ROOT, env=env, capture_output=True, text=True, check=False

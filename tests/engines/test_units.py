@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.engines.work_units import Group, cut, groups_of, weigh
+from pipelines.engines.work_units import UNIT_FILES, Group, cut, groups_of, weigh
 from tests.lake.world import write_trace
 
 MIB = 1 << 20
@@ -24,7 +25,9 @@ def test_every_item_is_in_one_unit_and_no_unit_is_too_large(
     sizes: list[tuple[int, int]], slots: int, max_items: int, max_bytes: int
 ) -> None:
     groups = made(sizes)
-    units = cut(groups, slots, max_items, max_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.engines.work_units.UNIT_BYTES", max_bytes)
+        units = cut(groups, slots, max_items)
     assert sorted(item for unit in units for item in unit.items) == sorted(i for group in groups for i in group.items)
     for unit in units:
         assert len(unit.groups) == 1 or (len(unit.items) <= max_items and unit.size <= max_bytes)
@@ -34,7 +37,7 @@ def test_every_item_is_in_one_unit_and_no_unit_is_too_large(
 
 @given(GROUPS, st.integers(1, 200))
 def test_halves_are_the_unit_again_down_to_single_groups(sizes: list[tuple[int, int]], slots: int) -> None:
-    for unit in cut(made(sizes), slots):
+    for unit in cut(made(sizes), slots, UNIT_FILES):
         left, single = [unit], []
         while left:
             one = left.pop()
@@ -46,15 +49,15 @@ def test_halves_are_the_unit_again_down_to_single_groups(sizes: list[tuple[int, 
 
 def test_a_large_trace_beside_a_thousand_small_ones_starts_first() -> None:
     groups = [*made([(1, MIB)] * 500), Group(("large",), 5000 * MIB), *made([(1, MIB)] * 500)]
-    units = cut(groups, slots=4)
+    units = cut(groups, 4, UNIT_FILES)
     assert units[0].items == ("large",)
     assert {len(unit.items) for unit in units[1:]} == {40}  # the large one did not cut the row of small ones in two
 
 
 def test_more_slots_make_smaller_units_but_not_tiny_ones() -> None:
     groups = made([(1, 10 * MIB)] * 100)
-    assert [len(cut(groups, slots)) for slots in (1, 4, 1000)] == [4, 13, 34]
-    assert len(cut(made([(1, 1000)] * 30), slots=100)) == 1
+    assert [len(cut(groups, slots, UNIT_FILES)) for slots in (1, 4, 1000)] == [4, 13, 34]
+    assert len(cut(made([(1, 1000)] * 30), 100, UNIT_FILES)) == 1
 
 
 def test_packed_files_weigh_what_they_unpack_to_roughly(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 from pipelines.base import database
 from pipelines.base.extras import MissingExtra
 from pipelines.engines import unit_work as work
-from pipelines.engines.engine import ATTEMPTS, Done, open_engine
+from pipelines.engines.engine import ATTEMPTS, Done
 from pipelines.engines.in_process import InProcess
+from pipelines.engines.open_engine import open_engine
 from pipelines.engines.private_lake import SCRATCH, Setting, private_lake, sweep
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.worker_share import cores, memory, take_share
@@ -39,7 +40,7 @@ class Twice(InProcess):
 
 class Deadly(InProcess):
     """An engine whose workers die of a unit with a file of this name; units that were given to it with that one are
-    blamed too, as by Dask.
+    blamed too, as by a cluster that cannot know better.
     """
 
     def __init__(self, name: str) -> None:
@@ -98,12 +99,13 @@ def statuses(run: Followed) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow  # test_cli.py has files and tables on an engine
-def test_units_done_twice_make_the_tables_of_one_process(traces: Path, reference: Lake, tmp_path: Path) -> None:
+def test_units_done_twice_make_the_tables_of_one_process(
+    traces: Path, reference: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(tmp_path / "lake")
     seen: list[tuple[int, int]] = []
-    run = ingest_on(
-        Twice(), str(lake.root), files_of(traces), max_files=2, on_unit=lambda f, _: seen.append((f.n_done, f.n_units))
-    )
+    monkeypatch.setattr("pipelines.engines.run.UNIT_FILES", 2)
+    run = ingest_on(Twice(), str(lake.root), files_of(traces), on_unit=lambda f, _: seen.append((f.n_done, f.n_units)))
     assert run.failed == []
     assert seen == [(n, run.n_units) for n in range(1, run.n_units + 1)] and run.n_units >= 3
     assert run.size_done == run.size > 0
@@ -134,10 +136,11 @@ def test_what_is_there_already_is_not_modelled_again(
 
 
 @pytest.mark.usefixtures("few_models")
-def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path) -> None:
+def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(5)]
     lake = Lake(tmp_path / "lake")
-    run = ingest_on(Deadly("rank3.json"), str(lake.root), files, max_files=3)
+    monkeypatch.setattr("pipelines.engines.run.UNIT_FILES", 3)
+    run = ingest_on(Deadly("rank3.json"), str(lake.root), files)
     assert [(one.items, one.attempts) for one in run.failed] == [((str(files[3]),), ATTEMPTS)]
     assert run.n_done == run.n_units and run.size_done == run.size
     assert statuses(run) == [(f"rank{n}.json", "rejected" if n == 3 else "ok") for n in range(5)]
@@ -262,7 +265,7 @@ def test_no_worker_writes_into_a_folder_of_the_same_name_elsewhere(tmp_path: Pat
 
 
 def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray, dask"):
+    with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray"):
         open_engine("spork")
     monkeypatch.setattr("pipelines.base.extras.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"--engine ray needs ray, .* -m pip install -e '/.*\[ray\]'$"):

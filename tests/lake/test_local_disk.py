@@ -44,17 +44,19 @@ def test_network_file_systems_are_refused(
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
+    monkeypatch.setattr("pipelines.lake.commit.local_disk._MOUNTS", mounts)
     if kind is None:
-        refuse_network(Path(folder), mounts)
+        refuse_network(Path(folder))
         return
     with pytest.raises(UnusablePath, match=f"is on {kind}: .*{TRUSTED}=1"):
-        refuse_network(Path(folder), mounts)
+        refuse_network(Path(folder))
     monkeypatch.setenv(TRUSTED, "1")
-    refuse_network(Path(folder), mounts)
+    refuse_network(Path(folder))
 
 
-def test_where_mounts_are_unknown_nothing_is_refused(tmp_path: Path) -> None:
-    refuse_network(Path("/mnt/bucket/lake"), tmp_path / "missing")
+def test_where_mounts_are_unknown_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.lake.commit.local_disk._MOUNTS", tmp_path / "missing")
+    refuse_network(Path("/mnt/bucket/lake"))
 
 
 def test_a_writer_is_refused_and_a_reader_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import ModelRun, run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize import per_capture, per_trace
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.lake.world import capture, shown, write_trace
 
 INTERNAL = "INTERNAL Error: Failed to cast expression to type\n\nStack Trace: …"
@@ -169,7 +170,7 @@ def test_tables_of_captures_are_whole_too(lake: Lake, tmp_path: Path, monkeypatc
     per_capture.materialize_captures(lake, tables)
     whole, cons = shown(lake, tables), []
     monkeypatch.setattr(per_capture, "run_models", failing(cons, "capture_ranks", fatal=True))
-    per_capture.materialize_captures(lake, tables, force=True)
+    materialize_all(lake, tables, force=True)
     assert shown(lake, tables) == whole
     assert [con.n_failed for con in cons] == [1, 0]
     query = "SELECT count(*), count(DISTINCT batch_id) FROM model_failures WHERE table_name = 'capture_ranks' AND outcome = 'optimizer_off'"

@@ -1,4 +1,4 @@
-"""Edits of a path's graph, turned back into a saved path with the longest path of the new graph (HTA-37, HTA-71).
+"""Edits of a path's graph, turned back into a saved path with the longest path of the new graph.
 
 The graph is a `networkx.DiGraph` over the nodes of a saved path: 2·event_id for an event's start, 2·event_id + 1 for
 its end. Its weights may be changed, edges and nodes added or removed. The new path's meta.json and title state how much

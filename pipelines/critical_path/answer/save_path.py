@@ -69,8 +69,8 @@ def save_path(
     answer: PathAnswer,
     target: Path,
     *,
-    window_id: str = "full",
-    overrides: dict[tuple[str, str], str] | None = None,
+    window_id: str,
+    overrides: dict[tuple[str, str], str] | None,
 ) -> None:
     """Write the path of a window into the file `target`, completely or not at all.
 

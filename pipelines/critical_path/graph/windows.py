@@ -124,8 +124,8 @@ def request_windows(
 def request_profiler_cost(
     con: duckdb.DuckDBPyConnection,
     requests: Iterable[WindowRequest],
-    without_profiler: bool | None = None,
-    untraced_ns: int | None = None,
+    without_profiler: bool | None,
+    untraced_ns: int | None,
 ) -> None:
     """Add rows to `profiler_requests` for windows requested with `request_windows`.
 

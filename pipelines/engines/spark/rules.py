@@ -96,7 +96,7 @@ def backslashes_in_like(tree: Tree) -> None:
             node.set("expression", exp.Literal.string(pattern.this.replace("\\", "\\\\")))
 
 
-def round_casts(tree: Tree, doubles: Collection[str] = ()) -> None:
+def round_casts(tree: Tree, doubles: Collection[str]) -> None:
     """Round before `CAST(… AS BIGINT)`, which truncates in Spark.
 
     In DuckDB it rounds a DOUBLE half to even and a DECIMAL half up. Types are known by name: `doubles`, and aliases in

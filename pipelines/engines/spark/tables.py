@@ -45,7 +45,7 @@ def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"`{name}` {_TYPES.get(kind, kind)}" for name, kind in columns)
 
 
-def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str] = ()) -> list[str]:
+def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str]) -> list[str]:
     """Return these tables and those that views and `computed` ones among them read, in dependency order.
 
     Input tables (`catalog.given`) are included. Raises NotOnSpark for a computed table that Python makes.

@@ -1,4 +1,4 @@
-"""Drawing of a trace under a what-if scenario: every event at its new time, and the new path as a track (HTA-72)."""
+"""Drawing of a trace under a what-if scenario: every event at its new time, and the new path as a track."""
 
 from __future__ import annotations
 

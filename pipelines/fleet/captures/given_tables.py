@@ -37,7 +37,7 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
     return {capture.capture_id: capture for capture in find_captures(read_traces(lake, folders), roles)}
 
 
-def read_traces(lake: Lake, folders: Collection[str] | None = None) -> list[RankTrace]:
+def read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
     """Return the committed traces of a lake, all or those found in some folders. Raise BrokenFiles."""
     traces = _read_traces(lake, folders)
     return traces if folders is None else [trace for trace in traces if folder_of(trace.path) in folders]

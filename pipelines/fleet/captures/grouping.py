@@ -266,6 +266,6 @@ def _other_jobs(jobs: set[str | None]) -> list[Finding]:
     return [Finding("other_jobs_in_folder", "info", len(names), detail)]
 
 
-def _some(names: Sequence[str], limit: int = _SHOWN) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

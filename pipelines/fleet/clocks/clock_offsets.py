@@ -102,7 +102,7 @@ def fit_clocks(
     `fit_entries`.
     """
     entries = Entries.of(instances)
-    fit = fit_entries(entries, n_steps, one_clock=one_clock, is_certain=is_certain)
+    fit = fit_entries(entries, n_steps, None, one_clock, is_certain)
     aligned = []
     for values in (fit.aligned_start_ns, fit.aligned_end_ns):
         filled = np.full(instances.present.shape, entries.by_rank.least(entries.end_ns, 0)[0])
@@ -112,11 +112,7 @@ def fit_clocks(
 
 
 def fit_entries(
-    entries: Entries,
-    n_steps: int = 1,
-    about: np.ndarray | None = None,
-    one_clock: bool = False,
-    is_certain: bool = False,
+    entries: Entries, n_steps: int, about: np.ndarray | None, one_clock: bool, is_certain: bool
 ) -> ClockFit:
     """Fit the clocks as `fit_clocks` does.
 

@@ -87,7 +87,7 @@ class _Partners:
         self.evidence[own] = _CODE[by]
 
 
-def pair_with(lane: RankLane, reference: RankLane, one_clock: bool = False) -> Pairing:
+def pair_with(lane: RankLane, reference: RankLane, one_clock: bool) -> Pairing:
     """Pair a rank's kernels with the reference's. `one_clock`: both ranks share a clock."""
     partners = _Partners.of(len(lane))
     if lane is reference:

@@ -41,7 +41,7 @@ class NotJoined(TracelakeError, LookupError):
 
 
 def load_capture(
-    con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None, scenarios: Sequence[Scenario] = ()
+    con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None, scenarios: Sequence[Scenario]
 ) -> Retimed:
     """Join the graphs of a capture's ranks.
 

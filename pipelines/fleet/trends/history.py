@@ -31,19 +31,17 @@ class JobVerdict:
     verdict: Verdict
 
 
-def regressions(
-    con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: int = LEAST_NEW, most_base: int = MOST_BASE
-) -> list[JobVerdict]:
+def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: int = LEAST_NEW) -> list[JobVerdict]:
     """Return a verdict on every tested metric of every job (or one job), the worst first.
 
-    The new side is the last `n_new` good captures; the base is up to `most_base` captures before them; with
+    The new side is the last `n_new` good captures; the base is up to MOST_BASE captures before them; with
     fewer than LEAST_BASE, the verdict is INSUFFICIENT. `con` has the view regression_samples. Metrics of one job are tested together, so that many metrics do not cause many false
     alarms.
     """
     only = f"AND job = {quoted(job)}" if job is not None else ""
     rows = con.execute(
         "SELECT job, hardware, n_ranks, metric, unit, ordinal, value, capture_id FROM regression_samples "
-        f"WHERE ordinal <= {n_new + most_base} {only} ORDER BY ordinal"
+        f"WHERE ordinal <= {n_new + MOST_BASE} {only} ORDER BY ordinal"
     ).fetchall()
     histories: defaultdict[tuple, defaultdict[tuple, tuple[list, list]]] = defaultdict(
         lambda: defaultdict(lambda: ([], []))

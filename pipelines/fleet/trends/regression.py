@@ -86,11 +86,11 @@ def _rank_sums(sizes: tuple[int, ...], drawn: int) -> dict[int, int]:
     return by_drawn[drawn]
 
 
-def discoveries(p_values: Mapping[str, float], rate: float = FALSE_DISCOVERY_RATE) -> set[str]:
-    """Return the names that the Benjamini-Hochberg step-up procedure accepts at a false discovery rate."""
+def discoveries(p_values: Mapping[str, float]) -> set[str]:
+    """Return the names that the Benjamini-Hochberg step-up procedure accepts at FALSE_DISCOVERY_RATE."""
     ordered = sorted(p_values, key=lambda name: p_values[name])
     n_accepted = max(
-        (position for position, name in enumerate(ordered, 1) if p_values[name] <= rate * position / len(ordered)),
+        (n for n, name in enumerate(ordered, 1) if p_values[name] <= FALSE_DISCOVERY_RATE * n / len(ordered)),
         default=0,
     )
     return set(ordered[:n_accepted])

@@ -22,7 +22,7 @@ def commit_tables(
     lake: Lake,
     batch: Batch,
     scope: str,
-    before_put: Callable[[], None] = lambda: None,
+    before_put: Callable[[], None],
     settled: Callable[[], Set[str]] | None = None,
     early: Mapping[str, Staged] | None = None,
 ) -> set[str]:

@@ -20,13 +20,13 @@ _NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|ceph|lustre|gpfs|glusterfs|beegfs|afs
 _LOCAL_FUSE = {"fuse.fuse-overlayfs", "fuse.grpcfuse", "fuse.osxfs", "fuse.lxcfs", "fuse.bindfs", "fuse.gocryptfs"}
 
 
-def refuse_network(root: Path, mounts: Path | None = None) -> None:
+def refuse_network(root: Path) -> None:
     """Raise UnusablePath if a lake's folder is on a network file system or a mounted bucket.
 
     The environment variable TRACELAKE_NETWORK_DISK lifts this, if every host sees the locks. If the mounts are unknown,
     no folder is refused.
     """
-    kind = _kind_of(root.resolve(), mounts or _MOUNTS)
+    kind = _kind_of(root.resolve(), _MOUNTS)
     if kind and _NETWORK.fullmatch(kind) and kind not in _LOCAL_FUSE and os.environ.get(TRUSTED, "0") in ("", "0"):
         raise UnusablePath(
             f"{root} is on {kind}: writers on several hosts may not see each other's locks there, and would commit traces "

@@ -119,7 +119,7 @@ def note_put(
     batch: Batch,
     records: Mapping[str, Record],
     keys: Mapping[str, str | None],
-    takes: Iterable[str] = (),
+    takes: Iterable[str],
 ) -> None:
     """Announce files that are about to be moved into place, with the keys in a marker.
 

@@ -35,7 +35,7 @@ _STATISTICS = (
 )
 
 
-def options(version: str | None, failures: Iterable[Failure] = ()) -> str:
+def options(version: str | None, failures: Iterable[Failure]) -> str:
     """Return the options of a COPY to a file of the lake.
 
     Its footer stores the version and the failures, from which a lost catalog is rebuilt.

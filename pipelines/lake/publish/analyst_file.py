@@ -117,7 +117,6 @@ def _read_only(file: Path) -> duckdb.DuckDBPyConnection:
 def analyst(
     lake: Lake,
     tables: Iterable[str] = (),
-    catalog: Catalog | None = None,
     connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
 ) -> duckdb.DuckDBPyConnection:
     """Return the current analysts' file, opened by `connect`. It is published first if necessary (see is_published).
@@ -125,7 +124,7 @@ def analyst(
     If the lake cannot be written, a private file is built elsewhere. A query that needs damaged files raises an error.
     With a lake `without_broken`, it answers without them.
     """
-    catalog = catalog or lake.catalog()
+    catalog = lake.catalog()
     if not is_published(lake, tables):
         if not lake.is_writable:
             return _private(lake, catalog, connect, leave_out=lake.without_broken)

@@ -51,7 +51,7 @@ def told(broken: Sequence[Broken]) -> str:
     return f"{'; '.join(str(file) for file in broken[:3])}{more}. {HINT}"
 
 
-def find_broken(root: Path, tables: Set[str] | None = None, batches: Set[Batch] | None = None) -> list[Broken]:
+def find_broken(root: Path, tables: Set[str] | None, batches: Set[Batch] | None) -> list[Broken]:
     """Return files of these tables (None: all) that are missing or differ from their recorded size.
 
     Only files of committed batches are checked, because leftovers of a killed run are not part of the lake.

@@ -15,7 +15,7 @@ from pipelines.lake.read.sandbox import Answer
 _ROWS = 20_000  # per part and per Parquet row group; some 20 MB with the arguments of events
 
 
-def csv_parts(answer: Answer, for_spreadsheet: bool = False) -> Iterator[bytes]:
+def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
     """Yield the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet.
 
     Raises ValueError for columns that are lists or structs.

@@ -61,9 +61,7 @@ def _files(lake: Lake) -> dict[str, str]:
         return dict(con.execute(f"SELECT trace_id, file FROM {MARK}").fetchall())
 
 
-def show_trace(
-    con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch: Batch, tables: Iterable[str] = ()
-) -> None:
+def show_trace(con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch: Batch, tables: Iterable[str]) -> None:
     """Create views of one trace in `con`: `traces`, `events`, `findings`, and up-to-date `tables` in schema `stored`.
 
     A table is up to date if its file is undamaged and was computed by the current version of its model, which did not

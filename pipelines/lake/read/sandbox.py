@@ -335,14 +335,11 @@ def connect_parser() -> duckdb.DuckDBPyConnection:
     return _parsers[process].cursor()
 
 
-def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
+def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection) -> None:
     """Raise QueryRefused for anything but exactly one statement that reads tables.
 
-    Raise duckdb.ParserException for invalid SQL. `con`: a locked connection to parse with; otherwise one is opened.
+    Raise duckdb.ParserException for invalid SQL. `con`: a locked connection to parse with.
     """
-    if con is None:
-        with connect_parser() as parser:
-            return refuse_but_reading(query, parser)
     try:
         statements = _statements(con, query)
         if len(statements) != 1:

@@ -26,7 +26,7 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in names | read]
 
 
-def _named_in(query: str, con: Any = None) -> set[str]:
+def _named_in(query: str, con: Any) -> set[str]:
     """Return the names after FROM and JOIN, in lower case.
 
     Empty if the query cannot be parsed: DuckDB reports the error when it runs the query.

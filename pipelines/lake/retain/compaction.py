@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pipelines.base import database
 from pipelines.lake.commit.manifest import Entry
@@ -67,7 +66,6 @@ def compact(
     grace: timedelta = GRACE,
     dry_run: bool = False,
     now: datetime | None = None,
-    on_merge: Callable[[Merge], Any] | None = None,
 ) -> Compaction:
     """Merge the batches of each day that is over for at least `older_than - 1` days (0: today's, too), and publish.
 
@@ -89,8 +87,6 @@ def compact(
         before = look(lake.root)
         for group in _due(lake, before, before_day, smaller_than):
             done.append(_merge(lake, before, group))
-            if on_merge:
-                on_merge(done[-1])
         ended = remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)
     return Compaction(done, [retirement for retirement in ended if retirement.state == "removed"])
 

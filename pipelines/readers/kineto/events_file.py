@@ -210,7 +210,7 @@ def _note_counters(con: duckdb.DuckDBPyConnection, reader: TraceReader, counts: 
 
 
 def complete(
-    con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int = 0, compression: str = "zstd"
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int, compression: str
 ) -> dict[str, Any]:
     """Set durations of begin events, shift all times by `shift` ns, and set times too far from the median to NULL.
 

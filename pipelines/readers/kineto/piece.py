@@ -177,7 +177,7 @@ def _refused(keys: Set[str], *conditions: Mapping[str, str]) -> str:
     return f"WHERE CASE WHEN {' OR '.join(of_keys)} THEN error('not to be read like this') ELSE true END"
 
 
-def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False) -> str:
+def all_keys(file: Path, limit: int, marked: bool, mended: bool) -> str:
     """Return the query for a piece with any keys. DuckDB rejects entries with a duplicate key, and non-objects.
 
     `marked`, `mended`: as for `known_keys`.

@@ -59,7 +59,7 @@ def _differences(con: duckdb.DuckDBPyConnection, file: Path) -> Iterator[str]:
     _write(file, [{**_ENTRY, **_UNKNOWN}, _BESIDE])
     yield from _different("keys", keys_in(con, file, _LIMIT), KNOWN_KEYS | _UNKNOWN.keys())
     yield from _rows(
-        con, all_keys(file, _LIMIT, mended=True), {**texts, "unknown": json.dumps(_UNKNOWN, separators=(",", ":"))}
+        con, all_keys(file, _LIMIT, False, True), {**texts, "unknown": json.dumps(_UNKNOWN, separators=(",", ":"))}
     )
 
 

@@ -85,17 +85,16 @@ def part_with(lake: Lake, traces: Collection[str]) -> Part:
 def materialize_captures(
     lake: Lake,
     tables: Iterable[str],
-    force: bool = False,
     on_step: OnStep | None = None,
-    part: Part | None = None,
 ) -> list[Materialized]:
-    """Update tables of captures, for part or all of the lake, with the trace tables that they read, and publish.
+    """Update tables of captures, with the trace tables that they read, and publish.
 
     Raises what compute_captures raises.
     """
     requested = asked_captures(lake.catalog(), tables)
-    steps = compute_captures(lake, requested, force, on_step, part)
-    return run_and_publish(lake, steps, requested, part is None, force)
+    return run_and_publish(
+        lake, compute_captures(lake, requested, on_step=on_step), requested, of_all=True, force=False
+    )
 
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
@@ -168,16 +167,15 @@ def compute_given(
     lake: Lake,
     tables: Iterable[str],
     captures: Iterable[Capture],
-    gone: Iterable[str] = (),
-    on_step: OnStep | None = None,
+    gone: Iterable[str],
 ) -> list[Materialized]:
     """Compute tables of these captures into a new batch. All inputs are already in the lake.
 
     `gone`: ids of captures that no longer exist. Publishes nothing.
     """
     catalog = lake.catalog()
-    requested, say = asked_captures(catalog, tables), on_step or (lambda _: None)
-    return _compute(lake, catalog, lake.new_batch(), requested, list(captures), list(gone), say)
+    requested = asked_captures(catalog, tables)
+    return _compute(lake, catalog, lake.new_batch(), requested, list(captures), list(gone), lambda _: None)
 
 
 def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:

@@ -76,8 +76,8 @@ def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
 
 def compute_traces(
     lake: Lake,
-    tables: Iterable[str] | None = None,
-    batches: Iterable[Batch] | None = None,
+    tables: Iterable[str] | None,
+    batches: Iterable[Batch] | None,
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
 ) -> Iterator[Materialized]:

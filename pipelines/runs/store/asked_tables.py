@@ -72,14 +72,14 @@ class TablesOfLake:
             return True
         return stale_captures(self.lake, catalog, self.of_captures, self.part)
 
-    def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
+    def bring_up(self) -> list[str]:
         """Update the tables if they are missing or outdated. Return caveats if that is necessary but the lake is read-only."""
         if not self.are_stale:
             return []
         if not self.lake.is_writable:
             root = self.lake.root
             return [f"{root} cannot be written: the answer is from what is computed there", *self.lacks()]
-        self.compute(on_step)
+        self.compute()
         return []
 
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
@@ -142,7 +142,7 @@ class CommittedTables:
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
         """See TablesOfLake."""
 
-    def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
+    def bring_up(self) -> list[str]:
         """See TablesOfLake."""
         return []
 

@@ -25,7 +25,7 @@ class Work:
 
     @property
     def label(self) -> str:
-        """Return the name in profiler traces (SWP-40, SWP-41)."""
+        """Return the name in profiler traces."""
         skip = " [skip]" if self.skipped else ""
         return f"{self.prefix}/{self.task}/iter{self.iteration}{skip}"
 

@@ -1,4 +1,4 @@
-"""The data-flow engine, which submits a task as soon as its dependencies are submitted (SWP-54 to SWP-58)."""
+"""The data-flow engine, which submits a task as soon as its dependencies are submitted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class DataFlowPipeline(_PipelineBase):
 
     A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` limits
     memory and provides the back-pressure: an iteration leaves only when progress() returns it, and only then a new one
-    starts. So a task counts as in flight (`pending`) from its submission until that return, however early it was done
-    (trap T10). `max_depth=1` runs one iteration after the other, with overlap only inside an iteration. The document's
-    claim that this "degenerates to synchronous" (trap T8) is wrong for plans of more than one stage.
+    starts. So a task counts as in flight (`pending`) from its submission until that return, however early it was done.
+    `max_depth=1` runs one iteration after the other, with overlap only inside an iteration. The document's
+    claim that this "degenerates to synchronous" is wrong for plans of more than one stage.
 
     `order`: the order that is kept in addition to the dependencies.
 

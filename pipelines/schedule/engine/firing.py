@@ -1,4 +1,4 @@
-"""Rules for the tasks that the data-flow engine gives to its threads (SWP-55 to SWP-58), without threads, clock or data.
+"""Rules for the tasks that the data-flow engine gives to its threads, without threads, clock or data.
 
 The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use this module. A task fires when its
 iteration is in flight, it has not fired yet, its dependencies are submitted, fewer than `max_depth` of its submissions

@@ -1,4 +1,4 @@
-"""Orders in which a clocked engine submits the tasks of one period (SWP-18, SWP-26 to SWP-32).
+"""Orders in which a clocked engine submits the tasks of one period.
 
 The functions assume that a CheckedPlan is legal. If the plan has a cycle, which the validator rejects, `ready_first`
 omits the tasks that the cycle blocks and orders the others.
@@ -27,7 +27,7 @@ def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
 
 
 def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
-    """Return task -> its dependencies within one period (SWP-26).
+    """Return task -> its dependencies within one period.
 
     Of the same iteration: tasks of the same stage. Of the previous iteration: tasks one stage later (k = 1). All other
     dependencies were submitted in an earlier period.
@@ -40,9 +40,9 @@ def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
 
 
 def stall_costs(plan: CheckedPlan) -> dict[str, int]:
-    """Return task -> number of its dependencies within a period that are on another stream (SWP-27).
+    """Return task -> number of its dependencies within a period that are on another stream.
 
-    A dependency on an earlier stage does not count although the stream may stall on it (trap T5). Its work was
+    A dependency on an earlier stage does not count although the stream may stall on it. Its work was
     submitted a period earlier and is assumed done.
     """
     edges = period_edges(plan)
@@ -50,18 +50,18 @@ def stall_costs(plan: CheckedPlan) -> dict[str, int]:
 
 
 def ready_first(plan: CheckedPlan) -> list[str]:
-    """Return the order that takes, of the tasks with submitted dependencies, the lowest (stall cost, name) (SWP-28).
+    """Return the order that takes, of the tasks with submitted dependencies, the lowest (stall cost, name).
 
-    The document's worked SparseDist example (SWP-29) prints ZeroGrad before InputDistWait. Its own pseudocode, which
-    this function follows, sorts again after every step and yields the reverse (trap T2). Likewise its last example prints
-    a stage-descending table (trap T3).
+    The document's worked SparseDist example prints ZeroGrad before InputDistWait. Its own pseudocode, which
+    this function follows, sorts again after every step and yields the reverse. Likewise its last example prints
+    a stage-descending table.
     """
     cost = stall_costs(plan)
     return topological(period_edges(plan), lambda name: (cost[name], name))
 
 
 def stage_descending(plan: CheckedPlan) -> list[str]:
-    """Return the order with older iterations first, within a stage by dependency, then by declaration (SWP-18, SWP-30)."""
+    """Return the order with older iterations first, within a stage by dependency, then by declaration."""
     position = {name: i for i, name in enumerate(plan.schedule)}
     return topological(period_edges(plan), lambda name: (-plan.stage(name), position[name]))
 

@@ -1,4 +1,4 @@
-"""The base class of both engines: fill, progress, drain, serial runs, shortcuts (SWP-35).
+"""The base class of both engines: fill, progress, drain, serial runs, shortcuts.
 
 Subclasses decide when a task is submitted: `_do_fill`, `_prepare`, `_do_retire`, `_after_task_complete`. The
 implementation behind the public methods is in engine/.
@@ -52,7 +52,7 @@ class _PipelineBase(_Submitting):
     # --- running
 
     def fill_pipeline(self, data_iter: Iterable[Any], on_retire: OnRetire | None = None) -> Iterator[Any]:
-        """Start the threads and the first iterations. Return the iterator to pass to progress() (SWP-38).
+        """Start the threads and the first iterations. Return the iterator to pass to progress().
 
         `on_retire` gets the context of each iteration that progress() or drain() finishes, in order and in the caller's
         thread. On CUDA the caller's current stream already waits for the iteration's work. An exception in `on_retire`
@@ -78,7 +78,7 @@ class _PipelineBase(_Submitting):
         return data
 
     def progress(self, data_iter: Iterator[Any] | None = None) -> int:
-        """Wait for the oldest iteration, submit the next tasks, and return the oldest iteration's index (SWP-39).
+        """Wait for the oldest iteration, submit the next tasks, and return the oldest iteration's index.
 
         Pass None as `data_iter` to take no new batch and only finish the iterations in flight. Raise StopIteration if
         no iteration is in flight, PipelineError after a failure, RuntimeError if fill_pipeline was not called, and TypeError
@@ -131,7 +131,7 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """Run all of `data_iter`. Return the elapsed seconds, including the last work on the device (SWP-40).
+        """Run all of `data_iter`. Return the elapsed seconds, including the last work on the device.
 
         `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it has no effect on other devices than CUDA.
         `on_retire`: as for fill_pipeline.
@@ -163,7 +163,7 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """Run all of `data_iter` serially, as baseline: task after task on the default stream, without threads (SWP-41).
+        """Run all of `data_iter` serially, as baseline: task after task on the default stream, without threads.
 
         Return the elapsed seconds, including the last work on the device.
         """
@@ -196,7 +196,7 @@ class _PipelineBase(_Submitting):
             raise
 
     def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
-        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply.
+        """Run one iteration on the default stream, in topological order. Shortcuts apply.
 
         Afterward no iteration is in flight, but the device is not synchronized.
         """
@@ -219,7 +219,7 @@ class _PipelineBase(_Submitting):
                 raise failure from error
 
     def drain(self) -> None:
-        """Finish the iterations in flight, end the threads, and make the engine ready for fill_pipeline (SWP-45).
+        """Finish the iterations in flight, end the threads, and make the engine ready for fill_pipeline.
 
         Shortcuts and their recordings are kept. After a failure, drain() only cleans up. A failure while draining is
         raised, but the engine is ready for reuse.
@@ -265,7 +265,7 @@ class _PipelineBase(_Submitting):
     # --- shortcuts
 
     def enable_shortcut(self, *task_names: TaskRef) -> None:
-        """Make tasks record their next run and replay it from then on (SWP-43).
+        """Make tasks record their next run and replay it from then on.
 
         Every rank must switch the same tasks. Raise ValueError if a task is unknown (then no task is switched), and
         RuntimeError if iterations are in flight. Call drain() first.
@@ -275,7 +275,7 @@ class _PipelineBase(_Submitting):
         self._shortcuts.enable(names)
 
     def disable_shortcut(self, *task_names: TaskRef) -> None:
-        """Make tasks run normally again, and discard their recordings (SWP-44).
+        """Make tasks run normally again, and discard their recordings.
 
         Raise the same errors as enable_shortcut.
         """

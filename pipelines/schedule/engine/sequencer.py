@@ -1,4 +1,4 @@
-"""Submissions in one fixed order, independent of the submitting threads (SWP-67)."""
+"""Submissions in one fixed order, independent of the submitting threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortcuts, which run a task once and then replay its effects (SWP-43, SWP-44, SWP-62 to SWP-66)."""
+"""Shortcuts, which run a task once and then replay its effects."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Slot:
         self._missing = list(self.signals)
 
     def submitted(self, name: str) -> None:
-        """Wake the waiters for a task. Called after the task's event is recorded (SWP-9: record before set)."""
+        """Wake the waiters for a task. Called after the task's event is recorded (record before set)."""
         self.signals[name].set()
         self._missing.pop()  # atomic, unlike a count
         if not self._missing:
@@ -88,7 +88,7 @@ class Slot:
 class Slots:
     """Ring of `in_flight` + 1 slots.
 
-    The extra slot is for trap T7: iteration i may still wait for a task of i-1 after i-1 was retired and the next
+    The extra slot keeps a slot from being reused while a task still reads it: iteration i may still wait for a task of i-1 after i-1 was retired and the next
     iteration starts, which at depth D is iteration i-1+D. In a ring of D slots it would take the slot of i-1 and clear
     the signal that i is about to wait for. The wait would time out or end on another iteration's event. D+1 slots are
     enough, because an iteration starts only after the iteration `in_flight` before it was retired, and a retired

@@ -59,10 +59,10 @@ class _Step:
 class _EngineState:
     """Fields of an engine, and their reset between runs."""
 
-    signal_timeout_s = 30.0  # how long a task waits for a dependency (SWP-9), or for its turn (SWP-67)
-    progress_timeout_s = 60.0  # how long progress() waits for the oldest iteration (SWP-39)
+    signal_timeout_s = 30.0  # how long a task waits for a dependency, or for its turn
+    progress_timeout_s = 60.0  # how long progress() waits for the oldest iteration
     join_timeout_s = 5.0  # how long a stop waits for threads that are inside a task
-    _spare_slots = 1  # trap T7, see slots.py
+    _spare_slots = 1  # see slots.py
 
     def __init__(
         self, plan: PipelinePlan, checked: CheckedPlan, num_slots: int, device: Any = 0, process_group: Any = None

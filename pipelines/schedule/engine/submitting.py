@@ -55,7 +55,7 @@ class _Submitting(_Batches, ABC):
             thread.start()
 
     def _enqueue(self, name: str, iter_idx: int) -> None:
-        """Give a task to the thread of its group. A globally ordered task gets the next number in their common order (SWP-67)."""
+        """Give a task to the thread of its group. A globally ordered task gets the next number in their common order."""
         if self._steps[name].ordered:
             self._numbers[name, iter_idx] = self._next_number
             self._next_number += 1
@@ -83,7 +83,7 @@ class _Submitting(_Batches, ABC):
             self._is_submitting = False
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
-        """Wait for the task's dependencies (thread and stream), launch it, release the tasks that wait for it (SWP-9)."""
+        """Wait for the task's dependencies (thread and stream), launch it, release the tasks that wait for it."""
         step, slot, device = self._steps[name], self._slots.of(iter_idx), self.device
         stream = step.stream
         if step.intra:
@@ -145,7 +145,7 @@ class _Submitting(_Batches, ABC):
             raise PipelineTimeout(message, work.task, work.iteration) from None
 
     def _exec_task(self, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
-        """Replay, run and record, or just run (SWP-62)."""
+        """Replay, run and record, or just run."""
         if replay:
             self._shortcuts.replay(task, ctx)
         elif task.name in self._shortcuts.enabled:

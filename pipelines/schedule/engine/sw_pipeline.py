@@ -1,4 +1,4 @@
-"""The clocked engine, which submits every task once in each period (SWP-15, SWP-16, SWP-37)."""
+"""The clocked engine, which submits every task once in each period."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SWPipeline(_PipelineBase):
         self._enqueue_period(data_iter)
 
     def _enqueue_period(self, data_iter: Iterator[Any] | None) -> None:
-        """Queue one period's tasks for every thread (SWP-12). Without a batch, only the later stages run."""
+        """Queue one period's tasks for every thread. Without a batch, only the later stages run."""
         period = self._period
         batch = _END if data_iter is None else self._fetch(data_iter)
         if batch is not _END:
@@ -82,11 +82,10 @@ class SWPipeline(_PipelineBase):
         return [(name, self._stages[name]) for name in self._enqueue_order]
 
     def format_schedule(self, num_iterations: int = 3) -> str:
-        """Return, as text, the iteration of each task in the first `num_iterations` periods (SWP-46).
+        """Return, as text, the iteration of each task in the first `num_iterations` periods.
 
         Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
-        shortcut is on. The document mixes up the last two (trap T9) and prints one table in stage-descending order
-        (trap T3).
+        shortcut is on. The document mixes up the last two and prints one table in stage-descending order.
         """
         streams = stream_names(self._streams, self.device.stream_name)
         return schedule_table(self.checked, self._enqueue_order, streams, self._shortcuts.enabled, num_iterations)
@@ -96,7 +95,7 @@ class SWPipeline(_PipelineBase):
         print(self.format_schedule(num_iterations))
 
     def print_stage_analysis(self) -> None:
-        """Print stages in topological order, and whether the depth is minimal (SWP-47)."""
+        """Print stages in topological order, and whether the depth is minimal."""
         print(stage_analysis(self.checked))
 
     def __repr__(self) -> str:

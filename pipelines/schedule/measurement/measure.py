@@ -85,7 +85,7 @@ class Measured:
         return any(launch.device_start_ns is not None for launch in self.launches or ())
 
 
-def measure(run: Settings, run_id: str, trace: Path | None = None) -> Measured:
+def measure(run: Settings, run_id: str, trace: Path | None) -> Measured:
     """Run the plan. `trace`: path for torch.profiler's trace of the measured iterations. Engine exceptions pass through."""
     if run.device == "simulated":
         return _on_paper(run)

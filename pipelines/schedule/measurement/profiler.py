@@ -1,4 +1,4 @@
-"""Measurement of each task's cost in an iteration, by serial runs without that task (SWP-49 to SWP-52)."""
+"""Measurement of each task's cost in an iteration, by serial runs without that task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProfileResult:
-    """Duration of one serial iteration, and how much shorter it is without each task, in seconds (SWP-7)."""
+    """Duration of one serial iteration, and how much shorter it is without each task, in seconds."""
 
     baseline_s: float
     exposed_s: dict[str, float]
@@ -36,12 +36,12 @@ class ProfileResult:
         return f"{name:<{width}} {f'{seconds * 1e3:.3f}ms':>10} {f'{percent:.1f}%':>12}"
 
     def print_report(self) -> None:
-        """Print format_report() (SWP-51)."""
+        """Print format_report()."""
         print(self.format_report())
 
 
 class TaskProfiler:
-    """Profiler that measures exposed(T) = serial iteration - serial iteration with T short-cut, never below 0 (SWP-52).
+    """Profiler that measures exposed(T) = serial iteration - serial iteration with T short-cut, never below 0.
 
     It measures with the engine's shortcuts. So the engine must not have iterations in flight, and the user's shortcuts are
     saved and restored.
@@ -88,7 +88,7 @@ class TaskProfiler:
     def profile_many(
         self, batches: Iterable[Any], num_warmup: int = 3, num_measure: int = 10, num_rounds: int = 3
     ) -> list[ProfileResult]:
-        """Call profile() for each batch and return the results (SWP-50)."""
+        """Call profile() for each batch and return the results."""
         return [self.profile(batch, num_warmup, num_measure, num_rounds) for batch in batches]
 
     def _measure(self, batch: Any, num_warmup: int, num_measure: int, num_rounds: int) -> float:

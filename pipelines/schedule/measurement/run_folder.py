@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 _PREDICTED_ITERATIONS = 200
 
 
-def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | None = None) -> dict[str, Rows]:
+def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | None) -> dict[str, Rows]:
     """Return the rows of every table of run_tables.py."""
     return {
         "schedule_runs": [_run(run, run_id, measured, trace_file)],

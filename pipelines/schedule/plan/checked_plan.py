@@ -34,7 +34,7 @@ class CheckedPlan:
         return stream_key(self.schedule[name].stream)
 
     def dependencies(self, name: str, iteration: int) -> list[tuple[str, int]]:
-        """Return the dependencies of a task in an iteration, as (task, iteration). Iteration 0 has no predecessor (SWP-10)."""
+        """Return the dependencies of a task in an iteration, as (task, iteration). Iteration 0 has no predecessor."""
         same = [(dep, iteration) for dep in self.intra[name]]
         return same + [(dep, iteration - 1) for dep in self.inter[name]] if iteration else same
 

@@ -1,6 +1,6 @@
 """Tasks (the work of a pipeline) and plans (its schedule), as plain data without torch.
 
-Rules and names follow the SWPipeline API Reference, data classes (SWP-1 to SWP-8).
+Rules and names follow the data classes of the "SWPipeline API Reference".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class IterContext:
-    """State shared by the tasks of one iteration (SWP-1).
+    """State shared by the tasks of one iteration.
 
     Tasks store results on it (`ctx.x = ...`) and free them early (`del ctx.x`). Every iteration in flight has its own
     context, so two iterations never see each other's values.
@@ -43,7 +43,7 @@ class IterContext:
 
 @dataclass
 class DeclaredIO:
-    """A task's effect outside its context, declared so that a shortcut can replay it (SWP-2).
+    """A task's effect outside its context, declared so that a shortcut can replay it.
 
     `capture` is called after the task ran and returns a snapshot, which is copied like a context value. `restore` gets
     a fresh copy of the snapshot each time the task is replayed.
@@ -55,7 +55,7 @@ class DeclaredIO:
 
 @dataclass(eq=False)
 class PipelineTask:
-    """One unit of work: its name and its function, without time or place of execution (SWP-3).
+    """One unit of work: its name and its function, without time or place of execution.
 
     Equal and hashed by `name`, which is also its tag in profiler traces. The other fields are optional and never change
     a schedule. They let the validator find missing dependencies. `reads`, `writes`: the context attributes that the function
@@ -90,7 +90,7 @@ TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias that callers use at
 
 @dataclass
 class TaskSchedule:
-    """Time and place of one task: stage, stream, thread (SWP-4)."""
+    """Time and place of one task: stage, stream, thread."""
 
     stage: int = 0  # in period p, stage k works on iteration p - k
     stream: Any = None  # None = the device's default stream; a name; or a stream object of the device
@@ -100,14 +100,14 @@ class TaskSchedule:
 
 @dataclass
 class PipelinePlan:
-    """A complete schedule: the keys of `schedule` are the tasks (SWP-5, SWP-6).
+    """A complete schedule: the keys of `schedule` are the tasks.
 
     Dependencies are (task, depends_on): on the same iteration in `intra_iter_deps`, on the previous iteration in
     `inter_iter_deps`. Tasks are referenced by object or by name. A key of `schedule` that is only a name must appear as an
     object elsewhere in the plan before an engine can run it (a simulator needs no functions).
 
     `pipeline_depth` is always max(stage) + 1, and is inferred if it is None. A number that disagrees with the stages is an
-    error, even 2. The document's signature has the default 2, and its own depth-3 example omits the argument (trap T6).
+    error, even 2. The document's signature has the default 2, and its own depth-3 example omits the argument.
     With that default, an explicit 2 could not be distinguished from an omitted one.
     """
 

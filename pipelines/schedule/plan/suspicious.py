@@ -1,4 +1,4 @@
-"""Warnings about legal plans that probably contain a mistake (SWP-25): a forgotten dependency.
+"""Warnings about legal plans that probably contain a mistake: a forgotten dependency.
 
 Tasks without declared reads and writes get a warning only if their names decide the order.
 """
@@ -15,7 +15,7 @@ after it, because both tasks share a stream."""
 
 
 def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]:
-    """Return warnings about legal but probably mistaken parts of the plan (SWP-25)."""
+    """Return warnings about legal but probably mistaken parts of the plan."""
     ancestors_by_task = ancestors(checked.intra)
     warnings = []
     names = checked.names

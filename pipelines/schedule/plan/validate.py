@@ -1,4 +1,4 @@
-"""Validation of plans: every plan that could hang is rejected here, before it runs (SWP-17 to SWP-25).
+"""Validation of plans: every plan that could hang is rejected here, before it runs.
 
 A validated plan cannot hang. A clocked engine submits period by period, and within a period in an order in which
 every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out. Corollaries 1 and
@@ -191,7 +191,7 @@ def _check_cycles(checked: CheckedPlan) -> list[Problem]:
 
 
 def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:
-    if plan.pipeline_depth in (None, checked.depth):  # trap T6: None = inferred
+    if plan.pipeline_depth in (None, checked.depth):  # None: inferred
         return []
     return [
         f"pipeline_depth={plan.pipeline_depth!r}, but the stages give max(stage) + 1 = {checked.depth}: "

@@ -35,7 +35,7 @@ class Space:
                 yield Assignment(stages, choice)
 
     def stage_choices(self) -> Iterator[tuple[int, ...]]:
-        """Yield stage vectors that satisfy corollaries 1 and 3 (SWP-17, SWP-19) and leave no stage empty."""
+        """Yield stage vectors that satisfy corollaries 1 and 3 and leave no stage empty."""
         for stages in self._stages(()):
             if set(stages) == set(range(max(stages) + 1)):
                 yield stages

@@ -27,7 +27,7 @@ class Prediction:
     period_ns: float
     """T_actual: time from one iteration's end to the next's."""
     ideal_ns: float
-    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream. It is a lower bound of
+    """T_ideal = max(T_load, T_comp, T_save): the work on the plan's busiest stream. It is a lower bound of
     the period.
     """
     bottleneck: str
@@ -41,7 +41,7 @@ class Prediction:
 
     @property
     def efficiency(self) -> float:
-        """Return T_ideal / T_actual (PRB-21), or 1 if the period is 0 ns."""
+        """Return T_ideal / T_actual, or 1 if the period is 0 ns."""
         return self.ideal_ns / self.period_ns if self.period_ns else 1.0
 
     def bubble_ns(self, stream: str) -> float:

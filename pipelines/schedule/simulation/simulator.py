@@ -1,6 +1,6 @@
 """The engines' rules on a virtual host and virtual streams.
 
-Modeled (SWP-9 to SWP-15, SWP-55 to SWP-58): a caller that fills, retires and enqueues; one FIFO thread per thread
+Modeled: a caller that fills, retires and enqueues; one FIFO thread per thread
 group; phase 1 (the host waits until a dependency was submitted) and phase 2 (the stream waits for its event); FIFO
 streams; the order of globally ordered tasks; the in-flight limit. Not modeled: streams that slow each other down
 because they share hardware. A task takes its declared duration on any stream.
@@ -98,7 +98,7 @@ class Simulation:
         self.retired.append(self.host.now)
 
     def _put(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
-        """Queue a task for its group's thread. A globally ordered task gets its number here (SWP-67)."""
+        """Queue a task for its group's thread. A globally ordered task gets its number here."""
         settings, turn = self.plan.schedule[task], None
         if settings.globally_ordered:
             turn, self._turns = self._turns, self._turns + 1

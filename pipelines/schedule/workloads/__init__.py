@@ -44,7 +44,7 @@ WORKLOADS = {
 }
 
 
-def build(name: str, size: str = "small", device: Any = "cpu", seed: int = 0) -> Workload:
+def build(name: str, size: str, device: Any = "cpu", seed: int = 0) -> Workload:
     """Return the workload with its weights on a device.
 
     Raise ValueError if the size is unknown, and ModuleNotFoundError or KeyError if the name is.

@@ -17,7 +17,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import err, fail
 
 IN_PROCESS = "in-process"
-_NAMES = f"{IN_PROCESS}, ray or dask"
+_NAMES = f"{IN_PROCESS} or ray"
 EngineOption = Annotated[
     str | None,
     typer.Option(
@@ -34,7 +34,7 @@ AddressOption = Annotated[
         "--address",
         metavar="ADDRESS",
         envvar="TRACELAKE_ENGINE_ADDRESS",
-        help="The cluster: ray://host:10001, or tcp://host:8786 of Dask. By default one on this machine.",
+        help="The cluster: ray://host:10001. By default one on this machine.",
         rich_help_panel="Engine",
     ),
 ]
@@ -60,7 +60,7 @@ def engine_at(name: str | None, address: str | None, store: str | None) -> Itera
             raise typer.BadParameter(f"--address and --store need --engine: {_NAMES}")
         yield None
         return
-    from pipelines.engines.engine import open_engine
+    from pipelines.engines.open_engine import open_engine
 
     try:
         opened = open_engine(name, address)

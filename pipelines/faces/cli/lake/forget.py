@@ -46,12 +46,10 @@ def forget(
 
 
 def _compute_captures(address: str) -> None:
-    from pipelines.engines.engine import open_engine
+    from pipelines.engines.in_process import InProcess
     from pipelines.engines.run import materialize_on
-    from pipelines.faces.cli.lake.engine import IN_PROCESS
     from pipelines.models.catalog import load_catalog
 
-    with open_engine(IN_PROCESS) as engine:
-        run = materialize_on(engine, address, load_catalog().of_captures)
+    run = materialize_on(InProcess(), address, load_catalog().of_captures)
     if run.failed:
         raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip

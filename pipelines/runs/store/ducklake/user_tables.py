@@ -33,7 +33,7 @@ _CREATE = {
 Rows = Sequence[tuple]
 
 
-def read_given(prices: Path | None, roles: Path | None, formulas: Path | None = None) -> dict[str, Rows]:
+def read_given(prices: Path | None, roles: Path | None, formulas: Path | None) -> dict[str, Rows]:
     """Return the rows of these files by table. Raises CatalogError and RolesError, with file and line, and OSError."""
     for path in (prices, roles, formulas):
         if path:
