@@ -80,8 +80,8 @@ class Keys:
                 n_files.append(committed.n_files)
                 names = ", ".join(f'"{column}"' for column in columns)
                 query = f"SELECT {names}, count(*) AS n FROM {committed.sql} GROUP BY ALL HAVING n > 1 LIMIT 20"
-                found = rows.con.execute(query).fetchall()
-                duplicates += [(table, ", ".join(columns), ", ".join(map(str, key)), n) for *key, n in found]
+                repeated = rows.con.execute(query).fetchall()
+                duplicates += [(table, ", ".join(columns), ", ".join(map(str, key)), n) for *key, n in repeated]
         metadata: dict[str, Any] = {"tables": len({table for table, _ in self.of}), _DAYS: days, _UNTIL: rows.until}
         if None not in n_files:
             metadata["files"] = sum(n or 0 for n in n_files)
