@@ -20,7 +20,7 @@ from pipelines.readers.memory_snapshots.pickle_stream import BrokenPickle, Pickl
 from pipelines.readers.origin import rank_from_name
 
 TABLE = "memory_snapshots"
-_HEAD = 64
+_HEAD, _LARGEST_SETTINGS = 64, 1 << 16
 LARGEST = 1 << 30  # bytes; memory and time are not measured for larger files (docs/memory-snapshots.md)
 
 
@@ -48,7 +48,7 @@ def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     with tempfile.TemporaryDirectory() as folder:
         second_pass = _Content(path)
         with RowFiles(Path(folder), COLUMNS) as files:
-            entries, top, devices = _read(second_pass, files)
+            entries, has_annotations, settings, devices = _read(second_pass, files)
         if second_pass.key != content.key:
             raise Rejected("a memory snapshot that changed while it was read; ingest it again")
         for table in COLUMNS:
@@ -56,15 +56,14 @@ def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
             if table == "snapshot_events" and paths:
                 paths = [with_devices(paths[0], devices)]
             reading.add_files(table, paths)
-    settings = top.get("allocator_settings")
     row = {
         **reading.file_columns(path),
         "rank": rank_from_name(path.name),
         "first_event_ns": entries.first_event_ns,
         "last_event_ns": entries.last_event_ns,
         "n_unknown_actions": entries.n_unknown_actions,
-        "has_annotations": "external_annotations" in top,
-        "allocator_settings": as_text(json.dumps(settings, default=str)) if settings else None,
+        "has_annotations": has_annotations,
+        "allocator_settings": settings,
         "unpacked_bytes": content.n_bytes,
         **{f"n_{table.partition('_')[2]}": files.count(table) for table in COLUMNS if table != "snapshot_frames"},
     }
@@ -72,8 +71,10 @@ def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     return Read(content.key, files.count("snapshot_events") + files.count("snapshot_blocks"))
 
 
-def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, dict[str, Any], list[int]]:
-    """Write the rows of all tables. Return the entries, the top dictionary, and the device of each history.
+def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, bool, str | None, list[int]]:
+    """Write the rows of all tables.
+
+    Return the entries, whether annotations were recorded, the settings as JSON, and the device of each history.
 
     Raise Rejected.
     """
@@ -83,9 +84,28 @@ def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, dict[str,
         top = entries.stream.load()
         for _piece in content:  # bytes after the pickle belong to the content, too
             pass
-        return entries, top, entries.devices(top)
+        devices = entries.devices(top)
+        return entries, "external_annotations" in top, _settings_text(top.get("allocator_settings")), devices
     except BrokenPickle as error:
         raise Rejected(f"a memory snapshot that cannot be read: {error}; dump or copy it again") from None
+
+
+def _settings_text(settings: Any) -> str | None:
+    """Return the settings as JSON, or None if there are none. Raise BrokenPickle.
+
+    A few hundred bytes of a pickle can describe values of any size, since they may refer to each other.
+    """
+    if not settings:
+        return None
+    text = ""
+    try:
+        for piece in json.JSONEncoder(default=str).iterencode(settings):
+            text += piece
+            if len(text) > _LARGEST_SETTINGS:
+                raise ValueError(f"more than {_LARGEST_SETTINGS:,} characters")
+    except (RecursionError, TypeError, ValueError) as error:
+        raise BrokenPickle(f"allocator_settings cannot be stored: {error}") from None
+    return as_text(text)
 
 
 class _Content:

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import pickletools
 import re
+import resource
 import struct
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 _PROTO, _FRAME, _STOP, _MARK, _MEMOIZE = 0x80, 0x95, ord("."), ord("("), 0x94
 _GET, _LONG_GET, _PUT, _LONG_PUT = ord("h"), ord("j"), ord("q"), ord("r")
-_DICT, _LIST, _TUPLE0, _TUPLE = ord("}"), ord("]"), ord(")"), ord("t")
+_DICT, _LIST, _TUPLE = ord("}"), ord("]"), ord("t")
 _SETITEMS, _SETITEM, _APPENDS, _APPEND = ord("u"), ord("s"), ord("e"), ord("a")
-_INT1, _INT2, _INT4, _LONG1, _LONG4, _FLOAT = ord("K"), ord("M"), ord("J"), 0x8A, 0x8B, ord("G")
+_NUMBERS = {ord(op): struct.Struct(layout) for op, layout in (("K", "<B"), ("M", "<H"), ("J", "<i"), ("G", ">d"))}
+_LONGS = {0x8A: 1, 0x8B: 4}  # opcode → bytes of the length before the number
+_OF_TUPLES = {int, float, str, bool, type(None)}
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
-_TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
+_TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
 _TEXTS = {0x8C: 1, ord("X"): 4, 0x8D: 8}  # opcode → bytes of the length before the text
 _NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
 # A list of only references to earlier objects, such as a stack. It is read in one step and cached by its bytes.
@@ -30,8 +34,7 @@ _AHEAD = 1 << 17  # bytes available before an opcode is read; longer texts are r
 _REFILL = 4 << 20
 _LONGEST_TEXT = 16 << 20
 _LONGEST_NUMBER = 16  # bytes; a column holds 8
-_LARGEST_KEPT = 128 << 20  # bytes of pickle without a dictionary that folds
-_LARGEST_TEXTS = 512 << 20  # UTF-8 bytes of distinct texts
+_LARGEST_MEMORY = 2 << 30  # bytes that the process may grow by; checked after every _REFILL bytes of pickle
 _DEEPEST = 100
 
 
@@ -64,6 +67,9 @@ class Item(dict[Any, Any]):
     __slots__ = ("place",)
     place: int | None
 
+    def __repr__(self) -> str:  # not its items, which may refer to each other endlessly
+        return "a dictionary"
+
 
 class Listing(list[Any]):
     """A list that is being filled. `place`: see Item; `number`: free for the use of the `append` callback."""
@@ -71,6 +77,9 @@ class Listing(list[Any]):
     __slots__ = ("number", "place")
     place: int | None
     number: int | None
+
+    def __repr__(self) -> str:
+        return "a list"
 
 
 class PickleStream:
@@ -93,10 +102,9 @@ class PickleStream:
         self._data, self._dropped, self._ended = b"", 0, False
         self._memo: list[Any] = []
         self._texts: dict[str, str] = {}
-        self._text_size = 0
         self._lists: dict[bytes, Any] = {}
         self._tuples: dict[Any, Any] = {}
-        self._folded_at = 0
+        self._memory_at_start = _memory_bytes()
 
     def load(self) -> Any:
         """Return the top object, without the parts that were folded.
@@ -126,8 +134,8 @@ class PickleStream:
                 n_available += len(piece)
         self._dropped += pos
         self._data = b"".join(pieces)
-        if self._dropped - self._folded_at > _LARGEST_KEPT:
-            self._fail(0, f"{_LARGEST_KEPT >> 20} MiB without an entry: it is no memory snapshot")
+        if _memory_bytes() - self._memory_at_start > _LARGEST_MEMORY:
+            self._fail(0, f"more than {_LARGEST_MEMORY >> 20} MiB of memory; record a shorter history (max_entries)")
         return 0
 
     def _fail(self, pos: int, reason: str) -> None:
@@ -147,21 +155,15 @@ class PickleStream:
             if op == _GET:
                 stack.append(memo[data[pos]])
                 pos += 1
-            elif op == _LONG1:
-                size = data[pos]
+            elif op in _NUMBERS:
+                stack += _NUMBERS[op].unpack_from(data, pos)
+                pos += _NUMBERS[op].size
+            elif op in _LONGS:
+                size = int.from_bytes(data[pos : pos + _LONGS[op]], "little")
                 if size > _LONGEST_NUMBER:
-                    self._fail(pos, f"a number of {size} bytes")
-                pos += 1 + size
+                    self._fail(pos, f"a number of {size:,} bytes")
+                pos += _LONGS[op] + size
                 stack.append(int.from_bytes(data[pos - size : pos], "little", signed=True))
-            elif op == _INT1:
-                stack.append(data[pos])
-                pos += 1
-            elif op == _INT2:
-                stack.append(data[pos] | data[pos + 1] << 8)
-                pos += 2
-            elif op == _INT4:
-                stack.append(struct.unpack_from("<i", data, pos)[0])
-                pos += 4
             elif op == _LONG_GET:
                 stack.append(memo[struct.unpack_from("<I", data, pos)[0]])
                 pos += 4
@@ -209,8 +211,8 @@ class PickleStream:
                 n = _TUPLES[op]
                 if len(stack) < n:
                     self._fail(pos, "a tuple without its items")
-                items = tuple(stack[-n:])
-                stack[-n:] = [self._shared(items)]
+                first = len(stack) - n
+                stack[first:] = [self._shared(tuple(stack[first:]), pos)]
             elif op == _FRAME:
                 pos += 8
             elif op in (_PUT, _LONG_PUT):
@@ -223,20 +225,9 @@ class PickleStream:
             elif op == _SETITEM:
                 value, key = stack.pop(), stack.pop()
                 stack[-1] = self._filled(stack[-1], [(key, value)], pos)
-            elif op == _FLOAT:
-                stack.append(struct.unpack_from(">d", data, pos)[0])
-                pos += 8
-            elif op == _LONG4:
-                size = int.from_bytes(data[pos : pos + 4], "little")
-                if size > _LONGEST_NUMBER:
-                    self._fail(pos, f"a number of {size:,} bytes")
-                pos += 4 + size
-                stack.append(int.from_bytes(data[pos - size : pos], "little", signed=True))
-            elif op == _TUPLE0:
-                stack.append(())
             elif op == _TUPLE:
                 items, stack = stack, marks.pop()
-                stack.append(self._shared(tuple(items)))
+                stack.append(self._shared(tuple(items), pos))
             elif op == _PROTO:
                 if not 2 <= data[pos] <= 5:
                     self._fail(pos, f"pickle protocol {data[pos]}: only 2 to 5 are read")
@@ -256,10 +247,8 @@ class PickleStream:
             self._fail(pos, f"keys for {item!r:.60}, which is no dictionary")
         item.update(pairs)
         replacement = self._fold(item)
-        if replacement is not item:
-            self._folded_at = self._dropped + pos
-            if item.place is not None:
-                self._memo[item.place] = replacement if isinstance(replacement, Reusable) else GONE
+        if replacement is not item and item.place is not None:
+            self._memo[item.place] = replacement if isinstance(replacement, Reusable) else GONE
         return replacement
 
     def replace(self, listing: Listing, kept: Any) -> None:
@@ -287,7 +276,6 @@ class PickleStream:
         replacement = self._intern_list(listing)
         if replacement is not listing:
             self._lists[references] = replacement
-            self._folded_at = self._dropped
         return replacement
 
     def _text(self, pos: int, width: int, stack: list[Any]) -> int:
@@ -300,19 +288,17 @@ class PickleStream:
             if size > len(self._data):
                 raise IndexError
         text = self._data[pos : pos + size].decode("utf-8", "surrogatepass")
-        if text not in self._texts:
-            self._text_size += size
-            if self._text_size > _LARGEST_TEXTS:
-                self._fail(pos, f"more than {_LARGEST_TEXTS >> 20} MiB of different texts")
         stack.append(self._texts.setdefault(text, text))
         return pos + size
 
-    def _shared(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the first equal tuple: each entry of a snapshot has its own pool id, and most are equal."""
-        try:
-            return self._tuples.setdefault(items, items)
-        except TypeError:  # an item is not hashable
-            return items
+    def _shared(self, items: tuple[Any, ...], pos: int) -> tuple[Any, ...]:
+        """Return the first equal tuple: each entry of a snapshot has its own pool id, and most are equal.
+
+        Raise BrokenPickle for a tuple of more than numbers and texts: the hash of 50 nested tuples can take years.
+        """
+        if not _OF_TUPLES.issuperset(map(type, items)):
+            self._fail(pos, "a tuple of more than numbers and texts")
+        return self._tuples.setdefault(items, items)
 
     def _put(self, index: int, value: Any, pos: int) -> None:
         if type(value) is Item or type(value) is Listing:
@@ -323,3 +309,11 @@ class PickleStream:
             self._memo[index] = value
         else:
             self._fail(pos, f"object {index:,} is numbered before {len(self._memo):,}")
+
+
+def _memory_bytes() -> int:
+    """Return the resident memory of this process, bytes; its peak where there is no /proc, as on macOS."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
