@@ -2,7 +2,5 @@
 -- Reading: One row per set of dumps that belongs to a trace, and group; the root first.
 SELECT x.*
 FROM flight_recorder_verdicts AS x
-WHERE x.set_id IN (
-    SELECT m.set_id FROM flight_recorder_matches AS m JOIN traces AS t ON m.trace_id = t.trace_id
-)
+WHERE x.set_id IN (SELECT m.set_id FROM flight_recorder_matches AS m JOIN traces AS t ON m.trace_id = t.trace_id)
 ORDER BY x.is_root DESC NULLS LAST, x.kind IS NULL, x.created_ns, x.group_name, x.group_ranks
