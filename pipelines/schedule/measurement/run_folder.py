@@ -12,7 +12,6 @@ from typing import Any
 from pipelines.schedule.measurement.measure import Measured, Settings, torch_version
 from pipelines.schedule.measurement.run_tables import TABLES, arrow_table
 from pipelines.schedule.search.predict import prediction_of, steady
-from pipelines.schedule.simulation.simulator import stream_labels
 
 Rows = list[dict[str, Any]]
 _PREDICTED_ITERATIONS = 200
@@ -136,7 +135,7 @@ def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
     }
     retire = "submitted" if measured.by_events else "finished"
     timeline = run.simulated(durations, iterations=_PREDICTED_ITERATIONS, submit_ns=launching, retire=retire)
-    prediction = prediction_of(timeline, stream_labels(run.plan.checked))
+    prediction = prediction_of(timeline, run.plan.checked)
     first, past = steady(timeline.completions())
     stalls = dict.fromkeys(names, 0)
     for span in timeline.spans:
