@@ -25,9 +25,10 @@ def write_run(
     period_us: int,
     tasks_us: tuple[int, int] = (10, 30),
     waits_us: int | None = None,
+    cycle: str = "",
 ) -> Path:
     """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`. `waits_us`:
-    Copy is a collective, which waits so long in three of four iterations."""
+    Copy is a collective, which waits so long in three of four iterations. `cycle`: further columns of the prediction."""
     folder.mkdir(parents=True)
     with memory() as con:
 
@@ -58,7 +59,7 @@ def write_run(
             "schedule_exposed_times",
             f"SELECT '{run_id}' AS run_id, 'Copy' AS task, 8000 AS exposed_ns, 40000 AS baseline_ns",
         )
-        write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns")
+        write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns{cycle}")
     return folder
 
 
@@ -128,6 +129,16 @@ def test_waiting_inside_a_collective_is_no_work_of_its_stream(tmp_path: Path) ->
         ingest([tmp_path / name], lake)
         found = asked(lake, "SELECT ideal_ns, work_ns, round(efficiency, 3) FROM schedule_periods")
         assert found == [(30_000, 40_000, 0.375)]
+
+
+@pytest.mark.parametrize(
+    ("cycle_ns", "ideal"), [(30_000, (30_000, "main", 0.75)), (36_000, (36_000, "cycle Copy -> Forward", 0.9))]
+)
+def test_a_cycle_longer_than_the_work_of_any_stream_is_the_ideal(tmp_path: Path, cycle_ns: int, ideal: tuple) -> None:
+    write_run(tmp_path / "run", "a", "sw", 40, cycle=f", {cycle_ns} AS cycle_ns, 'Copy -> Forward' AS cycle")
+    lake = Lake(tmp_path / "lake")
+    ingest([tmp_path / "run"], lake)
+    assert asked(lake, "SELECT ideal_ns, bound_by, round(efficiency, 3) FROM schedule_periods") == [ideal]
 
 
 def test_bubbles_and_jitter(lake: Lake) -> None:

@@ -102,7 +102,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
         Column("duration_ns", "BIGINT", "Median that the simulation was given; NULL for the whole.", nullable=True),
         Column("period_ns", "BIGINT", "From an iteration's end to the next's; NULL for tasks.", nullable=True),
-        Column("ideal_ns", "BIGINT", "Work of the busiest stream an iteration; NULL for tasks.", nullable=True),
+        Column(
+            "ideal_ns", "BIGINT", "Lower bound of period_ns from streams and cycles; NULL for tasks.", nullable=True
+        ),
+        Column("cycle_ns", "BIGINT", "Longest cycle of dependencies an iteration; NULL without one.", nullable=True),
+        Column("cycle", "VARCHAR", "Its tasks, joined by ` -> `.", nullable=True),
         Column("stall_ns", "BIGINT", "Mean stall of its stream before it an iteration; whole: of all streams."),
     ),
 }
