@@ -26,6 +26,8 @@ def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | 
         "schedule_task_timings": _timings(run_id, measured),
         "schedule_exposed_times": _exposed(run_id, measured),
         "schedule_predictions": _predictions(run, run_id, measured),
+        "schedule_rounds": [],
+        "schedule_verdicts": [],
     }
 
 
