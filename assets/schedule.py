@@ -24,21 +24,30 @@ from pipelines.schedule.plan.plan_file import load_plan
 POOL = "schedule_device"
 LEGAL_PLAN = "legal_plan"
 _COMPARED = """
-    SELECT plan, engine, device, device_name, period_ns / 1000.0 AS period_us, efficiency, predicted_period_ns / 1000.0 AS predicted_us
-    FROM schedule_periods WHERE run_id IN (SELECT unnest($runs)) ORDER BY plan, period_ns DESC
+    SELECT
+        p.plan, p.engine, p.device, p.device_name, coalesce(s.period_ns, p.period_ns) / 1000.0 AS period_us, p.efficiency,
+        p.predicted_period_ns / 1000.0 AS predicted_us, s.verdict
+    FROM schedule_periods AS p LEFT JOIN schedule_speedups AS s ON s.run_id = p.run_id
+    WHERE p.run_id IN (SELECT unnest($runs)) ORDER BY p.plan, period_us DESC
 """
 
 
 class ScheduleConfig(dg.Config):
-    """Which schedules a run measures: every plan with every engine, one after the other."""
+    """Which schedules a run measures: every plan, one after the other. The engines of a plan are compared with serial."""
 
     plans: list[str] = Field(default=["mlp"])
     engines: list[str] = Field(default=["serial", "sw", "dataflow"])
-    device: str = "auto"  # cuda if available, else cpu
+    device: str = "auto"  # cuda if available, else cpu; or cuda:N, cpu, simulated
     iterations: int = 50
+    warmup: int = 5
+    rounds: int = Field(default=5, description="Rounds in which the engines take turns; the spread is over them.")
     size: str = "small"
     jitter_us: float = 0.0
     seed: int = 0
+    max_depth: int | None = Field(default=None, description="Iterations in flight with engine dataflow.")
+    trace: bool = Field(default=False, description="Record and ingest a profiler trace of each run.")
+    profile: bool = Field(default=False, description="Measure the exposed time of each task.")
+    timeout_s: float = Field(default=3600.0, description="A plan that takes longer is stopped, and the run fails.")
 
 
 def view_assets() -> list[dg.AssetSpec]:
@@ -84,9 +93,8 @@ def schedule_runs(
         raise dg.Failure("\n".join(refused.values()))
     with tempfile.TemporaryDirectory() as folder:
         for plan in config.plans:
-            for engine in config.engines:
-                context.log.info(f"plan {plan}, engine {engine}")
-                _run(plan, engine, config, Path(folder))
+            for engines in _turns(config):
+                context.log.info(_run(plan, engines, config, Path(folder)))
         report = ingest([folder], lake)
     failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
     if failed:
@@ -132,11 +140,28 @@ def _check(con: duckdb.DuckDBPyConnection, name: str, bad: str, runs: list[str])
     )
 
 
-def _run(plan: str, engine: str, config: ScheduleConfig, folder: Path) -> None:
-    command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, "--engine", engine, "--out", str(folder)]
-    options = {"iterations": config.iterations, "size": config.size, "seed": config.seed, "jitter-us": config.jitter_us}
-    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command += ["--device", config.device] if config.device != "auto" else []
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
+def _turns(config: ScheduleConfig) -> list[list[str]]:
+    """Return the options that choose engines, one list per process: a comparison with serial, or single engines."""
+    if len(config.engines) > 1 and "serial" in config.engines:
+        return [["--compare", *config.engines, "--rounds", str(config.rounds)]]
+    return [["--engine", engine] for engine in config.engines]
+
+
+def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> str:
+    """Run a plan in a process of its own and return what it printed. Raise dg.Failure if it fails or takes too long."""
+    command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, *engines, "--out", str(folder)]
+    options = {
+        **{name: getattr(config, name) for name in ("iterations", "warmup", "size", "seed")},
+        "jitter-us": config.jitter_us,
+        "device": None if config.device == "auto" else config.device,
+        "max-depth": config.max_depth if {"--compare", "dataflow"} & set(engines) else None,
+    }
+    command += [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    command += [f"--{name}" for name in ("trace", "profile") if getattr(config, name)]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=config.timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise dg.Failure(f"plan {plan} was stopped after timeout_s = {config.timeout_s:g} s") from error
     if process.returncode:
-        raise dg.Failure(f"plan {plan}, engine {engine}: {(process.stderr or process.stdout).strip()[-2000:]}")
+        raise dg.Failure(f"plan {plan}: {(process.stderr or process.stdout).strip()[-2000:]}")
+    return process.stdout

@@ -14,13 +14,16 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 
 from pipelines.schedule.errors import PipelineError, PlanError
+from pipelines.schedule.measurement.comparison import Comparison, periods_in_turn
 from pipelines.schedule.measurement.measure import ENGINES, TRACE_FILE, Settings, measure
-from pipelines.schedule.measurement.run_folder import close_folder, discard_folder, open_folder, tables_of
+from pipelines.schedule.measurement.run_folder import Rows, close_folder, discard_folder, open_folder, tables_of
 from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.workloads import SIZES
 
@@ -37,28 +40,60 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (PlanError, LookupError) as error:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 2
-    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{settings.plan.name}-{settings.engine}-{uuid.uuid4().hex[:8]}"
     try:
-        folder = open_folder(options.out, run_id)
+        options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out: {error}")
+    try:
+        if options.compare is not None:
+            _compare(settings, options)
+        else:
+            _run(settings, options)
+    except (PipelineError, RuntimeError, OSError) as error:
+        print(f"the run failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(settings: Settings, options: argparse.Namespace, comparison: Comparison | None = None) -> None:
+    """Measure one engine and write its folder, with its part of the comparison."""
+    run_id = comparison.run_id(settings.engine) if comparison else _run_id(settings.plan.name, settings.engine)
+    folder = open_folder(options.out, run_id)
     trace = folder / TRACE_FILE if options.trace else None
     try:
         measured = measure(settings, run_id, trace)
         tables = tables_of(settings, run_id, measured, TRACE_FILE if trace else None)
+        if comparison:
+            tables |= comparison.tables(settings, measured)
         written = close_folder(folder, options.out, run_id, tables)
-    except (PipelineError, RuntimeError, OSError) as error:
-        print(f"the run failed: {error}", file=sys.stderr)
-        return 1
     finally:
         discard_folder(folder)
-    seconds = measured.wall_ns / 1e9
-    unit = "virtual s" if settings.device == "simulated" else "s"
-    print(
-        f"{settings.plan.name}, {settings.engine} on {settings.device}: {settings.iterations} iterations in {seconds:.3f} {unit}"
-    )
+    print(_line(settings, measured.wall_ns, tables["schedule_rounds"], tables["schedule_verdicts"]))
     print(written)
-    return 0
+
+
+def _compare(settings: Settings, options: argparse.Namespace) -> None:
+    """Compare the engines, then measure each of them in a run of its own."""
+    engines = options.compare or list(ENGINES)
+    run_ids = {engine: _run_id(settings.plan.name, engine) for engine in engines}
+    periods = periods_in_turn(settings, engines, options.rounds)
+    comparison = Comparison(uuid.uuid4().hex[:8], run_ids, periods, settings.iterations)
+    for engine in engines:
+        _run(replace(settings, engine=engine), options, comparison)
+
+
+def _run_id(plan: str, engine: str) -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{plan}-{engine}-{uuid.uuid4().hex[:8]}"
+
+
+def _line(settings: Settings, wall_ns: int, rounds: Rows, verdicts: Rows) -> str:
+    unit = "virtual " if settings.device == "simulated" else ""
+    name = f"{settings.plan.name}, {settings.engine} on {settings.device}"
+    if not rounds:
+        return f"{name}: {settings.iterations} iterations in {wall_ns / 1e9:.3f} {unit}s"
+    periods = sorted(row["period_ns"] / 1e6 for row in rounds)
+    spread = f"{median(periods):.3f} {unit}ms an iteration ({periods[0]:.3f} to {periods[-1]:.3f})"
+    return ": ".join([name, spread, *(row["verdict"] for row in verdicts)])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,7 +101,15 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--list", action="store_true", help="name the plans and stop")
     add("--plan", help="name of a plan, or path of a .toml file")
-    add("--engine", choices=list(ENGINES), default="sw", help="default: sw")
+    add("--engine", choices=list(ENGINES), default="sw", help="default: sw; --compare runs all")
+    add(
+        "--compare",
+        nargs="*",
+        choices=list(ENGINES),
+        metavar="ENGINE",
+        help="run these engines (default: all) in turn, without a profiler, and say how they compare with serial",
+    )
+    add("--rounds", type=_count(1), default=5, help="rounds of --compare (default 5)")
     add("--device", default="auto", help="cuda, cuda:N, cpu or simulated; default: cuda if available, else cpu")
     add("--iterations", type=_count(1), default=50, help="measured iterations (default 50)")
     add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
@@ -106,7 +149,9 @@ def _count(minimum: int) -> Callable[[str], int]:
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
     if not options.plan or not options.out:
         parser.error("--plan and --out are needed (or --list)")
-    if options.max_depth and options.engine != "dataflow":
+    if options.compare and "serial" not in options.compare:
+        parser.error("--compare: serial is needed, because the others are compared with it")
+    if options.max_depth and options.engine != "dataflow" and options.compare is None:
         parser.error("--max-depth is for --engine dataflow: the plan's stages give the depth of the others")
     if options.trace and options.device == "simulated":
         parser.error("--trace: a simulation has no trace")

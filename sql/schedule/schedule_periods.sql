@@ -1,7 +1,8 @@
--- One row: a run with its measured period, the work of its busiest stream, and the predicted period.
+-- One row: a run with its measured period, its ideal period and what sets it, and the predicted period.
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run. The ideal is the
--- largest sum of median task times on one stream. A globally ordered task (a collective) counts with
--- its shortest time, because the rest is waiting for other ranks.
+-- largest sum of median task times on one stream or, if that is longer, on a cycle of dependencies
+-- per iteration that it spans. A globally ordered task (a collective) counts with its shortest time, because the rest
+-- is waiting for other ranks.
 -- scope: lake
 WITH timed AS (
     -- Device time where the device has events, else host time.
@@ -45,10 +46,20 @@ streams AS (
             AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
     GROUP BY r.run_id, p.stream
 ),
-ideal AS (
-    SELECT run_id, max(busy_ns) AS ideal_ns, sum(busy_ns) AS serial_ns
+busiest AS (
+    SELECT
+        run_id, stream, busy_ns,
+        sum(busy_ns) OVER (PARTITION BY run_id) AS serial_ns,
+        row_number() OVER (PARTITION BY run_id ORDER BY busy_ns DESC, stream) AS ordinal
     FROM streams
-    GROUP BY run_id
+),
+ideal AS (
+    SELECT
+        b.run_id, b.serial_ns, greatest(b.busy_ns, coalesce(w.cycle_ns, 0)) AS ideal_ns,
+        CASE WHEN w.cycle_ns > b.busy_ns THEN 'cycle ' || w.cycle ELSE b.stream END AS bound_by
+    FROM busiest AS b
+    LEFT JOIN schedule_predictions AS w ON w.run_id = b.run_id AND w.task IS NULL
+    WHERE b.ordinal = 1
 ),
 named AS (
     SELECT DISTINCT plan_hash, plan FROM schedule_plans
@@ -64,7 +75,9 @@ SELECT
     r.jitter_ns,  -- Mean of the delay added to one task, ns.
     -- Measured period, ns; NULL for runs of fewer than 3 iterations.
     CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
-    CAST(i.ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns per iteration.
+    -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration.
+    CAST(i.ideal_ns AS BIGINT) AS ideal_ns,
+    i.bound_by,  -- What sets ideal_ns: the stream, or the tasks of the cycle.
     CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration.
     -- Ideal period divided by measured period.
     i.ideal_ns / nullif(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,

@@ -1,14 +1,48 @@
--- One row: a pipelined run and the latest serial run of the same plan, size and jitter on the same device.
+-- One row: a pipelined run and the serial run that it is compared with.
+-- How: runs of one comparison (`--compare`) took turns in one process, without a profiler: their periods and speed-ups
+-- are medians over its rounds. Other runs are compared with the latest serial run of the same plan, size and jitter on
+-- the same device; both have a trace, or neither has. Such a single pair has no spread, so it has no verdict.
 -- scope: lake
-WITH serial AS (
+WITH ranked AS (
     SELECT
-        p.plan_hash, p.device, p.device_name, p.size, p.jitter_ns, p.run_id, p.period_ns,
-        row_number() OVER (
-            PARTITION BY p.plan_hash, p.device, p.device_name, p.size, p.jitter_ns ORDER BY r.started_at DESC, p.run_id
-        ) AS choice
+        run_id, period_ns,
+        row_number() OVER (PARTITION BY run_id ORDER BY period_ns) AS ordinal,
+        count(*) OVER (PARTITION BY run_id) AS n
+    FROM schedule_rounds
+),
+compared AS (
+    SELECT run_id, n AS rounds, period_ns
+    FROM ranked
+    WHERE ordinal = (n + 1) // 2
+),
+runs AS (
+    SELECT
+        p.run_id, p.plan, p.plan_hash, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.ideal_ns, r.started_at,
+        c.rounds, coalesce(c.period_ns, p.period_ns) AS period_ns, r.trace_file IS NULL AS is_untraced
     FROM schedule_periods AS p
     JOIN schedule_runs AS r ON r.run_id = p.run_id
-    WHERE p.engine = 'serial'
+    LEFT JOIN compared AS c ON c.run_id = p.run_id
+),
+latest AS (
+    SELECT
+        plan_hash, device, device_name, size, jitter_ns, is_untraced, run_id,
+        row_number() OVER (
+            PARTITION BY plan_hash, device, device_name, size, jitter_ns, is_untraced ORDER BY started_at DESC, run_id
+        ) AS choice
+    FROM runs
+    WHERE engine = 'serial' AND rounds IS NULL
+),
+pairs AS (
+    SELECT
+        p.run_id, coalesce(v.serial_run_id, l.run_id) AS serial_run_id, v.speedup, v.speedup_low, v.speedup_high,
+        v.verdict
+    FROM runs AS p
+    LEFT JOIN schedule_verdicts AS v ON v.run_id = p.run_id
+    LEFT JOIN latest AS l
+        ON l.plan_hash = p.plan_hash AND l.device = p.device AND l.choice = 1 AND l.is_untraced = p.is_untraced
+            AND l.device_name IS NOT DISTINCT FROM p.device_name AND l.size IS NOT DISTINCT FROM p.size
+            AND l.jitter_ns IS NOT DISTINCT FROM p.jitter_ns AND p.rounds IS NULL
+    WHERE p.engine <> 'serial'
 )
 SELECT
     p.run_id,  -- The run.
@@ -18,14 +52,18 @@ SELECT
     p.device_name,  -- Name of that device.
     p.size,  -- Size of the workload.
     p.jitter_ns,  -- Mean of the delay added to one task, ns.
-    p.period_ns,  -- Period of the run, ns.
+    p.period_ns,  -- Period of the run, ns; of a comparison the median of its rounds.
     s.run_id AS serial_run_id,  -- The serial run.
-    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns.
-    1e0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- Serial period divided by the period of the run.
-    p.efficiency  -- Ideal period divided by measured period.
-FROM schedule_periods AS p
-JOIN serial AS s
-    ON s.plan_hash = p.plan_hash AND s.device = p.device AND s.choice = 1
-        AND s.device_name IS NOT DISTINCT FROM p.device_name AND s.size IS NOT DISTINCT FROM p.size
-        AND s.jitter_ns IS NOT DISTINCT FROM p.jitter_ns
-WHERE p.engine <> 'serial'
+    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, likewise.
+    -- Serial period divided by the period of the run; of a comparison the median of its rounds.
+    coalesce(x.speedup, 1e0 * s.period_ns / nullif(p.period_ns, 0)) AS speedup,
+    1e0 * p.ideal_ns / nullif(p.period_ns, 0) AS efficiency,  -- Ideal period divided by period_ns.
+    x.speedup_low,  -- Smallest speed-up of a round; NULL for runs that no comparison measured.
+    x.speedup_high,  -- Largest speed-up of a round; NULL for runs that no comparison measured.
+    p.rounds,  -- Rounds of the comparison; NULL for runs that no comparison measured.
+    -- What the comparison says: the speed-up or that no difference was measured, with the limit and what sets it, or
+    -- why the host is too slow. NULL for runs that no comparison measured.
+    x.verdict
+FROM runs AS p
+JOIN pairs AS x ON x.run_id = p.run_id
+JOIN runs AS s ON s.run_id = x.serial_run_id

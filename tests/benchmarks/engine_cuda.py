@@ -80,7 +80,7 @@ def _compare(title: str, functions: dict[str, Fn], options: Any, data: Callable[
     for _ in range(options.rounds):
         for kind, run in runs.items():
             periods[kind].append(_period(run, options.iterations))
-    print(f"\n{title}: bottleneck stream {ideal.bottleneck!r}, {ideal.ideal_ns / 1e6:.3f} ms")
+    print(f"\n{title}: bottleneck {ideal.bottleneck!r}, {ideal.ideal_ns / 1e6:.3f} ms")
     print("  tasks, ms: " + ", ".join(f"{name} {ns / 1e6:.3f}" for name, ns in took.items()))
     print(f"  {'':<17} {'period':>10} {'predicted':>10} {'/ bottleneck':>13} {'faster':>8}")
     rows = {kind: statistics.median(values) for kind, values in periods.items()}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import duckdb
 import pytest
 
-from assets.schedule import POOL
+from assets.schedule import POOL, ScheduleConfig, _run, _turns
 from dagster_project.definitions import definitions
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, RUN_MARK
@@ -35,7 +37,11 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
     assert len(Lake(tmp_path).known(RUN_MARK)) == 2
     with duckdb.connect(str(tmp_path / ANALYST), read_only=True) as con:
         rows = con.execute("SELECT engine, device, efficiency > 0 FROM schedule_periods ORDER BY 1").fetchall()
+        verdicts = con.execute("SELECT engine, rounds, verdict FROM schedule_speedups").fetchall()
     assert rows == [("serial", "simulated", True), ("sw", "simulated", True)]
+    ((engine, rounds, verdict),) = verdicts
+    assert (engine, rounds) == ("sw", 5) and "times as fast as serial" in verdict
+    assert verdict in metadata["compared"].value
 
 
 def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) -> None:
@@ -64,6 +70,45 @@ def test_an_illegal_plan_fails_its_check(tmp_path: Path) -> None:
     assert (check.check_name, check.passed) == ("legal_plan", False)
     assert "backwards.toml:" in str(check.metadata[str(plan)].value)
     assert not Lake(tmp_path / "lake").known(RUN_MARK)
+
+
+def test_a_plan_that_hangs_is_stopped(tmp_path: Path) -> None:
+    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["mlp"], "engines": ["sw"], "device": "simulated", "timeout_s": 0.01}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(
+            run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance, raise_on_error=False
+        )
+    failure = result.failure_data_for_node("schedules")
+    assert failure is not None and "plan mlp was stopped after timeout_s = 0.01 s" in str(failure.error)
+    assert not Lake(tmp_path).known(RUN_MARK)
+
+
+def words_of(monkeypatch: pytest.MonkeyPatch, **config: Any) -> list[str]:
+    """The options of each process that a configuration starts, as one text."""
+    commands: list[str] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess:
+        commands.append(" ".join(command[command.index("mlp") + 1 :]))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    chosen = ScheduleConfig(**config)
+    for engines in _turns(chosen):
+        _run("mlp", engines, chosen, Path("out"))
+    return commands
+
+
+def test_engines_are_compared_with_serial_and_run_by_themselves_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = "--out out --iterations 50 --warmup 5 --size small --seed 0 --jitter-us 0.0"
+    assert words_of(monkeypatch) == [f"--compare serial sw dataflow --rounds 5 {usual}"]
+    assert words_of(monkeypatch, engines=["sw", "dataflow"], max_depth=7, trace=True, device="cpu") == [
+        f"--engine sw {usual} --device cpu --trace",
+        f"--engine dataflow {usual} --device cpu --max-depth 7 --trace",
+    ]
+    assert words_of(monkeypatch, engines=["serial", "sw"], rounds=2, profile=True, max_depth=7) == [
+        f"--compare serial sw --rounds 2 {usual} --max-depth 7 --profile"
+    ]
 
 
 def test_one_run_at_a_time_on_the_device() -> None:

@@ -25,9 +25,10 @@ def write_run(
     period_us: int,
     tasks_us: tuple[int, int] = (10, 30),
     waits_us: int | None = None,
+    cycle: str = "",
 ) -> Path:
     """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`. `waits_us`:
-    Copy is a collective, which waits so long in three of four iterations."""
+    Copy is a collective, which waits so long in three of four iterations. `cycle`: further columns of the prediction."""
     folder.mkdir(parents=True)
     with memory() as con:
 
@@ -58,7 +59,7 @@ def write_run(
             "schedule_exposed_times",
             f"SELECT '{run_id}' AS run_id, 'Copy' AS task, 8000 AS exposed_ns, 40000 AS baseline_ns",
         )
-        write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns")
+        write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns{cycle}")
     return folder
 
 
@@ -120,6 +121,59 @@ def test_period_efficiency_and_speedup(lake: Lake) -> None:
     assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups") == [("b", "a", 1.25)]
 
 
+def add_comparison(run: Path, run_id: str, periods_us: list[int], verdict: str | None = None) -> None:
+    """Write the rounds of comparison `c` into a run, and a verdict over run `serial`."""
+    with memory() as con:
+        rounds = ", ".join(f"({turn}, {period_us} * 1000)" for turn, period_us in enumerate(periods_us))
+        con.execute(
+            f"COPY (SELECT '{run_id}' AS run_id, 'c' AS comparison_id, round, 9 AS iterations, period_ns "
+            f"FROM (VALUES {rounds}) AS t (round, period_ns)) TO '{run / 'schedule_rounds.parquet'}' (FORMAT parquet)"
+        )
+        if verdict:
+            con.execute(
+                f"COPY (SELECT '{run_id}' AS run_id, 'c' AS comparison_id, 'serial' AS serial_run_id, 2e0 AS speedup, "
+                f"1.5e0 AS speedup_low, 2.5e0 AS speedup_high, '{verdict}' AS verdict) "
+                f"TO '{run / 'schedule_verdicts.parquet'}' (FORMAT parquet)"
+            )
+
+
+def test_speedups_of_a_comparison_are_its_own_and_single_runs_pair_with_single_runs(tmp_path: Path) -> None:
+    """The runs of a comparison, whose recorded periods count for nothing; a single run, and a serial one for it."""
+    lake = Lake(tmp_path / "lake")
+    add_comparison(write_run(tmp_path / "x" / "serial", "serial", "serial", 70), "serial", [40, 44, 60])
+    add_comparison(write_run(tmp_path / "x" / "fast", "fast", "sw", 50), "fast", [21, 20, 25], "twice as fast")
+    write_run(tmp_path / "x" / "alone", "alone", "dataflow", 32)
+    write_run(tmp_path / "x" / "old", "old", "serial", 64)
+    ingest([tmp_path / "x"], lake)
+    assert asked(
+        lake,
+        "SELECT run_id, serial_run_id, period_ns // 1000, serial_period_ns // 1000, speedup, speedup_low, speedup_high, "
+        "rounds, verdict, round(efficiency, 3) FROM schedule_speedups ORDER BY run_id",
+    ) == [
+        ("alone", "old", 32, 64, 2.0, None, None, None, None, 0.938),
+        ("fast", "serial", 21, 44, 2.0, 1.5, 2.5, 3, "twice as fast", 1.429),
+    ]
+
+
+def test_a_traced_run_is_not_compared_with_one_without_a_profiler(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for run_id, engine, period_us, traced in (
+        ("s", "serial", 40, False),
+        ("t", "serial", 80, True),
+        ("p", "sw", 40, True),
+    ):
+        run = write_run(tmp_path / "x" / run_id, run_id, engine, period_us)
+        with memory() as con:
+            mark = run / "schedule_runs.parquet"
+            trace = "'trace.json.gz'" if traced else "NULL"
+            con.execute(
+                f"COPY (SELECT *, CAST({trace} AS VARCHAR) AS trace_file FROM '{mark}') TO '{run / 'new'}' (FORMAT parquet)"
+            )
+            (run / "new").replace(mark)
+    ingest([tmp_path / "x"], lake)
+    assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups") == [("p", "t", 2.0)]
+
+
 def test_waiting_inside_a_collective_is_no_work_of_its_stream(tmp_path: Path) -> None:
     """PRB-21: three of four times Copy waits 50 us for another rank, on the stream that would look busiest for it."""
     for name, waits_us in (("computes", None), ("waits", 50)):
@@ -128,6 +182,16 @@ def test_waiting_inside_a_collective_is_no_work_of_its_stream(tmp_path: Path) ->
         ingest([tmp_path / name], lake)
         found = asked(lake, "SELECT ideal_ns, work_ns, round(efficiency, 3) FROM schedule_periods")
         assert found == [(30_000, 40_000, 0.375)]
+
+
+@pytest.mark.parametrize(
+    ("cycle_ns", "ideal"), [(30_000, (30_000, "main", 0.75)), (36_000, (36_000, "cycle Copy -> Forward", 0.9))]
+)
+def test_a_cycle_longer_than_the_work_of_any_stream_is_the_ideal(tmp_path: Path, cycle_ns: int, ideal: tuple) -> None:
+    write_run(tmp_path / "run", "a", "sw", 40, cycle=f", {cycle_ns} AS cycle_ns, 'Copy -> Forward' AS cycle")
+    lake = Lake(tmp_path / "lake")
+    ingest([tmp_path / "run"], lake)
+    assert asked(lake, "SELECT ideal_ns, bound_by, round(efficiency, 3) FROM schedule_periods") == [ideal]
 
 
 def test_bubbles_and_jitter(lake: Lake) -> None:

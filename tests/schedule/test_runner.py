@@ -189,6 +189,8 @@ def test_simulated_runs_are_the_same_every_time_and_as_predicted(engine: str, tm
     busiest = sum(nominal.values()) - nominal["CopyBatch"]
     assert whole["period_ns"] == (sum(nominal.values()) if engine == "serial" else busiest)
     assert (whole["ideal_ns"], run["wall_ns"]) == (busiest, max(row["end_ns"] for row in timings[0]))
+    assert (whole["cycle_ns"], whole["cycle"]) == (busiest, "Forward -> Backward -> OptimizerStep")
+    assert {row["cycle"] for row in tasks} == {None}
 
 
 @needs_torch

@@ -22,9 +22,11 @@ from pipelines.schedule.simulation.simulated import SimulatedDevice, simulate
 from pipelines.schedule.workloads import WORKLOADS, build
 
 if TYPE_CHECKING:
+    from pipelines.schedule.devices import Device
     from pipelines.schedule.engine.pipeline import _PipelineBase
     from pipelines.schedule.measurement.profiler import ProfileResult
     from pipelines.schedule.measurement.recording import Launch, RecordingDevice
+    from pipelines.schedule.workloads.base import Workload
 
 ENGINES = {"serial": "serial", "sw": "SWPipeline", "dataflow": "DataFlowPipeline"}
 """Command line names → timeline names."""
@@ -105,17 +107,22 @@ def torch_version() -> str | None:
 # --- simulated
 
 
-def _on_paper(run: Settings) -> Measured:
-    durations = {
+def nominal_durations(run: Settings) -> dict[str, Duration]:
+    """Return the declared duration of each of the workload's tasks, with the run's jitter."""
+    return {
         name: Late(ns, run.jitter_us * 1e3 if name == run.jitter_task else 0.0)
         for name, ns in WORKLOADS[run.plan.workload].nominal_ns.items()
     }
+
+
+def _on_paper(run: Settings) -> Measured:
+    durations = nominal_durations(run)
     started_at = datetime.now(UTC).replace(tzinfo=None)
     timeline = run.simulated(durations, iterations=run.iterations, seed=run.seed)
     profile = None
     if run.profile:
         device = SimulatedDevice(durations, seed=run.seed)
-        profile = _profile(_engine(run, {n: PipelineTask(n, _nothing) for n in durations}, device), None)
+        profile = _profile(engine_of(run, {n: PipelineTask(n, _nothing) for n in durations}, device), None)
     return Measured(timeline, None, timeline.end_ns, started_at, None, profile)
 
 
@@ -126,11 +133,14 @@ def _nothing(ctx: Any) -> None:
 # --- on a device
 
 
-def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
+def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, PipelineTask]]:
+    """Return the device, the workload and its tasks, one of which is delayed if the run has jitter.
+
+    `n_delays`: number of iterations for which delays are drawn. Raise RuntimeError if the device does not exist.
+    """
     import torch
 
     from pipelines.schedule.devices import resolve_device
-    from pipelines.schedule.measurement.recording import RecordingDevice, recorded_timeline
 
     device = torch.device(run.device)
     if device.type == "cuda":
@@ -142,14 +152,22 @@ def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
     workload = build(run.plan.workload, run.size, device, run.seed)
     tasks = {task.name: task for task in workload.tasks()}
     if run.jitter_us and run.jitter_task:
-        delays_ns = delays(run.jitter_task, run.jitter_us, max(run.iterations, run.warmup), run.seed)
+        delays_ns = delays(run.jitter_task, run.jitter_us, n_delays, run.seed)
         tasks[run.jitter_task] = delayed(tasks[run.jitter_task], delays_ns, pause_on(device))
-    recorder = RecordingDevice(resolve_device(device), events=device.type == "cuda")
-    pipeline = _engine(run, tasks, recorder)
+    return resolve_device(device), workload, tasks
+
+
+def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
+    from pipelines.schedule.measurement.recording import RecordingDevice, recorded_timeline
+
+    device, workload, tasks = set_up(run, n_delays=max(run.iterations, run.warmup))
+    kind = run.device.partition(":")[0]
+    recorder = RecordingDevice(device, events=kind == "cuda")
+    pipeline = engine_of(run, tasks, recorder)
 
     _go(run, pipeline, workload.batches(run.warmup), recorder)
     pipeline.drain()
-    with _profiled(trace, run_id, device.type) if trace else nullcontext():
+    with _profiled(trace, run_id, kind) if trace else nullcontext():
         started_at = datetime.now(UTC).replace(tzinfo=None)
         recorder.start()
         retired = _go(run, pipeline, workload.batches(run.iterations), recorder)
@@ -158,11 +176,12 @@ def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
     pipeline.drain()
     timeline = recorded_timeline(launches, run.plan.checked, ENGINES[run.engine], retired, run.depth)
     profile = _profile(pipeline, next(iter(workload.batches(1)))) if run.profile else None
-    name = device_name(str(device)).removeprefix("cpu:")
+    name = device_name(run.device).removeprefix("cpu:")
     return Measured(timeline, launches, wall_ns, started_at, name, profile)
 
 
-def _engine(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _PipelineBase:
+def engine_of(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _PipelineBase:
+    """Return the run's engine. A serial run is SWPipeline's."""
     from pipelines.schedule import DataFlowPipeline, SWPipeline
 
     plan = run.plan.plan(tasks)

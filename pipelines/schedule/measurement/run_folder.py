@@ -11,8 +11,8 @@ from typing import Any
 
 from pipelines.schedule.measurement.measure import Measured, Settings, torch_version
 from pipelines.schedule.measurement.run_tables import TABLES, arrow_table
+from pipelines.schedule.search.cycles import longest_cycle
 from pipelines.schedule.search.predict import prediction_of, steady
-from pipelines.schedule.simulation.simulator import stream_labels
 
 Rows = list[dict[str, Any]]
 _PREDICTED_ITERATIONS = 200
@@ -26,6 +26,8 @@ def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | 
         "schedule_task_timings": _timings(run_id, measured),
         "schedule_exposed_times": _exposed(run_id, measured),
         "schedule_predictions": _predictions(run, run_id, measured),
+        "schedule_rounds": [],
+        "schedule_verdicts": [],
     }
 
 
@@ -136,17 +138,33 @@ def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
     }
     retire = "submitted" if measured.by_events else "finished"
     timeline = run.simulated(durations, iterations=_PREDICTED_ITERATIONS, submit_ns=launching, retire=retire)
-    prediction = prediction_of(timeline, stream_labels(run.plan.checked))
+    prediction = prediction_of(timeline, run.plan.checked)
     first, past = steady(timeline.completions())
     stalls = dict.fromkeys(names, 0)
     for span in timeline.spans:
         if first < span.iteration <= past:
             stalls[span.task] += span.stall_ns
-    lengths = {"period_ns": round(prediction.period_ns), "ideal_ns": round(prediction.ideal_ns)}
-    empty = {"task": None, "duration_ns": None, **dict.fromkeys(lengths)}
+    whole = {
+        "period_ns": round(prediction.period_ns),
+        "ideal_ns": round(prediction.ideal_ns),
+        **_cycle(run, measured, durations),
+    }
+    empty = {"task": None, "duration_ns": None, **dict.fromkeys(whole)}
     stall_ns = round(sum(stalls.values()) / (past - first))
-    rows = [{**empty, **lengths, "stall_ns": stall_ns}]
+    rows = [{**empty, **whole, "stall_ns": stall_ns}]
     for name in names:
         stall_ns = round(stalls[name] / (past - first))
         rows.append({**empty, "task": name, "duration_ns": durations[name], "stall_ns": stall_ns})
     return [{"run_id": run_id, **row} for row in rows]
+
+
+def _cycle(run: Settings, measured: Measured, durations: dict[str, int]) -> dict[str, Any]:
+    """Return the longest cycle of dependencies.
+
+    A globally ordered task counts with its shortest time, because the rest is waiting for other ranks.
+    """
+    plan = run.plan.checked
+    ordered = [name for name in plan.names if plan.schedule[name].globally_ordered]
+    shortest = {name: min(span.duration_ns for span in measured.timeline.of(name)) for name in ordered}
+    cycle_ns, tasks = longest_cycle(plan, durations | shortest)
+    return {"cycle_ns": round(cycle_ns) if tasks else None, "cycle": tasks or None}

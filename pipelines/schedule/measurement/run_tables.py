@@ -102,8 +102,30 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
         Column("duration_ns", "BIGINT", "Median that the simulation was given; NULL for the whole.", nullable=True),
         Column("period_ns", "BIGINT", "From an iteration's end to the next's; NULL for tasks.", nullable=True),
-        Column("ideal_ns", "BIGINT", "Work of the busiest stream an iteration; NULL for tasks.", nullable=True),
+        Column(
+            "ideal_ns", "BIGINT", "Lower bound of period_ns from streams and cycles; NULL for tasks.", nullable=True
+        ),
+        Column("cycle_ns", "BIGINT", "Longest cycle of dependencies an iteration; NULL without one.", nullable=True),
+        Column("cycle", "VARCHAR", "Its tasks, joined by ` -> `.", nullable=True),
         Column("stall_ns", "BIGINT", "Mean stall of its stream before it an iteration; whole: of all streams."),
+    ),
+    # One row per round of a comparison (--compare), in which the engines ran in turn.
+    "schedule_rounds": (
+        _RUN,
+        Column("comparison_id", "VARCHAR", "The comparison: the same for the runs of all its engines."),
+        Column("round", "BIGINT", "From 0."),
+        Column("iterations", "BIGINT", "Iterations that the period is a mean of."),
+        Column("period_ns", "BIGINT", "Time of an iteration without a profiler: of a long run less a short one."),
+    ),
+    # One row for a pipelined engine's run of a comparison.
+    "schedule_verdicts": (
+        _RUN,
+        Column("comparison_id", "VARCHAR", "The comparison."),
+        Column("serial_run_id", "VARCHAR", "The serial run of the comparison."),
+        Column("speedup", "DOUBLE", "Serial period divided by this engine's, median of the rounds."),
+        Column("speedup_low", "DOUBLE", "The smallest of the rounds."),
+        Column("speedup_high", "DOUBLE", "The largest of the rounds."),
+        Column("verdict", "VARCHAR", "What the comparison says, as text."),
     ),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.schedule.pictures.timeline import Timeline
 from pipelines.schedule.plan.plan import PipelinePlan
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.search.cycles import longest_cycle
 from pipelines.schedule.simulation.durations import Duration
 from pipelines.schedule.simulation.simulated import simulate
 from pipelines.schedule.simulation.simulator import stream_labels
@@ -27,11 +28,11 @@ class Prediction:
     period_ns: float
     """T_actual: time from one iteration's end to the next's."""
     ideal_ns: float
-    """T_ideal = max(T_load, T_comp, T_save): the work on the plan's busiest stream. It is a lower bound of
-    the period.
+    """T_ideal = max(T_load, T_comp, T_save): the work on the plan's busiest stream, or the longest cycle of
+    dependencies if that takes longer. It is a lower bound of the period.
     """
     bottleneck: str
-    """The busiest stream."""
+    """What sets the ideal: the busiest stream, or for example `cycle Forward -> Backward`."""
     busy_ns: dict[str, float]
     """Work by the stream that ran it (a serial run has one stream)."""
     bubbles: dict[str, dict[str, float]]
@@ -76,35 +77,42 @@ def predict(
         raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
     timeline = simulate(plan, durations, iterations=iterations, **simulation)
     checked = plan if isinstance(plan, CheckedPlan) else validate_plan(plan, clocked=False)
-    return prediction_of(timeline, stream_labels(checked))
+    return prediction_of(timeline, checked)
 
 
-def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) -> Prediction:
+def prediction_of(timeline: Timeline, plan: CheckedPlan | None = None) -> Prediction:
     """Return the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
 
-    `streams`: task → its stream in the plan, from which the ideal is computed. If it is None, the streams of the timeline
-    count. A serial run has a single stream, so it would be its own ideal. Raise ValueError if there are fewer than 8
-    iterations.
+    `plan`: its streams and dependencies set the ideal. If it is None, the streams of the timeline count. A serial run has
+    a single stream, so it would be its own ideal. Raise ValueError if there are fewer than 8 iterations.
     """
     ends = timeline.completions()
     if len(ends) < 8:
         raise ValueError(f"{len(ends)} iterations: a steady state needs at least 8")
     first, past = steady(ends, repeats=_always_the_same(timeline))
     span = past - first
+    streams = stream_labels(plan) if plan else {}
     busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
     bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
     loads: Counter[str] = Counter()
+    work_ns: Counter[str] = Counter()
     for work in timeline.spans:
         if first < work.iteration <= past:
             busy[work.stream] += work.duration_ns
-            loads[streams[work.task] if streams else work.stream] += work.duration_ns
+            loads[streams.get(work.task, work.stream)] += work.duration_ns
+            work_ns[work.task] += work.duration_ns
             for stall in work.stalls:
                 bubbles[work.stream][stall.kind] += stall.ns
     bottleneck = max(loads, key=lambda stream: loads[stream])
+    ideal_ns: float = loads[bottleneck] / span
+    if plan:
+        cycle_ns, tasks = longest_cycle(plan, work_ns)
+        if cycle_ns > loads[bottleneck]:
+            bottleneck, ideal_ns = f"cycle {tasks}", float(cycle_ns / span)
     return Prediction(
         engine=timeline.engine,
         period_ns=(ends[past] - ends[first]) / span,
-        ideal_ns=loads[bottleneck] / span,
+        ideal_ns=ideal_ns,
         bottleneck=bottleneck,
         busy_ns={stream: ns / span for stream, ns in busy.items()},
         bubbles={s: {kind: ns / span for kind, ns in kinds.items()} for s, kinds in bubbles.items()},

@@ -18,12 +18,12 @@ from pipelines.schedule.engine.order import serial_order
 from pipelines.schedule.plan.plan import PipelinePlan, TaskRef, TaskSchedule, by_name, name_of
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
 from pipelines.schedule.search.assignments import Assignment, Space, neighbours
+from pipelines.schedule.search.cycles import longest_cycle
 from pipelines.schedule.search.memory_in_flight import peak_in_flight
 from pipelines.schedule.search.predict import Prediction, prediction_of
 from pipelines.schedule.search.starts import starts
 from pipelines.schedule.simulation.durations import drawn
 from pipelines.schedule.simulation.simulated import simulate
-from pipelines.schedule.simulation.simulator import stream_labels
 
 _ITERATIONS = 48
 _ENUMERATED = 20_000
@@ -146,7 +146,7 @@ class _Judge:
         self.durations = {name: row[0] for name, row in drawn(checked.names, durations, 1, 0).items()}
         self.memory, self.limit, self.simulation = memory, limit, simulation
         self.rest = self._rest()
-        self.turn = self._turn()
+        self.cycle_ns = float(longest_cycle(checked, self.durations)[0])
         self.seen: dict[Assignment, Candidate] = {}
         self.most = _SIMULATED
 
@@ -227,7 +227,7 @@ class _Judge:
         if choice not in self.seen:
             plan = self._plan(choice)
             timeline = simulate(plan, self.durations, iterations=_ITERATIONS, **self.simulation)
-            prediction = prediction_of(timeline, stream_labels(validate_plan(plan)))
+            prediction = prediction_of(timeline, validate_plan(plan))
             self.seen[choice] = candidate = Candidate(plan, prediction, peak_in_flight(timeline, self.memory))
             if (
                 self.fits(candidate) and prediction.period_ns <= self.least()
@@ -246,13 +246,13 @@ class _Judge:
     def bound(self, choice: Assignment) -> float:
         """Return a lower bound of the period, ns.
 
-        The bound is the maximum of the busiest stream, of the longest cycle through a dependency on the previous iteration,
-        and, for each stage, of the work that follows the wait for a free slot.
+        The bound is the maximum of the busiest stream, of the longest cycle of dependencies, and, for each stage, of the work
+        that follows the wait for a free slot.
 
         A task of stage s of iteration i is submitted when iteration i + s - depth is retired, so a chain from the task to the
         iteration's end takes at most depth - s periods. This does not apply if progress() does not wait for the device.
         """
-        bounds: list[float] = [self.turn, *self._loads(choice.streams)]
+        bounds: list[float] = [self.cycle_ns, *self._loads(choice.streams)]
         if self.simulation["retire"] == "finished":
             stage = dict(zip(self.space.names, choice.stages, strict=True))
             depth = max(choice.stages) + 1
@@ -275,22 +275,10 @@ class _Judge:
                 chain_ns[dep] = max(chain_ns[dep], chain_ns[name])
         return chain_ns
 
-    def _turn(self) -> int:
-        """Return the longest chain, ns, from a task to one of its inter_iter_deps, both included."""
-        longest = 0
-        for task in self.space.names:
-            ends = {task: self.durations[task]}
-            for name in self.space.names:
-                dep_ends = [ends[dep] for dep in self.space.intra[name] if dep in ends]
-                if dep_ends:
-                    ends[name] = max(dep_ends) + self.durations[name]
-            longest = max([longest, *(ends[dep] for dep in self.space.inter[task] if dep in ends)])
-        return longest
-
     def least(self) -> float:
         """Return a lower bound of the period of all assignments, ns."""
         loads = self._loads(self.space.units)
-        shares = [sum(loads) / self.space.max_streams, *loads, self.turn]
+        shares = [sum(loads) / self.space.max_streams, *loads, self.cycle_ns]
         if self.simulation["retire"] == "finished":
             shares.append(max(self.rest.values()) / self.space.max_depth)
         return max(shares)

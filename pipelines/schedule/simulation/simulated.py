@@ -3,9 +3,10 @@
     from pipelines.schedule.simulation.simulated import simulate
     timeline = simulate(plan, {"copy": 1_000_000, "forward": Jitter(5_000_000, 300_000)}, iterations=1000)
 
-`simulate` re-implements the engines' rules (simulator.py, simulated_engines.py) and needs no functions in the plan.
-`SimulatedDevice` does the reverse and runs an engine's own code, with its threads, on virtual streams
-(simulated_device.py).
+`simulate` follows the engines' rules (simulator.py, simulated_engines.py). It needs neither torch nor functions in the
+plan, it orders all threads by one clock, and it knows when progress() waits for the device.
+`SimulatedDevice` runs an engine's own code, with its threads and the tasks' functions, on virtual streams
+(simulated_device.py). It behaves like CUDA without a GPU, and shows that the engines and `simulate` agree.
 """
 
 from __future__ import annotations

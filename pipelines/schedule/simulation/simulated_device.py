@@ -2,9 +2,10 @@
 
 Functions run (immediately, in the submitting thread) but take no time. A task takes its declared duration on its stream.
 Everything is as on CUDA: launching returns immediately, an event marks a point of a stream, and joining an event holds the
-caller's stream, not the caller. So progress() returns when an iteration is submitted, and the timeline equals that of
-`simulate(…, retire="submitted")`. With several thread groups on one stream the timeline depends, as on CUDA, on which thread
-submits first.
+caller's stream, not the caller. So progress() returns when an iteration is submitted. With one thread group and no host
+time, the timeline equals that of `simulate(…, retire="submitted")`. Each thread has its own time. So with several thread
+groups the timeline depends, as on CUDA, on which thread submits first, and with `submit_ns` a thread may be ahead of the
+request for its task.
 """
 
 from __future__ import annotations

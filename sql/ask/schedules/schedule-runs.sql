@@ -1,6 +1,7 @@
 -- Question: How long is the period of each plan, with each engine?
 -- Reading: The latest run of each plan, engine, device, size and jitter, slowest first. `efficiency` 1 is the ideal
--- period, equal to the work on the busiest stream. `speedup` is over the latest serial run.
+-- period: the work on the busiest stream or the longest cycle of dependencies, whichever `bound_by` names. `speedup` is
+-- over the latest serial run.
 -- Words: bubble, pipeline
 WITH ranked AS (
     SELECT
@@ -12,8 +13,8 @@ WITH ranked AS (
     JOIN schedule_runs AS r ON r.run_id = p.run_id
 )
 SELECT
-    p.plan, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.period_ns, p.ideal_ns, p.efficiency, s.speedup,
-    p.run_id
+    p.plan, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.period_ns, p.ideal_ns, p.bound_by, p.efficiency,
+    s.speedup, p.run_id
 FROM ranked AS p
 LEFT JOIN schedule_speedups AS s ON s.run_id = p.run_id
 WHERE p.place = 1

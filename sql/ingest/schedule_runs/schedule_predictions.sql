@@ -8,6 +8,11 @@ SELECT
     CAST(task AS VARCHAR) AS task,  -- Task; NULL for the whole iteration.
     CAST(duration_ns AS BIGINT) AS duration_ns,  -- Duration passed to the simulation, ns; NULL for the iteration.
     CAST(period_ns AS BIGINT) AS period_ns,  -- Predicted period of the pipeline, ns; NULL for tasks.
-    CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns per iteration; NULL for tasks.
+    -- Lower bound of period_ns: the work on the busiest stream, or the longest cycle of dependencies; NULL for tasks.
+    CAST(ideal_ns AS BIGINT) AS ideal_ns,
+    -- Longest cycle of dependencies, ns per iteration that it spans; NULL for tasks and without a cycle. A globally
+    -- ordered task (a collective) counts with its shortest time.
+    CAST(cycle_ns AS BIGINT) AS cycle_ns,
+    CAST(cycle AS VARCHAR) AS cycle,  -- Tasks of that cycle, separated by ->; the first waits for the last.
     CAST(stall_ns AS BIGINT) AS stall_ns  -- Predicted time that the stream stalls before the task, ns per iteration.
 FROM _staged_schedule_predictions

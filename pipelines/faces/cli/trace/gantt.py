@@ -62,11 +62,12 @@ def compared_table(con: Any) -> Table:
     from pipelines.models.questions import rows_of_question
 
     title = "schedules: one plan, three engines"
-    table = new_table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
+    table = new_table("plan", "engine", "device", "period", "ideal", "set by", "efficiency", "faster", title=title)
     for row in rows_of_question(con, "schedule-runs"):
         table.add_row(
             *(row[name] for name in ("plan", "engine", "device")),
             *("" if row[name] is None else units.time(row[name]) for name in ("period_ns", "ideal_ns")),
+            row["bound_by"] or "",
             "" if row["efficiency"] is None else f"{100 * row['efficiency']:.1f} %",
             "" if row["speedup"] is None else f"{row['speedup']:.2f}x",
         )
