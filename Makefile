@@ -93,25 +93,25 @@ truth: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.critical_path.truth
 
 bench: $(INSTALLED_DEV)
-	$(BIN)/python -m tests.benchmarks.bench
+	$(BIN)/python -m bench.hta
 
 bench-engine: $(INSTALLED_DEV)
-	$(BIN)/python -m tests.benchmarks.engine
+	$(BIN)/python -m bench.engine
 
 growth: $(INSTALLED_DEV)
-	$(BIN)/python -m tests.benchmarks.growth_of_models
-	$(BIN)/python -m tests.benchmarks.growth .bench/growth
-	$(BIN)/python -m tests.benchmarks.daily .bench/growth
+	$(BIN)/python -m bench.growth_of_models
+	$(BIN)/python -m bench.growth .bench/growth
+	$(BIN)/python -m bench.daily .bench/growth
 
 scale: $(INSTALLED_DEV)
-	$(BIN)/python -m tests.benchmarks.scale .bench/scale $(SCALE)
+	$(BIN)/python -m bench.scale .bench/scale $(SCALE)
 
 soak: $(INSTALLED_DEV)
-	$(BIN)/python -m tests.soak.soak
+	$(BIN)/python -m bench.soak.soak
 
 attack: $(INSTALLED_DEV)
 	STEPS=all $(BIN)/python -m pytest -n 2 -m kills
-	$(BIN)/python -m tests.attack $(ATTACK)
+	$(BIN)/python -m bench.attack $(ATTACK)
 
 clean:
 	rm -rf $(VENV) $(VENV_LAKE) $(VENV_DUCKDB2) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis

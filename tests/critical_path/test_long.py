@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bench.enlarge import enlarge
 from pipelines.critical_path.graph import host_edges, window_edges
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.longest import long_window, window_paths
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.trace import opened_trace
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.benchmarks.enlarge import enlarge
 
 BOUND_MIB = 763
 """0.8 GB."""

@@ -16,12 +16,12 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from bench.axes import steps
 from pipelines.critical_path.graph import host_edges
 from pipelines.critical_path.graph.windows import WindowRequest, parse_instance, request_windows, usual_windows
 from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.benchmarks.axes import steps
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 

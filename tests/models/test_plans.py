@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from bench.axes import AXES, launched, step, steps
+from bench.growth_of_models import GROWING
 from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, request_windows, usual_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.benchmarks.axes import AXES, launched, step, steps
-from tests.benchmarks.growth_of_models import GROWING
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sources.md"
-FOLDERS = ("pipelines", "sql", "assets", "dagster_project", "docs", "tests")
+FOLDERS = ("pipelines", "sql", "assets", "dagster_project", "docs", "tests", "bench")
 SUFFIXES = {".py", ".sql", ".csv", ".md", ".toml"}
 _CODE = re.compile(r"\b(HTA|LWC|SWP|TB|PRB)-(\d+)\b(?:(?: to | … )\1-(\d+)\b)?")
 _LISTED = re.compile(r"\b(trap|case)s? ((?:[TS]\d+)(?:(?:, | and )[TS]\d+)*)")

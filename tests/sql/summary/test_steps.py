@@ -191,7 +191,7 @@ def test_host_and_gpu_in_steps(steps: list[Stretch], gpu: list[Stretch], calls: 
 @pytest.mark.slow
 def test_eight_times_the_steps_do_not_cost_sixty_times_as_much() -> None:
     """CPU seconds of 1,000 and 8,000 steps: 2 to 8 times as much now, 30 to 60 times where all is compared with every step."""
-    from tests.benchmarks.growth_of_models import in_a_process
+    from bench.growth_of_models import in_a_process
 
     few, many = (in_a_process("steps", n, 1)[1] for n in (12_000, 96_000))
     of_steps = (

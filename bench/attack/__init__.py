@@ -1,0 +1,1 @@
+"""Attacks on a lake: kills, full disks, damaged files, poison in the stream; `make attack`."""

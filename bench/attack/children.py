@@ -1,0 +1,106 @@
+"""Verbs in processes of their own, under strace where asked: killed or failed at a system call of theirs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tests.lake.world import PROCESSES
+
+PROCESSES.set_forkserver_preload(["bench.attack.warm"])
+Verb = Callable[..., object]
+_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process ended: its exit status (negative: the signal), and what it wrote to stderr."""
+
+    code: int
+    said: str
+
+    @property
+    def has_traceback(self) -> bool:
+        """It printed one: what a user must never see."""
+        return "Traceback (most recent call last)" in self.said
+
+
+def run(verb: Verb, *args: Any, strace: tuple[str, ...] = ()) -> End:
+    """Run `verb(*args)` in a child; with `strace`, attached with these options before it begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder, "stderr")
+        ours, theirs = PROCESSES.Pipe()
+        process = PROCESSES.Process(target=_child, args=(theirs, str(said), verb, args))
+        process.start()
+        theirs.close()
+        ours.recv()
+        tracer = _attach(process.pid or 0, strace) if strace else None
+        ours.send("go")
+        process.join(_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        if tracer:
+            tracer.communicate()
+        return End(process.exitcode or 0, said.read_text(errors="replace") if said.exists() else "")
+
+
+def _child(gate: Connection, said: str, verb: Verb, args: tuple[Any, ...]) -> None:
+    """stdout goes nowhere, stderr into a file."""
+    handle = os.open(said, os.O_WRONLY | os.O_CREAT)
+    os.dup2(handle, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    gate.send("ready")
+    gate.recv()
+    verb(*args)  # multiprocessing prints what is raised, with its traceback, and leaves with 1
+
+
+def _attach(pid: int, options: tuple[str, ...]) -> subprocess.Popen[str]:
+    command = ["strace", "-f", "-p", str(pid), *options]
+    tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert tracer.stderr
+    first = tracer.stderr.readline()
+    if "attached" not in first:
+        tracer.kill()
+        raise RuntimeError(f"strace cannot attach: {first.strip()}")
+    return tracer
+
+
+@lru_cache
+def why_no_strace() -> str | None:
+    """Why processes cannot be traced here; None where they can."""
+    if not shutil.which("strace"):
+        return "strace is not installed"
+    try:
+        run(os.getpid, strace=("-o", os.devnull, "-e", "trace=mkdir"))
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def calls_of(verb: Verb, *args: Any, calls: tuple[str, ...]) -> Counter[str]:
+    """How often a verb makes each of these system calls, in the thread that makes it most: strace counts so."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        end = run(verb, *args, strace=("-o", str(log), "-e", f"trace={','.join(calls)}"))
+        assert end.code in (0, 1), end.said
+        of_threads = Counter(re.findall(r"^(\d+) +(\w+)\(", log.read_text(errors="replace"), re.M))
+        found: Counter[str] = Counter()
+        for (_, call), times in of_threads.items():
+            found[call] = max(found[call], times)
+        return found
+
+
+def inject(call: str, what: str, when: str) -> tuple[str, ...]:
+    """The options with which strace kills (`signal=KILL`) or fails (`error=ENOSPC`) a call, counted in each thread."""
+    return ("-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:{what}:when={when}")

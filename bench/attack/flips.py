@@ -1,0 +1,115 @@
+"""A lake whose files rot: bits flipped, files cut, overwritten, missing, or joined by ones that do not belong there.
+
+Answers must be right, or refused with a sentence, or `tracelake check` must find the damage.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+from bench.attack.children import End, run
+from bench.attack.tally import Tally
+from bench.attack.verbs import SHOWN, Scene, Stage, command, ingest, materialize, stage
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+
+LEFT_OUT = "batch_id|ingested_at|seen_at"
+
+
+def attack(n: int, seed: int) -> Tally:
+    """Damage n files, one at a time."""
+    tally, choice = Tally("damaged files of a lake"), random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        made = stage(Scene("look", (ingest, materialize), ask_all, 0), Path(folder))
+        answers = Path(folder, "answers")
+        made.reset()
+        wanted = _answers(made, answers)
+        found_by_check = 0
+        for _ in range(n):
+            made.reset()
+            what = damage(made.lake, choice)
+            tally.tried += 1
+            end = _looked(made, answers)
+            if end.has_traceback:
+                tally.tracebacks += 1
+                tally.notes.append(f"{what}: {end.said.strip().splitlines()[-1][:200]}")
+            elif (answered := _read(answers)) and any(wanted[t] != got for t, got in answered.items()):
+                if check_finds(made):
+                    found_by_check += 1
+                    tally.survived += 1
+                else:
+                    tally.silent += 1
+                    wrong = ", ".join(t for t, got in answered.items() if wanted[t] != got)
+                    tally.notes.append(f"{what}: {wrong} answered otherwise, and tracelake check says nothing")
+            else:
+                tally.survived += 1
+        if found_by_check:
+            tally.notes.append(f"{found_by_check} were answered otherwise and found by tracelake check")
+    return tally
+
+
+def damage(lake: Path, choice: random.Random) -> str:
+    """Do something to a file of the lake; what, in words."""
+    files = sorted([*lake.glob("*/day=*/*.parquet"), lake / ANALYST])
+    path = choice.choice(files)
+    content = bytearray(path.read_bytes())
+    at = choice.randrange(len(content))
+    kind = choice.choice(("bit", "bit", "bit", "cut", "zeros", "missing", "foreign"))
+    if kind == "bit":
+        content[at] ^= 1 << choice.randrange(8)
+    elif kind == "cut":
+        del content[at:]
+    elif kind == "zeros":
+        content[at : at + 4096] = bytes(len(content[at : at + 4096]))
+    if kind == "missing":
+        path.unlink()
+    elif kind == "foreign":
+        path.with_name("notes.parquet").write_bytes(b"no parquet at all")
+    else:
+        path.write_bytes(content)
+    return f"{kind} at {at} of {path.relative_to(lake)}"
+
+
+def ask_all(lake: Path, source: Path, answers: Path | None = None) -> None:
+    """Ask for all of every table through the command line; the answers that were given go to a file, a line each."""
+    import contextlib
+    import io
+
+    columns = f"COLUMNS(lambda c: NOT regexp_matches(c, '^({LEFT_OUT})$'))"
+    for table in SHOWN:
+        query = f"SELECT count(*) AS n, sum(hash(t))::VARCHAR AS h FROM (SELECT {columns} FROM {table}) AS t"
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            command("sql", query, "--lake", str(lake), "--format", "json")
+        if answers and out.getvalue():
+            with answers.open("a") as file:
+                file.write(f"{table}\t{out.getvalue().strip()}\n")
+
+
+def check_finds(made: Stage) -> bool:
+    """`tracelake check` says that something is wrong. False where there is no such command yet."""
+    end = run(_check, made.lake)
+    return end.code == 1 and not end.has_traceback
+
+
+def _check(lake: Path) -> None:
+    command("check", "--lake", str(lake))
+
+
+def _looked(made: Stage, answers: Path) -> End:
+    answers.unlink(missing_ok=True)
+    return run(ask_all, made.lake, made.source, answers)
+
+
+def _answers(made: Stage, answers: Path) -> dict[str, str]:
+    end = _looked(made, answers)
+    found = _read(answers)
+    if set(found) != set(SHOWN) or not Lake(made.lake).exists:
+        raise RuntimeError(f"not every table answers: {end.said}")
+    return found
+
+
+def _read(answers: Path) -> dict[str, str]:
+    lines = answers.read_text().splitlines() if answers.exists() else []
+    return dict(line.split("\t", 1) for line in lines)

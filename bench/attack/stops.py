@@ -1,0 +1,123 @@
+"""Ctrl-C and SIGTERM at random moments of commands: each stops within 2 s, blames no trace, and finishes when run again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.attack.tally import Tally
+from pipelines.lake.commit.manifest import shown
+from pipelines.lake.lake import Lake
+from pipelines.synthetic import CaptureSpec, write_capture
+
+LIMIT_S = 2.0
+_ROOT = Path(__file__).parents[2]
+_SPEC = CaptureSpec(ranks=1, steps=60, layers=8, ops_per_layer=6, seed=3)
+
+
+@dataclass(frozen=True)
+class World:
+    """A file, a lake that has it and no tables, and how long each command takes there."""
+
+    folder: Path
+    trace: Path
+
+    @property
+    def prepared(self) -> Path:
+        return self.folder / "prepared"
+
+    def commands(self, lake: Path) -> dict[str, list[str]]:
+        """The commands that are stopped, by name, on a lake of their own."""
+        said = {
+            "materialize": ["materialize"],
+            "ingest": ["ingest", str(self.trace)],
+            "report": ["report", str(self.trace), "--out", str(self.folder / "report.html")],
+            "critical-path": ["critical-path", str(self.trace)],
+        }
+        return {name: [*words, "--lake", str(lake)] for name, words in said.items()}
+
+
+def attack(n: int, seed: int) -> Tally:
+    """Stop n commands."""
+    # What a shell starts in the background ignores it, and so does all that starts there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    tally, choice = Tally("stops at random moments"), random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        world = prepared(Path(folder))
+        lasting = {name: _seconds(world, name) for name in world.commands(world.prepared)}
+        for _ in range(n):
+            name = choice.choice(list(lasting))
+            number, at = choice.choice((signal.SIGINT, signal.SIGTERM)), choice.uniform(0.05, lasting[name])
+            stop_once(world, name, number, at, tally)
+    return tally
+
+
+def prepared(folder: Path) -> World:
+    """Make the world in a folder."""
+    (rank,) = write_capture(_SPEC, folder / "in").ranks
+    world = World(folder, rank.path)
+    _run([*world.commands(world.prepared)["ingest"]])
+    return world
+
+
+def stop_once(world: World, name: str, number: int, at: float, tally: Tally) -> None:
+    """Stop a command `at` seconds after it began, in a lake of its own; then run it to its end."""
+    lake = _lake(world, name)
+    words = world.commands(lake)[name]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tracelake", *words],
+        **{"cwd": _ROOT, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+    )
+    try:
+        process.wait(at)
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+    began = time.monotonic()
+    _, told = process.communicate()
+    took = time.monotonic() - began
+    tally.tried += 1
+    where = f"{name}, {signal.Signals(number).name} after {at:.2f} s"
+    if "Traceback" in told:
+        tally.tracebacks += 1
+        tally.notes.append(f"{where}: a traceback: {told[-300:]}")
+        return
+    if process.returncode not in (0, 128 + number) or took > LIMIT_S or len(told.splitlines()) > 1:
+        tally.silent += 1
+        tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {told[-300:]!r}")
+        return
+    blamed = [one for entry in shown(lake).values() for of in entry.failures.values() for one in of]
+    again = _run(words)
+    rows = _run(["sql", "SELECT count(*) AS n FROM kernels", "--lake", str(lake), "--format", "json"])
+    if blamed or again.returncode or not json.loads(rows.stdout)[0]["n"] or Lake(lake).broken(["kernels"]):
+        tally.lost += 1
+        tally.notes.append(f"{where}: blamed {blamed}; run again: {again.returncode} {again.stderr[-300:]!r}")
+        return
+    tally.survived += 1
+
+
+def _lake(world: World, name: str) -> Path:
+    lake = world.folder / "lake"
+    shutil.rmtree(lake, ignore_errors=True)
+    if name != "ingest":
+        shutil.copytree(world.prepared, lake)
+    return lake
+
+
+def _seconds(world: World, name: str) -> float:
+    words = world.commands(_lake(world, name))[name]
+    began = time.monotonic()
+    _run(words)
+    return time.monotonic() - began
+
+
+def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tracelake", *words]
+    return subprocess.run(command, cwd=_ROOT, text=True, capture_output=True, check=False)

@@ -1,0 +1,152 @@
+"""What is attacked: the commands as a user gives them, on a small lake, and what the lake shows before and after."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from bench.attack.children import Verb, run
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+from tests.lake.world import assert_whole, capture, shown
+
+TABLES = ("kernels", "temporal_breakdown")
+SHOWN = ["traces", "events", "findings", "rejects", *TABLES]
+Rows = dict[str, list[tuple]]
+
+
+def command(*words: str) -> None:
+    """`tracelake WORDS`; a status of 1 is what `ingest` has for a file that it rejected."""
+    from pipelines.faces.cli.app import app
+
+    sys.argv = ["tracelake", *words]
+    app(list(words))
+
+
+def ingest(lake: Path, source: Path) -> None:
+    """Take in a folder."""
+    command("ingest", str(source), "--lake", str(lake))
+
+
+def materialize(lake: Path, source: Path) -> None:
+    """Compute the tables."""
+    command("materialize", *TABLES, "--lake", str(lake))
+
+
+def ask(lake: Path, source: Path) -> None:
+    """A question that has the tables computed and published first."""
+    command("sql", "SELECT count(*) FROM kernels", "--lake", str(lake))
+
+
+def retire(lake: Path, source: Path) -> None:
+    """Hide all batches and remove them, as if some days had gone by."""
+    from unittest.mock import patch
+
+    from pipelines.lake.retain import retention
+
+    for days in (2, 4):
+        later = partial(retention.retire, now=datetime.now(UTC) + timedelta(days=days))
+        with patch.object(retention, "retire", later):
+            try:
+                command("retention", "--keep-days", "1", "--lake", str(lake))
+            except SystemExit as end:
+                if end.code:
+                    raise
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A verb, and the verbs that come before it."""
+
+    name: str
+    before: tuple[Verb, ...]
+    verb: Verb
+    code: int = 0
+
+
+SCENES = (
+    Scene("ingest", (), ingest, 1),
+    Scene("materialize", (ingest,), materialize),
+    Scene("sql", (ingest,), ask),
+    Scene("ingest again", (ingest, materialize), ingest, 1),
+    Scene("retention", (ingest, materialize), retire),
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A scene that is ready: the lake before the verb, and what an unbroken run of it leaves."""
+
+    scene: Scene
+    folder: Path
+    wanted: Rows
+    first: Rows
+
+    @property
+    def source(self) -> Path:
+        """The files that are taken in."""
+        return self.folder / "in"
+
+    @property
+    def lake(self) -> Path:
+        """The lake that is attacked: always in the same place."""
+        return self.folder / "lake"
+
+    def reset(self) -> None:
+        """The lake as it was before the verb."""
+        shutil.rmtree(self.lake, ignore_errors=True)
+        if (self.folder / "ready").exists():
+            shutil.copytree(self.folder / "ready", self.lake)
+
+
+def stage(scene: Scene, folder: Path, ranks: int = 3) -> Stage:
+    """Make a scene ready."""
+    made = Stage(scene, folder, {}, {})
+    capture(made.source, ranks)
+    for verb in scene.before:
+        _well(verb, made)
+    first = rows(made.lake)
+    if made.lake.exists():
+        shutil.copytree(made.lake, folder / "ready")
+    _well(scene.verb, made)
+    return Stage(scene, folder, rows(made.lake), first)
+
+
+def _well(verb: Verb, made: Stage) -> None:
+    end = run(verb, made.lake, made.source)
+    if end.has_traceback or end.code not in (0, 1):
+        raise RuntimeError(f"{verb.__name__} fails unattacked: {end.said}")
+
+
+def rows(lake: Path) -> Rows:
+    """All that a lake shows, but for what names the run."""
+    return shown(Lake(lake), SHOWN) if Lake(lake).exists or (lake / "rejects").exists() else {}
+
+
+def wholeness(lake: Path) -> str | None:
+    """Why what is visible is half: through the views, and through the analysts' file. None: it is whole."""
+    if not Lake(lake).exists:
+        return None
+    ways: list[tuple[str, Callable[[], Any]]] = [("views", lambda: Lake(lake).connect(["traces", "events"]))]
+    if (lake / ANALYST).exists():
+        ways.append((ANALYST, lambda: duckdb.connect(str(lake / ANALYST), read_only=True)))
+    for name, opened in ways:
+        try:
+            with opened() as con:
+                assert_whole(con)
+        except (AssertionError, duckdb.Error) as error:
+            return f"{name}: {type(error).__name__} {str(error)[:200]}"
+    return None
+
+
+def missing(wanted: Rows, found: Rows) -> list[str]:
+    """The tables that lack rows."""
+    return [table for table, those in wanted.items() if set(map(repr, those)) - set(map(repr, found.get(table, [])))]

@@ -1,0 +1,161 @@
+"""`make bench-engine`: what the schedule engines cost between tasks, against loops written by hand; on CUDA, their period.
+
+Example: `python -m bench.engine --iterations 500 --rounds 3`
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rich.table import Table
+
+from bench.report import Floor, console, times
+
+TASKS = 9
+_COST, _RATIO = Floor(20, at_least=False, unit=" us"), Floor(2, at_least=False)
+
+
+@dataclass
+class Loop:
+    """One way to run the empty tasks: µs a task of every round, by the clock and by the CPU's time, by where it ran."""
+
+    name: str
+    run: Callable[[int], float]
+    ours: bool = False
+    wall: dict[str, list[float]] = field(default_factory=dict)
+    cpu: dict[str, list[float]] = field(default_factory=dict)
+
+    def measure(self, iterations: int, where: str) -> None:
+        gc.collect()
+        before = time.process_time()
+        seconds = self.run(iterations)
+        used = time.process_time() - before
+        self.wall.setdefault(where, []).append(seconds / iterations / TASKS * 1e6)
+        self.cpu.setdefault(where, []).append(used / iterations / TASKS * 1e6)
+
+    def cost(self, where: str) -> float:
+        """The median round."""
+        return statistics.median(self.wall[where])
+
+
+def main() -> None:
+    """Parse the options, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    parser.add_argument("--iterations", type=int, default=2000, help="iterations of a round (2000)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds, in turn (7)")
+    options = parser.parse_args()
+    if options.iterations < 10 or options.rounds < 1:
+        parser.error("--iterations must be at least 10 and --rounds at least 1")
+    try:
+        import torch
+    except ImportError:
+        raise SystemExit("error: the engines need torch, which is not installed") from None
+
+    warnings.simplefilter("ignore")  # what the validator says of the plan is not the benchmark's matter
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python "
+        f"{platform.python_version()}, torch {torch.__version__}"
+    )
+    _overhead(options.iterations, options.rounds)
+    if torch.cuda.is_available():
+        from bench import engine_cuda
+
+        engine_cuda.main([])
+    else:
+        console.print("torch sees no CUDA device here: the achieved period was not measured")
+
+
+def _overhead(iterations: int, rounds: int) -> None:
+    from bench import engine_torchrec
+    from bench.engine_loops import StreamThreads, TwoPhases, fused_plan
+
+    loops = [
+        Loop("by hand: a thread a stream", StreamThreads(fused_plan()).run),
+        Loop("by hand: two phases, as documented", TwoPhases(fused_plan()).run),
+        Loop("SWPipeline", _engine("SWPipeline"), ours=True),
+        Loop("DataFlowPipeline, max_depth=3", _engine("DataFlowPipeline"), ours=True),
+    ]
+    absent = engine_torchrec.missing()
+    if absent is None:
+        loops.append(Loop("torchrec StagedTrainPipeline, no threads", engine_torchrec.staged("cpu")))
+    places = _places()
+    with console.status("empty tasks") as status:
+        for loop in loops:
+            loop.run(max(10, iterations // 10))  # warm
+        for turn in range(rounds):
+            for where, cores in places.items():
+                _pin(cores)
+                for loop in loops:
+                    status.update(f"{loop.name}, {where}, round {turn + 1} of {rounds}")
+                    loop.measure(iterations, where)
+    for where in places:
+        _print(loops, where, iterations, rounds)
+    console.print(
+        "two phases: the document's protocol with the same threads (one submits, one a stream). A thread a stream: no "
+        "thread submits, which a GPU cannot do without; the least that a loop can cost. Python runs one thread at a "
+        "time; on several cores most of the time is one core waking another, for whoever uses threads."
+    )
+    if absent is not None:
+        console.print(absent)
+
+
+def _places() -> dict[str, set[int] | None]:
+    """Where the threads may run. On one core the numbers repeat; on all they depend on what else the machine does."""
+    if not hasattr(os, "sched_setaffinity"):
+        return {"all cores": None}
+    cores = os.sched_getaffinity(0)
+    return {"one core": {max(cores)}, "all cores": cores} if len(cores) > 1 else {"one core": cores}
+
+
+def _pin(cores: set[int] | None) -> None:
+    """The calling thread; those that it starts are where it is."""
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+
+
+def _engine(kind: str) -> Callable[[int], float]:
+    from bench.engine_loops import fused_plan
+    from pipelines.schedule import DataFlowPipeline, SWPipeline
+
+    pipe = SWPipeline(fused_plan(), "cpu") if kind == "SWPipeline" else DataFlowPipeline(fused_plan(), 3, "cpu")
+
+    def run(iterations: int) -> float:
+        seconds = pipe.run(range(iterations))
+        pipe.drain()
+        return seconds
+
+    return run
+
+
+def _print(loops: list[Loop], where: str, iterations: int, rounds: int) -> None:
+    title = f"Empty tasks on cpu, {where}: FusedSparseDist (9 tasks, 4 streams), {rounds} x {iterations} iterations"
+    table = Table(title=title, title_justify="left")
+    table.add_column("loop")
+    for name in ("median a task", "best", "CPU time", "aim", "/ a thread a stream", "/ two phases", "aim"):
+        table.add_column(name, justify="right")
+    least, same = loops[0].cost(where), loops[1].cost(where)
+    for loop in loops:
+        cost = loop.cost(where)
+        table.add_row(
+            loop.name,
+            f"{cost:.1f} us",
+            f"{min(loop.wall[where]):.1f} us",
+            f"{statistics.median(loop.cpu[where]):.1f} us",
+            _COST.mark(cost, "engine") if loop.ours else "",
+            times(cost / least),
+            times(cost / same),
+            _RATIO.mark(cost / same, "engine") if loop.ours else "",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The attack on other tools' files, short; and it sees what it is there to see."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from bench.attack import tools
+from bench.attack.tools import KINDS, SHARED, attack, made, tried
+from pipelines.readers import events_by_sql
+from pipelines.readers.counters.rocprof import Rocprof
+from pipelines.readers.xplane.planes import Space
+from tests.effort import SLOW
+
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
+
+
+@pytest.mark.slow
+def test_mutated_files_of_other_tools() -> None:
+    n = 21 if SLOW else 7  # kinds take turns: one of each
+    tally = attack(n, 14)
+    assert tally.passed and tally.survived == n, "\n".join(tally.notes)
+
+
+def test_a_file_is_made_from_its_seed_and_number_alone() -> None:
+    assert [made(3, n) for n in range(10)] == [made(3, n) for n in range(10)] != [made(4, n) for n in range(10)]
+
+
+@needs_shared
+def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of counters, an event; and what is no sentence, or an exception of another kind."""
+    outcomes = {}
+    for kind in ("rocprofv3 counters", "xplane"):
+        name, whole, _ = KINDS[kind]
+        assert tried(kind, name, whole())[0] == "whole"
+        outcomes[kind] = (kind, name, whole())
+    given = Rocprof.rows
+    monkeypatch.setattr(Rocprof, "rows", lambda self, line, fields: [] if line == 5 else given(self, line, fields))
+    rows = Space.rows
+
+    def without_some(self: Space) -> Any:
+        return (row for row in rows(self) if random.random() < 0.5)
+
+    monkeypatch.setattr(Space, "rows", without_some)
+    monkeypatch.setattr(events_by_sql, "lost_work", lambda *_: ())  # which notices launches that lack their work
+    assert {kind: tried(*one)[0] for kind, one in outcomes.items()} == dict.fromkeys(outcomes, "silent")
+    monkeypatch.setattr(Space, "rows", lambda _: 1 / 0)
+    assert tried(*outcomes["xplane"]) == ("traceback", "ZeroDivisionError: division by zero")
+
+
+@needs_shared
+@pytest.mark.parametrize("number", [23, 29])
+def test_files_that_were_tracebacks(number: int) -> None:
+    """No list of processes; a stat of an event's description that is a number."""
+    assert tried(*made(7, number))[0] in ("rejected", "told", "whole")
+
+
+def test_memory_and_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = "ncu raw"
+    name, whole, _ = KINDS[kind]
+    monkeypatch.setattr(tools, "SECONDS", 0.0)
+    assert tried(kind, name, whole())[0] == "traceback"

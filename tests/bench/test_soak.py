@@ -1,0 +1,20 @@
+"""The soak, small: the same code as `make soak`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.soak.soak import soak
+
+
+@pytest.mark.slow
+def test_every_good_trace_once_and_every_bad_one_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRACELAKE_INBOX", "TRACELAKE_LAKE"):
+        monkeypatch.setenv(name, "")  # put back afterwards
+    result = soak(tmp_path, traces=40, ticks=2, kills=1, seed=2)
+    assert len(result.drops.good) == 40
+    assert result.drops.late and result.drops.duplicates and result.drops.bad
+    assert result.kills == 1
+    assert result.rounds > 0

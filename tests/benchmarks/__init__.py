@@ -1,1 +1,0 @@
-"""Benchmarks; run with `make bench`."""

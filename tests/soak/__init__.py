@@ -1,1 +1,0 @@
-"""A fleet's folder over a night, in minutes: `make soak`."""
