@@ -1,7 +1,7 @@
 -- Question: How long is the period of each plan, with each engine?
 -- Reading: The latest run of each plan, engine, device, size and jitter, slowest first. `efficiency` 1 is the ideal
 -- period: the work on the busiest stream or the longest cycle of dependencies, whichever `bound_by` names. `speedup` is
--- over the latest serial run.
+-- over the serial run that it is compared with, and `verdict` what a comparison says.
 -- Words: bubble, pipeline
 WITH ranked AS (
     SELECT
@@ -14,7 +14,7 @@ WITH ranked AS (
 )
 SELECT
     p.plan, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.period_ns, p.ideal_ns, p.bound_by, p.efficiency,
-    s.speedup, p.run_id
+    s.speedup, s.verdict, p.run_id
 FROM ranked AS p
 LEFT JOIN schedule_speedups AS s ON s.run_id = p.run_id
 WHERE p.place = 1

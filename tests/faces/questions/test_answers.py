@@ -385,7 +385,7 @@ def test_schedule_runs(newest: str) -> None:
     columns = "run_id plan plan_hash engine device device_name size period_ns"
     runs = of(columns, *((run, "p", "h", "sw", "gpu", "G", size, ns) for run, size, ns in (("old", "s", 9), ("new", "s", 8), ("big", "l", 7))))  # fmt: skip
     began = [{"run_id": run, "started_at": f"2026-01-0{1 + (run == newest)}"} for run in ("old", "new", "big")]
-    faster = of("run_id speedup", ("new", 2.0))
+    faster = of("run_id speedup verdict", ("new", 2.0, "2.00 times as fast as serial"))
     found = asked(
         *("schedule-runs", "run_id period_ns speedup"),
         **{"schedule_periods": runs, "schedule_runs": began, "schedule_speedups": faster},

@@ -15,9 +15,6 @@ from pipelines.base import units
 from pipelines.faces.cli.console import fail, new_table, out
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, out_option
 
-ENGINES = ("serial", "sw", "dataflow")
-
-
 def gantt(
     run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
     out_file: Annotated[Path, out_option("The SVG to write.")] = Path("schedule.svg"),
@@ -42,33 +39,30 @@ def gantt(
 
 
 def run_simulated(lake: Any, plan: str) -> None:
-    """Run a plan with every engine on the simulated device, without torch or a GPU, and ingest the runs."""
+    """Compare all engines on the simulated device, without torch or a GPU, and ingest the runs."""
     from pipelines.readers.ingest import ingest
 
     with tempfile.TemporaryDirectory() as folder:
-        for engine in ENGINES:
-            command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, "--engine", engine]
-            command += ["--device", "simulated", "--iterations", "40", "--out", folder]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise fail(
-                    f"schedule {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-500:]}", lines=True
-                )
+        command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, "--compare", "--rounds", "1"]
+        command += ["--device", "simulated", "--iterations", "40", "--out", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise fail(f"schedule {plan}: {(done.stderr or done.stdout).strip()[-500:]}", lines=True)
         ingest([folder], lake)
 
 
 def compared_table(con: Any) -> Table:
-    """Return a table of the latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
+    """Return a table of the latest run of each plan and engine, slowest first, with its verdict or its speed-up."""
     from pipelines.models.questions import rows_of_question
 
     title = "schedules: one plan, three engines"
-    table = new_table("plan", "engine", "device", "period", "ideal", "set by", "efficiency", "faster", title=title)
+    table = new_table("plan", "engine", "device", "period", "ideal", "set by", "efficiency", "~verdict", title=title)
     for row in rows_of_question(con, "schedule-runs"):
         table.add_row(
             *(row[name] for name in ("plan", "engine", "device")),
             *("" if row[name] is None else units.time(row[name]) for name in ("period_ns", "ideal_ns")),
             row["bound_by"] or "",
             "" if row["efficiency"] is None else f"{100 * row['efficiency']:.1f} %",
-            "" if row["speedup"] is None else f"{row['speedup']:.2f}x",
+            row["verdict"] or ("" if row["speedup"] is None else f"{row['speedup']:.2f} times as fast as a serial run"),
         )
     return table
