@@ -15,6 +15,7 @@ from pipelines.base import units
 from pipelines.faces.cli.console import fail, new_table, out
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, out_option
 
+
 def gantt(
     run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
     out_file: Annotated[Path, out_option("The SVG to write.")] = Path("schedule.svg"),
