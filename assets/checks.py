@@ -72,7 +72,7 @@ class Keys:
         """
         days = ", ".join(sorted(span.days))
         passed = {name: value.value for name, value in last.metadata.items()} if last and last.passed else {}
-        since = passed[_UNTIL] if passed.get(_DAYS) == days else ""
+        since: Any = passed[_UNTIL] if passed.get(_DAYS) == days else ""
         n_files: list[int | None] = []
         duplicates = list[tuple[str, str, str, int]]()
         for table, columns in self.of:

@@ -120,6 +120,7 @@ class CommittedRows(Protocol):
 
     def of(self, table: str, span: BatchSpan, since: float | str = "") -> Rows | None:
         """Return the rows of a table in these batches that were committed after `since`, None if there are none."""
+        ...
 
 
 class Store(Protocol):
@@ -136,6 +137,7 @@ class Store(Protocol):
     @property
     def address(self) -> str:
         """Return the address that `open_store` accepts for this store, without secrets."""
+        ...
 
     @property
     def exists(self) -> bool:
@@ -144,6 +146,7 @@ class Store(Protocol):
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
         """Return those of these traces that need not be ingested: the store has them, or they were removed from it."""
+        ...
 
     def accounted_for(self, trace_ids: Iterable[str]) -> set[str]:
         """Return `known`, without traces whose files are missing or damaged. They can be ingested again."""
@@ -155,6 +158,7 @@ class Store(Protocol):
         Keys that the store already has are left out, so a unit may be committed again, or computed and committed twice.
         A killed commit leaves no rows. The private lake is not changed. It must have no writers during the commit.
         """
+        ...
 
     def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
         """Replace the prices of jobs, the roles of ranks, and the formulas of operators by the rows of CSV files.
@@ -166,9 +170,11 @@ class Store(Protocol):
 
     def roles(self) -> Sequence[Role]:
         """Return the stored roles of ranks. Raises RolesError for a roles.csv that cannot be read."""
+        ...
 
     def formulas(self) -> Sequence[Formula]:
         """Return the user's formulas of operators. Raises CatalogError for an op_formulas.csv that cannot be used."""
+        ...
 
     def causes(self) -> bytes:
         """Return the content of causes.csv, b"" if there is none. A DuckLake never has one."""
@@ -186,6 +192,7 @@ class Store(Protocol):
         `locked`: queries may read nothing else. `settings`: settings of DuckDB, such as memory_limit. `tables`: tables
         that were brought up to date and must be shown in that state. The caller closes the connection.
         """
+        ...
 
     def analyst(self, tables: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
         """Return a connection with every table for our own queries, as `connect` without a lock and settings."""
@@ -197,6 +204,7 @@ class Store(Protocol):
 
     def rows(self) -> AbstractContextManager[CommittedRows]:
         """Open the committed rows of single tables, without what views hide."""
+        ...
 
     def asked(self, tables: Iterable[str], of: str = "") -> AskedTables:
         """Return what has to be computed before a query of these tables is answered.
@@ -208,6 +216,7 @@ class Store(Protocol):
 
     def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
         """Return a sentence for each of these tables that an answer shows outdated. `con`: from `connect` or `analyst`."""
+        ...
 
     def caveats(self, table: str) -> list[str]:
         """Return sentences about the traces that a table lacks because a model failed on them. Empty if there is no lake."""
@@ -225,21 +234,25 @@ class Store(Protocol):
 
     def find_trace(self, beginning: str) -> str:
         """Return the id of the trace with this id prefix or file name. Raises NoSuchTrace."""
+        ...
 
     def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
         """Show `traces`, `events` and `findings` of one trace in `con`, and return its id. Raises NoSuchTrace.
 
         Those of `tables` that are stored and up to date are in schema `stored`.
         """
+        ...
 
     def capture_contents(self, force: bool = False) -> dict[str, str | None]:
         """Return the content from which each capture was computed, or None if all its tables must be computed again.
 
         `force`: also those that are up to date. In a folder lake `stale_captures` lists these instead.
         """
+        ...
 
     def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
         """Return the batches in which one of these tables is missing or outdated. With `force`, all batches."""
+        ...
 
     def stale_captures(self, tables: Sequence[str], force: bool = False) -> list[list[str]]:
         """Return the ids of captures, by batch, to which some of these tables must be added or in which they are outdated.
@@ -259,9 +272,11 @@ class Store(Protocol):
 
         `private_lake` yields an empty lake, for a store in which work cannot be done in place.
         """
+        ...
 
     def status(self, inbox: Path | None, limits: Limits) -> Status:
         """Return the state of the store and, if `inbox` is passed, of its watched folder, with what exceeds the limits."""
+        ...
 
     def check(
         self, repair: bool = False, rebuild: bool = False, on_file: Callable[[str], Any] = lambda _: None
@@ -270,6 +285,7 @@ class Store(Protocol):
 
         Raises StoreError for what the store cannot do.
         """
+        ...
 
     def forget(
         self, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
@@ -278,17 +294,22 @@ class Store(Protocol):
 
         Raises NoSuchTrace.
         """
+        ...
 
     def has_captures_to_update(self) -> bool:
         """Return whether tables of captures must be brought up to date after `forget`, which did not do so."""
+        ...
 
     def expire(
         self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
     ) -> list[Expired]:
         """Remove traces ingested more than `keep_days` days ago. Their files go after `grace`. They stay known."""
+        ...
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
         """Merge small files without changing any answer. A later call deletes the old files after `grace`."""
+        ...
 
     def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
         """Delete files that killed writers left behind, and return them."""
+        ...
