@@ -2,8 +2,8 @@
 # of nine shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
 # `make growth` measures what 16 times more of one thing costs per event, what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
-# make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md and the picture in docs/architecture.md,
-# `make docs` builds the site.
+# make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes the picture in docs/architecture.md,
+# `make docs` builds the site, with the pages about all tables and all questions.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
 TRACES ?=
@@ -73,17 +73,20 @@ $(SQL_LINTED): $(shell find sql -name '*.sql') pyproject.toml
 	    --processes 0 --disable-progress-bar --nocolor
 	@touch $@
 
-# docs/tables.md, from sql/; a test compares.
+# The picture in docs/architecture.md, from sql/; a test compares.
 reference: $(INSTALLED_DEV)
-	$(BIN)/python -m pipelines.faces.reference docs
+	$(BIN)/python -m pipelines.faces.flow docs/architecture.md
 
 # The console's grid again, from npm's registry; `python -m tests.faces.serve.vendor --newest`: its newest release.
 vendor: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.faces.serve.vendor
 
-# The site, from docs/ into site/.
+# The site, from docs/ into site/. The pages about all tables and all questions are made from sql/ into a copy of docs/.
 docs: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	rm -rf build/docs && mkdir -p build && cp -R docs build/docs
+	$(BIN)/python -m pipelines.faces.reference build/docs/tables.md
+	$(BIN)/python -m tests.faces.questions.page build/docs/questions.md
 	$(BIN)/mkdocs build --strict
 
 # What-if and why against programs that ran twice: recorded on a GPU (PAIRS="dir …": also those of these folders, from

@@ -23,7 +23,7 @@ from bench.engine_loops import Fn, fused_plan
 from bench.engine_work import Recommender, by_hand, spinning
 from pipelines.schedule import DataFlowPipeline, IterContext, PipelinePlan, SWPipeline, validate_plan
 from pipelines.schedule.engine.order import enqueue_order
-from pipelines.schedule.search import predict
+from pipelines.schedule.search.predict import predict
 
 MAX_DEPTH = 5  # as in the document's example of DataFlowPipeline
 

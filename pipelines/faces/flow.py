@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
 
 from pipelines.base.datafiles import SQL_DIR
-from pipelines.models.catalog import Catalog, Model
+from pipelines.models.catalog import Catalog, Model, load_catalog
 
+_FLOW, _END = "<!-- The flow of critical_path: made by `make reference`. -->\n```mermaid\n", "\n```"
 Place = tuple[str, str]
 """(Folder under sql/, file), ("ingest", table) or ("Python", function)."""
 
@@ -51,3 +53,16 @@ def _chart(graph: nx.DiGraph, places: list[Place]) -> Iterator[str]:
         yield "  end"
     arrows = sorted((number[source], number[target]) for source, target in graph.edges)
     yield from (f"  n{source} --> n{target}" for source, target in arrows)
+
+
+def with_flow(page: str) -> str:
+    """Return the page with its flowchart of `critical_path` replaced by the current one. Raise ValueError if it has none."""
+    before, separator, after = page.partition(_FLOW)
+    if not separator:
+        raise ValueError(f"the page has no line that begins with {_FLOW.splitlines()[0]!r}: put it back")
+    return f"{before}{_FLOW}{flow(load_catalog(), 'critical_path')}\n```{after.partition(_END)[2]}"
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(with_flow(page.read_text(encoding="utf-8")), encoding="utf-8")

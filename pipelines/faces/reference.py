@@ -1,4 +1,4 @@
-"""Generator of the table reference and of the critical path's flowchart in docs/, from sql/ (`make reference`)."""
+"""Generator of the site's page about all tables, from sql/ (`make docs`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.faces.flow import flow
 from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import LAYERS, Catalog, Model, load_catalog
 
 _HEAD = """# Tables
 
-<!-- Made from sql/ by `make reference`: edit the header and the column comments of the table's statement instead. -->
+<!-- Made from sql/ by `make docs`: edit the header and the column comments of the table's statement instead. -->
 
 Every table of a lake: what a row is, its columns, and which tables it is computed from. `tracelake tables NAME` prints
 the same. Times end in `_ns`: integer nanoseconds. NULL means "not measured".
 """
-_FLOW, _END = "<!-- The flow of critical_path: made by `make reference`. -->\n```mermaid\n", "\n```"
 _WHERE = {
     "lake": "Written by ingestion.",
     "rules": "Rules: rows of a file, the same in every lake.",
@@ -78,16 +76,5 @@ def _escaped(text: str) -> str:
     return "`".join(parts).replace("|", "\\|")
 
 
-def with_flow(page: str) -> str:
-    """Return the page with its flowchart of `critical_path` replaced by the current one. Raise ValueError if it has none."""
-    before, separator, after = page.partition(_FLOW)
-    if not separator:
-        raise ValueError(f"the page has no line that begins with {_FLOW.splitlines()[0]!r}: put it back")
-    return f"{before}{_FLOW}{flow(load_catalog(), 'critical_path')}\n```{after.partition(_END)[2]}"
-
-
 if __name__ == "__main__":
-    docs = Path(sys.argv[1])
-    (docs / "tables.md").write_text(reference(), encoding="utf-8")
-    architecture = docs / "architecture.md"
-    architecture.write_text(with_flow(architecture.read_text(encoding="utf-8")), encoding="utf-8")
+    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")

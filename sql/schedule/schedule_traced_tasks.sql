@@ -38,24 +38,38 @@ backward AS (
 autograd_threads AS (
     SELECT DISTINCT trace_id, pid, tid FROM backward
 ),
--- Events of threads with backward operators that run no task, each with the iteration of the last backward operator.
-steps AS (
-    SELECT trace_id, pid, tid, start_ns, 0 AS turn, NULL AS event_id, iteration
+linked AS (
+    SELECT
+        trace_id, pid, tid, start_ns, iteration,
+        row_number() OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns, iteration) AS ordinal
     FROM backward
+    WHERE iteration IS NOT NULL
+),
+-- Events of threads with backward operators that run no task, each after the linked backward operators before it.
+steps AS (
+    SELECT trace_id, pid, tid, start_ns, 0 AS turn, NULL AS event_id
+    FROM linked
     UNION ALL
-    SELECT h.trace_id, h.pid, h.tid, h.start_ns, 1 AS turn, h.event_id, NULL AS iteration
+    SELECT h.trace_id, h.pid, h.tid, h.start_ns, 1 AS turn, h.event_id
     FROM host AS h
     JOIN autograd_threads AS b ON b.trace_id = h.trace_id AND b.pid = h.pid AND b.tid = h.tid
     LEFT JOIN own AS o ON o.trace_id = h.trace_id AND o.event_id = h.event_id
     WHERE o.event_id IS NULL
 ),
-numbered AS (
+counted AS (
     SELECT
-        trace_id, pid, start_ns, event_id,
-        last_value(iteration IGNORE NULLS) OVER (
+        trace_id, pid, tid, start_ns, event_id,
+        count(CASE WHEN turn = 0 THEN 1 END) OVER (
             PARTITION BY trace_id, pid, tid ORDER BY start_ns, turn ROWS UNBOUNDED PRECEDING
-        ) AS iteration
+        ) AS n_linked
     FROM steps
+),
+numbered AS (
+    SELECT c.trace_id, c.pid, c.start_ns, c.event_id, l.iteration
+    FROM counted AS c
+    LEFT JOIN linked AS l
+        ON l.trace_id = c.trace_id AND l.pid = c.pid AND l.tid = c.tid AND l.ordinal = c.n_linked
+    WHERE c.event_id IS NOT NULL
 ),
 -- The spans open at these events, after the operators and calls of the spans' threads.
 reached AS (
@@ -66,7 +80,6 @@ reached AS (
     JOIN schedule_spans AS s
         ON s.trace_id = n.trace_id AND s.pid = n.pid AND n.start_ns >= s.start_ns
             AND n.start_ns < s.start_ns + s.duration_ns
-    WHERE n.event_id IS NOT NULL
     UNION ALL
     SELECT trace_id, pid, tid, start_ns, 0, end_ns, NULL, NULL, NULL, NULL
     FROM host

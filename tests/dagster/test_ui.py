@@ -253,7 +253,7 @@ import sys
 from dagster_project import serve
 served = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(99)"
 serve.commands = lambda port, folder, host: [[sys.executable, "-c", served, str(folder / "code.sock")]]
-sys.exit(serve.serve(1))
+sys.exit(serve.serve(1, "127.0.0.1"))
 """
 _STARTED = "import os, subprocess, sys; os.environ['TRACELAKE_UI_STARTER'] = str(os.getpid()); "
 _STARTED += "subprocess.run([sys.executable, '-c', sys.argv[1]])"

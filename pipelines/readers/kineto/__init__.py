@@ -1,8 +1,8 @@
 """Reader of one trace file: Arrow tables of its events, its metadata and its findings."""
 
-from pipelines.readers.kineto.read_request import ReadRequest
 from pipelines.readers.kineto.reader import TraceReader, base_of, connect_reader
 from pipelines.readers.kineto.reading_result import Finding, KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.read_request import ReadRequest
 
 __all__ = [
     "Finding",

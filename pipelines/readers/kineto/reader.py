@@ -33,13 +33,13 @@ from pipelines.readers.kineto.piece import (
     with_kinds,
     write_piece,
 )
-from pipelines.readers.kineto.read_request import ReadRequest
 from pipelines.readers.kineto.reader_check import check_reader
 from pipelines.readers.kineto.reading_result import CHANGED, Finding, FindingCounter, TraceRejected
 from pipelines.readers.kineto.scan import Scan, scan, stamp_of
 from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
 from pipelines.readers.kineto.source import Kept, Source, TooLarge
 from pipelines.readers.kineto.tolerant_reader import read_stretch
+from pipelines.readers.read_request import ReadRequest
 from pipelines.readers.secrets import may_hold_secrets, with_masks
 
 if TYPE_CHECKING:

@@ -307,7 +307,12 @@ def test_markup_of_ours_is_styled() -> None:
     for path in sorted((Path(cli.__file__).parent).glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        styled = [node for node in called if isinstance(node.func, ast.Name) and node.func.id == "styled"]
+        styled = [
+            node
+            for node in called
+            if (isinstance(node.func, ast.Name) and node.func.id == "styled")
+            or (isinstance(node.func, ast.Attribute) and node.func.attr == "line")
+        ]
         fine = {inner for node in styled for inner in ast.walk(node)}
         texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         wrong = [

@@ -1,13 +1,13 @@
-"""docs/questions.md: the tables that matter and how they join, and every saved question with its query and an answer.
+"""The site's page of questions: the tables that matter and how they join, and every saved question with its query and an answer.
 
-`python -m tests.faces.questions.page` writes it anew, from sql/ask and the head below. The answers are those of a small
-synthetic lake.
+`make docs` writes it, from sql/ask and the head below. The answers are those of a small synthetic lake.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import date, datetime
@@ -23,14 +23,13 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import op, x
 from tests.readers.execution.make import Op, write
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "questions.md"
 _ROWS, _CELL = 4, 44
 _CAPTURE_ID = "3f2a…"
 _INGESTED = datetime(2026, 11, 22, 10, 30)
 """Stands for whenever the lake was made; the captures in it are of 2024."""
-_HEAD = """# Questions and answers
+HEAD = """# Questions and answers
 
-<!-- Made by `python -m tests.faces.questions.page` from sql/ask: edit the questions there, this head in tests/faces/questions/page.py. -->
+<!-- Made by `make docs` from sql/ask: edit the questions there, this head in tests/faces/questions/page.py. -->
 
 `tracelake ask` lists these questions, `tracelake ask NAME` answers one, and `tracelake ask leak` lists those about leaks (or any word). `--job`, `--capture`, `--trace` and `--rank` choose the
 part of the lake, `--top` how many rows are shown, `--format` how; `--sql` prints the query instead, so that you can change it
@@ -136,7 +135,7 @@ def _step(number: int) -> list[dict[str, Any]]:
 def page(lake: Lake) -> str:
     """The page."""
     with LockedLake(lake) as locked:
-        parts = [_HEAD]
+        parts = [HEAD]
         for topic in TOPICS.values():
             parts.append(f"\n## {topic}\n")
             parts += [_section(locked, one) for one in load_questions().values() if one.topic == topic]
@@ -181,4 +180,4 @@ def _cell(name: str, value: Any) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        PAGE.write_text(page(make_lake(Path(made))), encoding="utf-8")
+        Path(sys.argv[1]).write_text(page(make_lake(Path(made))), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The saved questions: all run, on their own and limited to a part of the lake; docs/questions.md shows what they answer."""
+"""The saved questions: all run, on their own and limited to a part of the lake; the site's page shows what they answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.models import questions as saved
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.questions import NotAsked, load_questions, page_questions
-from tests.faces.questions.page import PAGE, make_lake, page
+from tests.faces.questions.page import HEAD, make_lake, page
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,17 @@ def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
 
 @pytest.mark.slow(together="questions")
 def test_the_page_shows_what_they_answer(lake: Lake) -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(lake), "run `python -m tests.faces.questions.page` and commit"
+    """`make docs` builds it: each question once, with its query and the columns and first rows of its answer."""
+    built = page(lake)
+    sections = {text.partition("\n")[0]: text for text in built.split("\n### ")[1:]}
+    assert sections.keys() == {one.question for one in load_questions().values()}
+    for one in load_questions().values():
+        text = sections[one.question]
+        assert f"`tracelake ask {one.name}`" in text and f"```sql\n{one.sql}\n```" in text, one.name
+        rows = re.findall(r"^\| .* \|$", text.rpartition("```")[2], re.M)
+        assert len(rows) >= 2 or "*No rows:" in text, one.name
+    assert "| llama-70b | 2 | 3 |" in sections[load_questions()["persistent-stragglers"].question]
+    assert "erDiagram" in built
 
 
 @pytest.mark.slow(together="questions")
@@ -112,7 +122,7 @@ def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
 
 def relations() -> list[tuple[str, str, str, dict[str, str]]]:
     """Of each line of the diagram: one table, how many rows of the other, the other, and which columns are equal."""
-    found = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', PAGE.read_text(encoding="utf-8"), re.M)
+    found = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', HEAD, re.M)
     return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in found]
 
 
@@ -133,7 +143,7 @@ def test_the_diagram_tells_the_truth(locked: LockedLake, one: str, many: str, ot
 
 
 def test_the_diagram_is_there() -> None:
-    assert len(relations()) == PAGE.read_text(encoding="utf-8").count(" ||--") > 20
+    assert len(relations()) == HEAD.count(" ||--") > 20
     assert {name for one, _, other, _ in relations() for name in (one, other)} <= set(load_catalog().public)
 
 
@@ -214,7 +224,7 @@ def test_a_question_without_a_part_a_topic_or_its_own_name_is_refused(
     ],
 )
 def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[str]) -> None:
-    """In `ask`, where a word that is a question's name answers that one, in `tables --search` and in docs/questions.md."""
+    """In `ask`, where a word that is a question's name answers that one, in `tables --search` and in the list of all."""
     if word.lower() not in load_questions():
         said = CliRunner().invoke(app, ["ask", word, "--format", "json"])
         assert said.exit_code == 0 and names <= {row["name"] for row in json.loads(said.stdout)}
@@ -222,4 +232,4 @@ def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[
     assert {f"ask {name}" for name in names} <= {row["table"] for row in json.loads(said.stdout)}
     listed = CliRunner().invoke(app, ["ask"], env={"COLUMNS": "300"}).stdout.lower()
     word = word.replace("-", " ")
-    assert word.lower() in listed and word.lower() in PAGE.read_text(encoding="utf-8").lower()
+    assert word.lower() in listed

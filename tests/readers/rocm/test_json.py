@@ -152,7 +152,9 @@ def test_each_process_is_a_trace(tmp_path: Path) -> None:
     second["metadata"]["pid"] = 4100
     del second["buffer_records"]["kernel_dispatch"][0]
     path = put(tmp_path, json.dumps({"rocprofiler-sdk-tool": [first, second]}))
-    with pytest.raises(TraceRejected, match=rf"several processes \({PID}, 4100\), each a trace of its own: name one"):
+    with pytest.raises(
+        TraceRejected, match=rf"several processes \({PID}, 4100\), each is a trace of its own: name one"
+    ):
         load_trace(memory(), path)
     traces = [load_trace(memory(), path, process=name) for name in (str(PID), "4100")]
     assert [one.n_events for one in traces] == [9, 8] and len({one.trace_id for one in traces}) == 2

@@ -37,6 +37,11 @@ class Address:
         """Return whether the Parquet files are in a bucket."""
         return self.data is not None and self.data.startswith("s3://")
 
+    def check_folder(self) -> None:
+        """Raise StoreError if the catalog is a file whose folder does not exist."""
+        if self.kind != "postgres" and not os.path.isdir(folder := os.path.dirname(self.catalog)):
+            raise StoreError(f"{folder} is not a folder; make it, for the catalog {self.catalog}")
+
 
 def parse_address(text: str, data: str | None = None) -> Address:
     """Return the parts of an address, with `data` unless it has a `?data=`. Raises StoreError if it is invalid."""
@@ -50,8 +55,6 @@ def parse_address(text: str, data: str | None = None) -> Address:
         raise StoreError(f"{hidden(text)}: an address cannot have a quotation mark")
     if kind != "postgres":
         catalog = str(Path(catalog).expanduser().absolute())
-        if not os.path.isdir(os.path.dirname(catalog)):
-            raise StoreError(f"{os.path.dirname(catalog)} is not a folder; make it, for the catalog {catalog}")
     return Address(kind, catalog, _data(own_data if mark else data))
 
 

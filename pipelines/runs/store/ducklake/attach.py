@@ -47,6 +47,7 @@ def attach(
 
     Raises StoreError, and ValueError for an invalid setting.
     """
+    address.check_folder()
     con = database.connect(config=dict(config or {}))
     try:
         for name, value in (settings or {}).items():
