@@ -47,7 +47,7 @@ def choose_ranks(machine: dict[str, Any], wanted: str, scratch: Path) -> dict[st
         if wanted not in ("auto", backend):
             continue
         passed = (backend, ranks, machine["device"], scratch)
-        checked = in_a_process(25, scratch / f"{backend}.{ranks}", check_ranks, *passed)
+        checked = in_a_process(60, scratch / f"{backend}.{ranks}", check_ranks, *passed)
         if "error" not in checked:
             return {
                 "backend": backend,
