@@ -44,7 +44,7 @@ def test_an_address_has_a_catalog_and_data(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_wrong_addresses(address: str, data: str | None, told: str) -> None:
     with pytest.raises(StoreError, match=told) as caught:
-        open_store(address, data)
+        open_store(address, data).connect()
     assert "geheim" not in str(caught.value)
 
 
