@@ -82,10 +82,10 @@ def batch_hash(states: dict[Path, str]) -> str:
 def trace_files() -> dg.ObserveResult:
     """Observe the watched folder: how many files, which state."""
     states = inbox_files()
-    return dg.ObserveResult(data_version=dg.DataVersion(batch_hash(states)), metadata=told_of(states))
+    return dg.ObserveResult(data_version=dg.DataVersion(batch_hash(states)), metadata=outcome_metadata(states))
 
 
-def told_of(states: dict[Path, str]) -> dict[str, Any]:
+def outcome_metadata(states: dict[Path, str]) -> dict[str, Any]:
     """Return the metadata of an observation of the watched folder."""
     folder = watched_folder()
     location = {"folder": dg.MetadataValue.path(folder)} if folder else {}
@@ -133,7 +133,7 @@ def lake_tables(
     files = named_files(config, lake)
     if files is None:
         files = _watched(lake, store) if today() in span.days or not span.days else []
-    started, log_row, units = time.perf_counter(), told_of_files(context.log.info), Followed()
+    started, log_row, units = time.perf_counter(), row_logger(context.log.info), Followed()
     if store.lake is None:
         units = ingest_units(store.address, lake, files, config.job, config.isolate, log_row)
         report = IngestReport(units.rows)
@@ -150,7 +150,7 @@ def lake_tables(
         yield dg.MaterializeResult(name, metadata={**rows, **run, "report": report_of(report)})
 
 
-def told_of_files(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
+def row_logger(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
     """Return a function that logs the outcome of a file.
 
     It logs each of the first 50 files, then every 50th and each whose status is not ok or known. Each line is an event in

@@ -24,7 +24,7 @@ from typing import Any
 import duckdb
 
 from pipelines.faces.cli.named_traces_query import open_named_traces
-from pipelines.fleet.captures.given_tables import lake_captures
+from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import rebuild
@@ -41,8 +41,8 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish.analyst_file import analyst, is_published, publish
 from pipelines.lake.publish.contents import column_types
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import Limits, connect_parser
-from pipelines.lake.read.tables_read import tables_read
 from pipelines.lake.version import mark_layout
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import file_list, quoted

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import dagster as dg
 
 from assets.metadata import lake_address
-from pipelines.fleet.trends.findings import FORMATS, Finding, NotTold, findings, tell
+from pipelines.fleet.trends.findings import FORMATS, Finding, NotificationFailed, findings, tell
 from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.runs.store import Store, open_store
 
@@ -25,7 +25,7 @@ class Told(NamedTuple):
     failed: str = ""
 
 
-def tell_new(store: Store, told: set[str] | None, url: str, form: str = "json") -> Told:
+def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json") -> Told:
     """Post each finding whose key is not in `told`, and stop at the first post that fails. The next call posts the others.
 
     The key of a finding that no longer exists is dropped, so the finding is posted again if it recurs. If `told` is None (the
@@ -39,7 +39,7 @@ def tell_new(store: Store, told: set[str] | None, url: str, form: str = "json") 
     for posted, key in enumerate(sorted(finding_by_key.keys() - keys, key=list(finding_by_key).index)):
         try:
             tell(url, finding_by_key[key], form)
-        except NotTold as error:
+        except NotificationFailed as error:
             return Told(keys, posted, str(error))
         keys.add(key)
     return Told(keys, len(finding_by_key.keys() - (told & finding_by_key.keys())))
@@ -62,7 +62,7 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         if not store.exists:
             return dg.SkipReason("there are no traces yet")
         posted_keys = None if context.cursor is None else set(json.loads(context.cursor))
-        result = tell_new(store, posted_keys, url, form)
+        result = notify_new(store, posted_keys, url, form)
         summary = f"{result.posted} new findings were posted" + (f"; {result.failed}" if result.failed else "")
         return dg.SensorResult(skip_reason=summary, cursor=json.dumps(sorted(result.keys)))
 

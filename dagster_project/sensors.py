@@ -16,7 +16,7 @@ import duckdb
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from assets.metadata import DAYS, TRACE_FILES, lake_address, today
-from assets.traces import INBOX, batch_hash, inbox_files, no_inbox, told_of, watched_folder
+from assets.traces import INBOX, batch_hash, inbox_files, no_inbox, outcome_metadata, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.runs_in_progress import PARTITION_TAG, failed_last, under_way
@@ -126,7 +126,7 @@ def _with_observation(
 ) -> dg.SensorResult:
     """Return the answer with an observation of the watched folder added."""
     tags = {DATA_VERSION_TAG: state}
-    observation = dg.AssetObservation(TRACE_FILES, metadata=told_of(files), tags=tags)
+    observation = dg.AssetObservation(TRACE_FILES, metadata=outcome_metadata(files), tags=tags)
     if isinstance(answer, dg.SkipReason):
         return dg.SensorResult(skip_reason=answer, cursor=cursor, asset_events=[observation])
     return answer._replace(asset_events=[observation])

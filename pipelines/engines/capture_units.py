@@ -23,7 +23,7 @@ from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
-from pipelines.runs.materialize.per_capture import asked_captures, compute_given, trace_tables
+from pipelines.runs.materialize.per_capture import compute_given, requested_captures, trace_tables
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BYTES_PER_EVENT
 
@@ -119,7 +119,7 @@ def _fetched(
     """
     batch = lake.new_batch()
     ids = sorted({member.trace.trace_id for capture in captures for member in capture.members})
-    sources = ["events", "findings", *trace_tables(catalog, asked_captures(catalog, tables)), MARK]
+    sources = ["events", "findings", *trace_tables(catalog, requested_captures(catalog, tables)), MARK]
     with store.look(sources) as con:
         files = {table: _copied(con, catalog, table, ids, batch, lake.staging(batch)) for table in sources}
     keys: Mapping[str, str | None] = {m.trace.trace_id: m.trace.path for c in captures for m in c.members}

@@ -24,8 +24,8 @@ from pipelines.fleet.captures.grouping import Capture
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.inputs import TraceRow
 from pipelines.readers.kineto.limits import Limits
-from pipelines.runs.materialize.per_capture import asked_captures, trace_tables
-from pipelines.runs.materialize.per_trace import asked_tables
+from pipelines.runs.materialize.per_capture import requested_captures, trace_tables
+from pipelines.runs.materialize.per_trace import requested_tables
 from pipelines.runs.store import Store, StoreError, open_store
 
 
@@ -112,10 +112,10 @@ def materialize_on(
     if of_captures:
         # A capture's newest batch counts. A batch without the other tables would hide them, and only a folder lake adds
         # tables to an existing batch.
-        of_captures = asked_captures(catalog, of_captures) if opened.lake else list(catalog.of_captures)
-    named = asked_tables(catalog, [name for name in requested if name not in catalog.of_captures])
+        of_captures = requested_captures(catalog, of_captures) if opened.lake else list(catalog.of_captures)
+    named = requested_tables(catalog, [name for name in requested if name not in catalog.of_captures])
     # The sources of capture tables are computed together with the named tables, as without an engine.
-    of_traces = asked_tables(catalog, [*named, *trace_tables(catalog, of_captures)])
+    of_traces = requested_tables(catalog, [*named, *trace_tables(catalog, of_captures)])
     setting = Setting.here(store, engine.cpus)
     so_far = Followed()
     if force and (groups := stale_groups(opened, named, force)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.readers.inputs.find import sort_out
+from pipelines.readers.inputs.find import classify_files
 
 UNIT_FILES = 40
 UNIT_BYTES = 512 << 20
@@ -89,7 +89,7 @@ def groups_of(files: Iterable[Path]) -> list[Group]:
 
     Files that cannot be accessed are included, because reading them reports the reason.
     """
-    sets, alone, failed = sort_out(files)
+    sets, alone, failed = classify_files(files)
     together = [sorted(paths) for _, files_by_set in sets for paths in files_by_set.values()]
     together += [[path] for path in (*alone, *failed)]
     return [Group(tuple(paths), sum(map(weigh, paths))) for paths in sorted(together)]

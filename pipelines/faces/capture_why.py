@@ -45,7 +45,7 @@ class CaptureWhy:
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
 
-    def doubt_of(self, cause: Cause) -> str:
+    def caveat_for(self, cause: Cause) -> str:
         """Return "", because the caveats of a capture apply to all of its causes."""
         return ""
 
@@ -119,10 +119,10 @@ def _of_rank(cause: Cause) -> str:
 
 def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
     """Return the answer for a capture from TABLES in `con`, or None if it has no path."""
-    return asked_capture_why(partial(rows_of, con), capture_id, title)
+    return capture_why_from_queries(partial(rows_of, con), capture_id, title)
 
 
-def asked_capture_why(
+def capture_why_from_queries(
     ask: Callable[[str], list[dict[str, Any]]], capture_id: str, title: str = ""
 ) -> CaptureWhy | None:
     """Return the same answer as `capture_why`, with rows from `ask`, which maps a query to its rows by column name."""

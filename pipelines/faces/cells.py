@@ -10,7 +10,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.units import number
 
 if TYPE_CHECKING:
-    from pipelines.faces.asking import Rows
+    from pipelines.faces.untrusted_queries import Rows
 
 NULL = "NULL"
 LONGEST = 10_000

@@ -167,7 +167,7 @@ class Why:
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
 
-    def doubt_of(self, cause: Cause) -> str:
+    def caveat_for(self, cause: Cause) -> str:
         """Return the caveat to print with this cause's numbers, or an empty string."""
         return self.idle_gaps if cause.kind["cause"] in ("gpu_waiting", "launching") else ""
 
@@ -391,10 +391,10 @@ def why(
 
     `without_profiler`: as in `of_rows`.
     """
-    return asked_why(partial(rows_of, con), trace_id, window_id, title, without_profiler=without_profiler)
+    return why_from_queries(partial(rows_of, con), trace_id, window_id, title, without_profiler=without_profiler)
 
 
-def asked_why(
+def why_from_queries(
     ask: Callable[[str], list[dict[str, Any]]],
     trace_id: str,
     window_id: str = "full",

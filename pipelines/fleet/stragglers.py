@@ -83,7 +83,9 @@ class Stragglers:
         if len(ranks_to_draw) == len(worst_first):
             return self.cells, ""
         among = set(ranks_to_draw)
-        return [cell for cell in self.cells if cell["rank"] in among], told_of(len(ranks_to_draw), len(worst_first))
+        return [cell for cell in self.cells if cell["rank"] in among], rank_count_caveat(
+            len(ranks_to_draw), len(worst_first)
+        )
 
 
 def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
@@ -93,7 +95,7 @@ def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
     return [*worst_first[: most - 1], worst_first[len(worst_first) // 2]]
 
 
-def told_of(n_shown: int, n_ranks: int) -> str:
+def rank_count_caveat(n_shown: int, n_ranks: int) -> str:
     """Return the sentence on which ranks are shown."""
     return f"{n_shown} of {n_ranks:,} ranks: the {n_shown - 1} that most waiting goes back to, and the median"
 

@@ -18,7 +18,7 @@ from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import TraceRow
 from pipelines.readers.inputs.events import EventBatch, load_trace
 from pipelines.readers.inputs.file_sets import ingest_sets
-from pipelines.readers.inputs.find import sort_out
+from pipelines.readers.inputs.find import classify_files
 from pipelines.readers.inputs.rejects import LAKE_ERRNOS
 from pipelines.readers.kineto.limits import Limits
 
@@ -100,7 +100,7 @@ def ingest(
     requested = list(paths)
     files_to_read = [path for path in expand(requested) if not path.absolute().is_relative_to(lake.root)]
     states = states_of(files_to_read)  # before they are read
-    sets_by_kind, single_files, failed = sort_out(files_to_read)
+    sets_by_kind, single_files, failed = classify_files(files_to_read)
     failed |= {path: _IN_THE_LAKE for path in map(Path, requested) if path.absolute().is_relative_to(lake.root)}
     files = deque(single_files)
     while files:

@@ -43,7 +43,7 @@ class Rank(NamedTuple):
         return Finding(f"{tool}_rank_by_{self.source}", "info", 1, _TOLD[self.source].format(self.rank, world))
 
 
-def of_environment(variables: Mapping[str, object]) -> Rank | None:
+def from_environment(variables: Mapping[str, object]) -> Rank | None:
     """Return the rank in a process's environment variables, or None."""
     for rank_name, size_name in _VARIABLES:
         rank, size = _number(variables.get(rank_name)), _number(variables.get(size_name))

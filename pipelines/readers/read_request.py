@@ -26,7 +26,7 @@ class ReadRequest:
     known: Set[str] = frozenset()
     on_bytes: Callable[[int], Any] | None = None
     lean: bool = False
-    limits: Limits = field(default_factory=Limits.of_environment)
+    limits: Limits = field(default_factory=Limits.from_environment)
 
     @property
     def compression(self) -> str:

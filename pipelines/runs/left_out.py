@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pipelines.lake.commit.model_failures import LeftOut
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import trace_tables
-from pipelines.runs.materialize.per_trace import asked_tables
+from pipelines.runs.materialize.per_trace import requested_tables
 from pipelines.runs.store import open_store
 
 
@@ -21,5 +21,5 @@ def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftO
     requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
     of_captures = [name for name in catalog.of_captures if name in requested]
     of_traces = [name for name in requested if name not in of_captures]
-    read = asked_tables(catalog, [*of_traces, *trace_tables(catalog, of_captures)])
+    read = requested_tables(catalog, [*of_traces, *trace_tables(catalog, of_captures)])
     return open_store(address).left_out(read)

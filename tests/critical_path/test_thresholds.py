@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.critical_path.graph.unneeded_models import unneeded
+from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest
 from tests.harness import call, connect_all, each, kernel, op
 

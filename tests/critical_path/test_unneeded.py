@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.critical_path.answer import answer
+from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.switches import switch_overrides
-from pipelines.critical_path.graph.unneeded_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models

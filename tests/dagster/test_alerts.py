@@ -12,8 +12,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, tell_new
-from pipelines.fleet.trends.findings import Finding, NotTold, tell
+from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
+from pipelines.fleet.trends.findings import Finding, NotificationFailed, tell
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
@@ -67,24 +67,24 @@ def reject(lake: Lake, folder: Path, name: str) -> None:
 
 
 def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    first = tell_new(open_store(lake), None, hook.url)
+    first = notify_new(open_store(lake), None, hook.url)
     assert (first.posted, hook.got, len(first.keys)) == (0, [], 1)  # what was rejected before is known
     reject(lake, tmp_path, "new")
-    second = tell_new(open_store(lake), first.keys, hook.url)
+    second = notify_new(open_store(lake), first.keys, hook.url)
     (message,) = hook.got
     assert message["kind"] == "rejected" and message["says"].startswith("new.json was not read: ")
-    assert tell_new(open_store(lake), second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
+    assert notify_new(open_store(lake), second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
 
 
 def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         reject(lake, tmp_path, name)
     hook.takes = 2
-    found = tell_new(open_store(lake), set(), hook.url)
+    found = notify_new(open_store(lake), set(), hook.url)
     assert (found.posted, len(found.keys)) == (2, 2) and "127.0.0.1" in found.failed and "HTTP 503" in found.failed
     assert "secret" not in found.failed  # whoever knows the address may post
     hook.takes = 1000
-    again = tell_new(open_store(lake), found.keys, hook.url)
+    again = notify_new(open_store(lake), found.keys, hook.url)
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
 
 
@@ -95,7 +95,7 @@ def test_slack_takes_text(hook: Hook) -> None:
         and "a&lt;b&gt;&amp;c" in hook.got[0]["text"]
         and "\x1b" not in hook.got[0]["text"]
     )
-    with pytest.raises(NotTold, match="the webhook at an address without a host"):
+    with pytest.raises(NotificationFailed, match="the webhook at an address without a host"):
         tell("nonsense", Finding("rejected", "a", "a"))
 
 

@@ -1,12 +1,12 @@
 """What a run's log says of its files: each of few, some of many, and every one that is not whole."""
 
-from assets.traces import told_of_files
+from assets.traces import row_logger
 from pipelines.readers.inputs.kinds import TraceRow
 
 
 def test_of_many_files_some_are_logged_and_all_that_are_not_whole() -> None:
     lines: list[str] = []
-    tell = told_of_files(lines.append)
+    tell = row_logger(lines.append)
     for number in range(1, 201):
         tell(TraceRow(f"{number}.json", {60: "rejected", 61: "partial"}.get(number, "ok")))
     assert lines[:50] == [f"ok {number}.json" for number in range(1, 51)]

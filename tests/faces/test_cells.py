@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.asking import Rows, first_rows
 from pipelines.faces.cells import LONGEST, Cutter, is_number, rows_as_json, shown
+from pipelines.faces.untrusted_queries import Rows, first_rows
 from tests.effort import examples
 
 ROWS = st.lists(st.tuples(st.text(max_size=8), st.integers(-(2**127), 2**127)), max_size=30)

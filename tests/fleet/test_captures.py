@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from pipelines.fleet.captures.given_tables import _capture
 from pipelines.fleet.captures.grouping import Capture, RankTrace, Role, find_captures
+from pipelines.fleet.captures.input_tables import _capture
 
 
 def trace(name: str, rank: int | None, start: int = 0, **other: object) -> RankTrace:

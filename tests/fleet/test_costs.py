@@ -12,7 +12,7 @@ import pytest
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.publish.prices import read_prices
-from pipelines.lake.read.tables_read import tables_read
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models

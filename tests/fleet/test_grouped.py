@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.fleet.captures import given_tables, grouping, known_groups
+from pipelines.fleet.captures import grouping, known_groups
 from pipelines.fleet.captures.roles import ROLES
 from pipelines.lake.commit.catalog_file import note
 from pipelines.lake.retain.compaction import compact
@@ -69,7 +69,7 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
         seen.append(len(found))
         return grouping.find_captures(found, roles)
 
-    monkeypatch.setattr(given_tables, "find_captures", counted)
+    monkeypatch.setattr(input_tables, "find_captures", counted)
     world.add("a", rank=1)
     world.captures()
     assert seen == [2]

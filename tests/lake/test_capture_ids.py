@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.fleet.captures.given_tables import lake_captures
+from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.readers.ingest import ingest

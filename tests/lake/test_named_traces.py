@@ -19,9 +19,9 @@ from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read import damage as broken
 from pipelines.lake.read.named_traces import NamedTraces, condition_in
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.lake.read.snapshot import look
-from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize

@@ -10,8 +10,8 @@ import duckdb
 
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.operator_order import describe_dependencies
+from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.stored_window import use_stored
-from pipelines.critical_path.graph.unneeded_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models

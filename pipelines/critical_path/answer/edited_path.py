@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 
 from pipelines.base import database
-from pipelines.critical_path.answer.found_path import show_path
+from pipelines.critical_path.answer.path_as_tables import show_path
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import int_column
 from pipelines.critical_path.graph.stack_order import Ints

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.graph.stack_order import Ints
-from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import change_of
+from pipelines.critical_path.whatif.trace_gaps import idle_gaps, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.window import Window
 
 

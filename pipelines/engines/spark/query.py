@@ -57,11 +57,11 @@ class Asker:
 
     @contextmanager
     def asked(self, locked: LockedLake, lake: Lake, query: str, first: int = 0) -> Iterator[Answer]:
-        """Yield the answer as `asked_on_spark` does, in a dedicated session that ends with the answer."""
+        """Yield the answer as `answer_on_spark` does, in a dedicated session that ends with the answer."""
         memory = {name: spark_size(self.memory) for name in _MEMORY if self.memory}
         backend = connect(self.master, memory)
         try:
-            with asked_on_spark(Tables(backend, locked.con, lake, self.computed), locked, query, first) as answer:
+            with answer_on_spark(Tables(backend, locked.con, lake, self.computed), locked, query, first) as answer:
                 yield answer
         finally:
             backend.disconnect()
@@ -79,7 +79,7 @@ def spark_size(size: str) -> str:
 
 
 @contextmanager
-def asked_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 0) -> Iterator[Answer]:
+def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 0) -> Iterator[Answer]:
     """Yield Spark's answer to a query in DuckDB's dialect, with the columns and types of DuckDB's answer.
 
     `first`: compute at most this many rows, 0 for all. Limits of `locked` apply, except for disk. Raises QueryRefused

@@ -16,7 +16,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.engines.spark.rules import carried_over
-from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
+from pipelines.fleet.captures.input_tables import lake_captures, stage_captures
 from pipelines.lake.lake import TOLD_BY, Lake
 from pipelines.lake.names import KEYS, MARK, mark_of
 from pipelines.lake.publish.contents import column_types

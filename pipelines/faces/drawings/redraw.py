@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.base.paths import path_text
-from pipelines.critical_path.answer.found_path import show_path
+from pipelines.critical_path.answer.path_as_tables import show_path
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.whatif.before_after import Path
 from pipelines.critical_path.whatif.times import Clock, new_times

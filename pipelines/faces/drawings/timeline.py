@@ -18,7 +18,7 @@ import duckdb
 from pipelines.base.errors import TracelakeError
 from pipelines.faces.drawings.chrome_trace import based, flow_of, trace_event, whole_seconds, write_trace
 from pipelines.fleet.path.drift import drifting_ranks
-from pipelines.fleet.stragglers import told_of, worst_and_median
+from pipelines.fleet.stragglers import rank_count_caveat, worst_and_median
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps", "straggler_ranks")
 MOST = 64
@@ -151,7 +151,7 @@ def _shown(con: duckdb.DuckDBPyConnection, capture_id: str, max_ranks: int) -> t
     if max_ranks < 1 or len(rows) <= max_ranks:
         return None, ""
     selected = worst_and_median([rank for (rank,) in rows], max_ranks)
-    return set(selected), told_of(len(selected), len(rows))
+    return set(selected), rank_count_caveat(len(selected), len(rows))
 
 
 def _ranks(

@@ -14,8 +14,8 @@ from mcp_types import Tool as McpTool  # pyright: ignore[reportMissingImports]
 
 from pipelines import __version__
 from pipelines.base.errors import TracelakeError
-from pipelines.faces.asking import NotAnswered
 from pipelines.faces.mcp_tools.tools import INSTRUCTIONS, Served, Tool, make_tools
+from pipelines.faces.untrusted_queries import QueryFailed
 
 AT_ONCE = 2
 """Most queries that run concurrently; further ones wait."""
@@ -34,7 +34,7 @@ def make_server(served: Served) -> Server[Any]:
         try:
             tool = tools.get(params.name)
             if tool is None:
-                raise NotAnswered(f"no tool {params.name!r}: there are {', '.join(tools)}")
+                raise QueryFailed(f"no tool {params.name!r}: there are {', '.join(tools)}")
             answer, stop = tool.start(**tool.checked(params.arguments))
             return _result(await _in_thread(answer, stop, limiter))
         except TracelakeError as error:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
-from pipelines.faces.asking import Asking, NotAnswered, first_rows
 from pipelines.faces.cells import Cutter
+from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import of_rows, queries
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.sandbox import Limits
@@ -55,18 +55,18 @@ class Tool:
     start: Callable[..., Started]
 
     def checked(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments without null values. Raise NotAnswered if an argument is unknown, missing or of the wrong type."""
+        """Return the arguments without null values. Raise QueryFailed if an argument is unknown, missing or of the wrong type."""
         values = {name: value for name, value in (given or {}).items() if value is not None}
         if unknown := sorted(values.keys() - self.parameters.keys()):
-            raise NotAnswered(
+            raise QueryFailed(
                 f"{self.name} takes no {unknown[0]!r}: it takes {', '.join(self.parameters) or 'nothing'}"
             )
         for name, value in values.items():
             kind = self.parameters[name]["type"]
             if not isinstance(value, _TYPES[kind]) or isinstance(value, bool):
-                raise NotAnswered(f"{name} is not of type {kind}: {value!r}")
+                raise QueryFailed(f"{name} is not of type {kind}: {value!r}")
         if missing := [name for name in self.required if name not in values]:
-            raise NotAnswered(f"{self.name} needs {missing[0]!r}")
+            raise QueryFailed(f"{self.name} needs {missing[0]!r}")
         return values
 
 
@@ -133,7 +133,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
 def list_questions(search: str = "") -> str:
     """Return the questions as JSON.
 
-    With `search`, return those that contain the most of its words, with their limits and how to read them. Raise NotAnswered if
+    With `search`, return those that contain the most of its words, with their limits and how to read them. Raise QueryFailed if
     no question contains any of the words.
     """
     words = search.lower().split()
@@ -143,7 +143,7 @@ def list_questions(search: str = "") -> str:
         n_words_by_question[question] = sum(word in text for word in words)
     max_found = max(n_words_by_question.values())
     if words and not max_found:
-        raise NotAnswered(f"no question has a word of {search!r}", "Without search, all are listed.")
+        raise QueryFailed(f"no question has a word of {search!r}", "Without search, all are listed.")
     rows = []
     for question in (question for question, n in n_words_by_question.items() if n == max_found):
         row = {"topic": question.topic, "name": question.name, "question": question.question}
@@ -155,12 +155,12 @@ def list_questions(search: str = "") -> str:
 def tables(search: str = "", table: str = "") -> str:
     """Return the tables as JSON, rules last, or the columns of one table.
 
-    With `search`, return only the tables or columns that contain it in their name or meaning. Raise NotAnswered if the table
+    With `search`, return only the tables or columns that contain it in their name or meaning. Raise QueryFailed if the table
     does not exist.
     """
     catalog = load_catalog()
     if table and table not in catalog.public:
-        raise NotAnswered(f"no table {table!r}: {meant(table, catalog.public)}", "tables, without table, lists them.")
+        raise QueryFailed(f"no table {table!r}: {meant(table, catalog.public)}", "tables, without table, lists them.")
     if table:
         types = dict(column_types(catalog)[table])
         model = catalog.models[table]
@@ -192,13 +192,13 @@ def _has(search: str, entry: Any) -> bool:
 
 def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Started:
     if top < 1:
-        raise NotAnswered(f"top is {top}: at least 1 row")
+        raise QueryFailed(f"top is {top}: at least 1 row")
     top = min(top, served.rows)
     try:
         question = question_named(name)
         query = question.asked(top + 1, **limits)  # one row more than returned, to detect truncation
     except NotAsked as error:
-        raise NotAnswered(str(error), "list_questions says what there is.") from None
+        raise QueryFailed(str(error), "list_questions says what there is.") from None
     return _asked(served, query, question.reading, top)
 
 
@@ -206,7 +206,7 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
     started = []
 
     def rows(query: str) -> list[dict[str, Any]]:
-        asking = Asking(served.lake, query, served.limits, served.without_broken)
+        asking = LakeQuery(served.lake, query, served.limits, served.without_broken)
         started.append(asking)
         with asking.answer() as (result, _):
             first = first_rows(result, _MOST_CAUSES, _MOST_BYTES)
@@ -216,13 +216,13 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
         prefix = quoted(trace)
         ids = rows(f"SELECT trace_id, path FROM traces WHERE starts_with(trace_id, {prefix}) ORDER BY trace_id")
         if len(ids) != 1:
-            raise NotAnswered(
+            raise QueryFailed(
                 f"{len(ids)} traces have an id that begins with {trace!r}", "ask `inventory` lists the ids."
             )
         rows_by_table = {table: rows(query) for table, query in queries(ids[0]["trace_id"], window).items()}
         explanation = of_rows(rows_by_table, ids[0]["path"] or trace)
         if explanation is None:
-            raise NotAnswered(
+            raise QueryFailed(
                 f"window {window!r} of trace {trace} has no critical path", "full, or a step: ProfilerStep#5."
             )
         return _json(explanation.as_json())
@@ -243,7 +243,7 @@ def _at_once(function: Callable[..., str]) -> Callable[..., Started]:
 
 
 def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> Started:
-    asking = Asking(served.lake, sql, served.limits, served.without_broken)
+    asking = LakeQuery(served.lake, sql, served.limits, served.without_broken)
 
     def answer() -> str:
         with asking.answer() as (result, caveats):

@@ -19,7 +19,7 @@ from pipelines.faces.notebook.sources import Files, RankTrace
 from pipelines.faces.notebook.trace import Trace
 from pipelines.faces.why import Why, of_rows, queries
 from pipelines.lake.lake import Lake
-from pipelines.readers.execution.beside import execution_trace_beside
+from pipelines.readers.execution.neighbor_files import execution_trace_beside
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir

@@ -14,11 +14,11 @@ from pipelines.faces.cells import shown
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_attached, connect_parser
-from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.sqltext import distinct, quoted
-from pipelines.runs.store.asked_tables import asked_tables
+from pipelines.runs.store.requested_tables import requested_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +107,7 @@ def answer(
     with connect_parser() as parser:
         tables = tables_read(query, parser)
         named = named_in(parser, query)
-    requested = asked_tables(lake, tables)
+    requested = requested_tables(lake, tables)
     caveats = [*caveats, *requested.bring_up()]
     with analyst(lake, requested.stored, connect=connect_attached) as con:
         _only(con, named.tables if named else (), traces)

@@ -29,7 +29,7 @@ from pipelines.faces.notebook.path_questions import AskedGraph
 from pipelines.faces.notebook.summary import HEADER, Summary, series
 from pipelines.faces.notebook.trace import RankTrace, Trace, trace_of
 from pipelines.models.catalog import load_catalog
-from pipelines.readers.execution.beside import execution_trace_beside
+from pipelines.readers.execution.neighbor_files import execution_trace_beside
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipelines import __version__
 from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
-from pipelines.faces.asking import Asking, NotAnswered, first_rows
 from pipelines.faces.cells import LONGEST, rows_as_json
 from pipelines.faces.serve.access import LOCAL, foreign, headers_of, is_json
 from pipelines.faces.serve.contents import questions, tables_by_layer
@@ -29,6 +28,7 @@ from pipelines.faces.serve.downloads import KINDS, Download
 from pipelines.faces.serve.newest import NEWEST, newest_why
 from pipelines.faces.serve.reports import Reports, existence, known_id
 from pipelines.faces.serve.running import Busy, Places, Streamed, in_thread, while_there
+from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.lake.read.sandbox import Limits, QueryStopped
 from pipelines.models.questions import question_named
 
@@ -137,7 +137,7 @@ class Console:
         answer = await while_there(request.receive, asking, work)
         return JSONResponse(answer) if answer else Response(status_code=499)  # the client disconnected
 
-    def _rows(self, asking: Asking) -> dict[str, Any]:
+    def _rows(self, asking: LakeQuery) -> dict[str, Any]:
         start = time.monotonic()
         with asking.answer() as (answer, caveats):
             result = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES))
@@ -163,7 +163,7 @@ class Console:
         body = await _body(request)
         kind = body.text("format")
         if kind not in KINDS:
-            raise NotAnswered(f"no format {kind!r}: there are {' and '.join(KINDS)}")
+            raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
         download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent
@@ -196,7 +196,7 @@ class Console:
             async with self.places.taken(asking):
                 is_known = await in_thread(partial(known_id, asking))
             if not is_known:
-                raise NotAnswered(f"no trace or capture has the id {visible(ident)!r}")
+                raise QueryFailed(f"no trace or capture has the id {visible(ident)!r}")
             return await self.reports.make(ident)
 
         made = await while_there(request.receive, asking, work)
@@ -213,8 +213,8 @@ class Console:
         """Return the page that requests a report and waits for it."""
         return FileResponse(_FILES["report.html"], media_type="text/html")
 
-    def _asking(self, sql: str) -> Asking:
-        return Asking(self.settings.lake, sql, self.settings.limits, self.settings.without_broken)
+    def _asking(self, sql: str) -> LakeQuery:
+        return LakeQuery(self.settings.lake, sql, self.settings.limits, self.settings.without_broken)
 
 
 class _Body:
@@ -226,29 +226,29 @@ class _Body:
     def text(self, name: str, missing: str | None = None) -> str:
         value = self.given.get(name, missing)
         if not isinstance(value, str):
-            raise NotAnswered(f"the request has no text {name!r}")
+            raise QueryFailed(f"the request has no text {name!r}")
         return value
 
     def number(self, name: str) -> int | None:
         value = self.given.get(name)
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
-        raise NotAnswered(f"{name} is not a whole number: {value!r}")
+        raise QueryFailed(f"{name} is not a whole number: {value!r}")
 
 
 async def _body(request: Request) -> _Body:
-    """Return the JSON object in a request. Raise NotAnswered if the body is not a JSON object or exceeds _MOST_BODY bytes."""
+    """Return the JSON object in a request. Raise QueryFailed if the body is not a JSON object or exceeds _MOST_BODY bytes."""
     read = b""
     async for part in request.stream():
         read += part
         if len(read) > _MOST_BODY:
-            raise NotAnswered(f"the request is larger than {_MOST_BODY:,} bytes")
+            raise QueryFailed(f"the request is larger than {_MOST_BODY:,} bytes")
     try:
         value = json.loads(read)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise NotAnswered("the request is not a JSON object")
+        raise QueryFailed("the request is not a JSON object")
     return _Body(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from pipelines.faces.asking import Asking, told_as_sentences
+from pipelines.faces.untrusted_queries import LakeQuery, errors_as_sentences
 from pipelines.lake.read.export import csv_parts, parquet_parts
 
 KINDS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
@@ -14,16 +14,16 @@ KINDS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.pa
 class Download:
     """A query that stays open until `close`. Different threads may call its methods, one at a time."""
 
-    def __init__(self, asking: Asking, kind: str, for_spreadsheet: bool) -> None:
+    def __init__(self, asking: LakeQuery, kind: str, for_spreadsheet: bool) -> None:
         """`kind`: csv or parquet."""
         self.asking, self.kind, self.for_spreadsheet = asking, kind, for_spreadsheet
         self._open = ExitStack()
         self.parts: Iterator[bytes] = iter(())
 
     def first(self) -> bytes:
-        """Start the query and return the first part. Raise the errors of Asking.answer, before anything is sent."""
+        """Start the query and return the first part. Raise the errors of LakeQuery.answer, before anything is sent."""
         try:
-            self._open.enter_context(told_as_sentences())
+            self._open.enter_context(errors_as_sentences())
             answer, _ = self._open.enter_context(self.asking.answer())
             self.parts = parquet_parts(answer) if self.kind == "parquet" else csv_parts(answer, self.for_spreadsheet)
             return next(self.parts, b"")

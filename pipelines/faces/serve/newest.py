@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.asking import Asking, NotAnswered, first_rows
-from pipelines.faces.capture_why import CaptureWhy, asked_capture_why
-from pipelines.faces.why import Why, asked_why, on_a_screen
+from pipelines.faces.capture_why import CaptureWhy, capture_why_from_queries
+from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
+from pipelines.faces.why import Why, on_a_screen, why_from_queries
 
 # The newest trace and which answers it has. The query reads every table of the answer, so its caveats cover all of them once.
 NEWEST = """
@@ -35,16 +35,16 @@ _NAMES = 3  # of a cause
 _MOST_ROWS, _MOST_BYTES = 100_000, 16_000_000
 
 
-def newest_why(asking: Asking) -> dict[str, Any]:
+def newest_why(asking: LakeQuery) -> dict[str, Any]:
     """Return the title, id, sentence, causes and caveats of the newest capture or trace, as human-readable texts.
 
-    `asking` starts with the query NEWEST and runs all further queries, so stopping it stops them all. Raise NotAnswered if the
+    `asking` starts with the query NEWEST and runs all further queries, so stopping it stops them all. Raise QueryFailed if the
     lake has no traces, QueryStopped if the query is stopped.
     """
     rows, caveats = _asked(asking, NEWEST)
     if not rows:
         lake = shlex.quote(str(asking.lake))
-        raise NotAnswered(f"no traces in the lake {asking.lake}", f"Ingest some: tracelake ingest FILES --lake {lake}")
+        raise QueryFailed(f"no traces in the lake {asking.lake}", f"Ingest some: tracelake ingest FILES --lake {lake}")
     (newest,) = rows
     answer = _answer(asking, newest)
     ident = newest["capture_id" if isinstance(answer, CaptureWhy) else "trace_id"]
@@ -76,7 +76,7 @@ def _cause(cause: Any, answer: Why | CaptureWhy, ident: str, lake: Path | str) -
     texts = {
         "share": f"{cause.share:.1f} %",
         "told": cause.told(answer.steps),
-        "doubt": answer.doubt_of(cause),
+        "doubt": answer.caveat_for(cause),
         "names": cause.names(_NAMES),
         "advice": cause.advice,
         "command": command,
@@ -84,13 +84,13 @@ def _cause(cause: Any, answer: Why | CaptureWhy, ident: str, lake: Path | str) -
     return {key: visible(text) for key, text in texts.items()}
 
 
-def _answer(asking: Asking, newest: dict[str, Any]) -> Why | CaptureWhy | None:
+def _answer(asking: LakeQuery, newest: dict[str, Any]) -> Why | CaptureWhy | None:
     def ask(query: str) -> list[dict[str, Any]]:
         return _asked(asking, query)[0]
 
-    if newest["is_capture"] and (capture_answer := asked_capture_why(ask, newest["capture_id"])):
+    if newest["is_capture"] and (capture_answer := capture_why_from_queries(ask, newest["capture_id"])):
         return capture_answer
-    return asked_why(ask, newest["trace_id"]) if newest["is_computed"] else None
+    return why_from_queries(ask, newest["trace_id"]) if newest["is_computed"] else None
 
 
 def _title(newest: dict[str, Any], answer: Why | CaptureWhy | None) -> str:
@@ -101,7 +101,7 @@ def _title(newest: dict[str, Any], answer: Why | CaptureWhy | None) -> str:
     return f"The newest trace{job}: {newest['file']}{rank}"
 
 
-def _asked(asking: Asking, query: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _asked(asking: LakeQuery, query: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the rows of a query by column name, and their caveats."""
     asking.query = query
     with asking.answer() as (answer, caveats):

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.asking import Asking, NotAnswered
+from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import published_state
 from pipelines.models.sqltext import quoted
@@ -45,10 +45,10 @@ class Reports:
     async def make(self, ident: str) -> str:
         """Return the name of the report of a trace or capture. Make it if it is missing or the lake has changed since.
 
-        Raise NotAnswered if the report cannot be made.
+        Raise QueryFailed if the report cannot be made.
         """
         if not isinstance(self.lake, Path):
-            raise NotAnswered("reports need a lake in a folder", "`tracelake report` takes the trace's files.")
+            raise QueryFailed("reports need a lake in a folder", "`tracelake report` takes the trace's files.")
         lake = self.lake
         async with self._one:
             made = self._made.get(ident)
@@ -82,7 +82,7 @@ class Reports:
                 path.unlink(missing_ok=True)
 
 
-def known_id(asking: Asking) -> bool:
+def known_id(asking: LakeQuery) -> bool:
     """Return whether the query of `existence` returns a row."""
     with asking.answer() as (answer, _):
         return bool(answer.rows(1))
@@ -122,10 +122,10 @@ async def _run(lake: Path, ident: str, out: Path) -> None:
                     command, stdin=subprocess.DEVNULL, check=False, cwd=folder, env=env, start_new_session=True
                 )
         except TimeoutError:
-            raise NotAnswered(f"the report was not done after {_SECONDS} s") from None
+            raise QueryFailed(f"the report was not done after {_SECONDS} s") from None
     if done.returncode or not out.exists():
         message = done.stderr.decode("utf-8", "replace").strip() or f"it ended with status {done.returncode}"
-        raise NotAnswered(f"the report could not be made: {visible(message.removeprefix('error: '))[:2000]}")
+        raise QueryFailed(f"the report could not be made: {visible(message.removeprefix('error: '))[:2000]}")
 
 
 def _import_path() -> str:

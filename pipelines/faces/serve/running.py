@@ -12,7 +12,7 @@ import anyio.to_thread
 from starlette.types import Receive, Scope, Send
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.asking import Asking, NotAnswered
+from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _WAITING = 50
 """Queries that may wait for a slot; further ones raise Busy."""
 
 
-class Busy(NotAnswered):
+class Busy(QueryFailed):
     """Raised if too many queries are running and waiting, or the server is ending."""
 
 
@@ -29,7 +29,7 @@ class Places:
 
     def __init__(self, number: int) -> None:
         self._limiter = anyio.CapacityLimiter(number)
-        self._running: set[Asking] = set()
+        self._running: set[LakeQuery] = set()
         self._is_ending = False
 
     @property
@@ -38,7 +38,7 @@ class Places:
         return self._limiter.borrowed_tokens
 
     @asynccontextmanager
-    async def taken(self, asking: Asking) -> AsyncIterator[None]:
+    async def taken(self, asking: LakeQuery) -> AsyncIterator[None]:
         """Wait for a slot, and release it after the block. Raise Busy if too many queries wait or the server is ending."""
         statistics = self._limiter.statistics()
         if statistics.tasks_waiting >= _WAITING:
@@ -68,7 +68,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     return results[0]
 
 
-async def while_there(receive: Receive, asking: Asking, work: Callable[[], Awaitable[T]]) -> T | None:
+async def while_there(receive: Receive, asking: LakeQuery, work: Callable[[], Awaitable[T]]) -> T | None:
     """Return the result of `work`. If the client disconnects, stop its query, cancel `work` and return None."""
     results: list[T] = []
     errors: list[Exception] = []
@@ -98,7 +98,7 @@ class Streamed:
     whole.
     """
 
-    def __init__(self, parts: Any, first: bytes, headers: dict[str, str], asking: Asking, close: Callable[[], Any]):
+    def __init__(self, parts: Any, first: bytes, headers: dict[str, str], asking: LakeQuery, close: Callable[[], Any]):
         """`close` is awaited at the end, also after an error."""
         self.parts, self.first, self.asking, self.close = parts, first, asking, close
         self.headers = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]

@@ -15,10 +15,10 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.causes.of_window import causes_of
 from pipelines.critical_path.graph.windows import WindowRequest
-from pipelines.critical_path.whatif.lacking import unseen_waits
 from pipelines.critical_path.whatif.owners import owners_of
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
+from pipelines.critical_path.whatif.trace_gaps import unseen_waits
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, load
 from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of

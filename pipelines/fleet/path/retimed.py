@@ -19,12 +19,12 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.change import changed
-from pipelines.critical_path.whatif.lacking import LACKING, long_gaps
 from pipelines.critical_path.whatif.overlap import hidden_communication
 from pipelines.critical_path.whatif.owners import unselected
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
 from pipelines.critical_path.whatif.timeline import Flags, Floats
+from pipelines.critical_path.whatif.trace_gaps import LACKING, long_gaps
 from pipelines.critical_path.whatif.window import Window
 from pipelines.fleet.path.drift import Points, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks

@@ -19,7 +19,7 @@ FORMATS = ("json", "slack")
 _SECONDS = 10.0
 
 
-class NotTold(RuntimeError):
+class NotificationFailed(RuntimeError):
     """A message that did not arrive. The text names the host and the reason."""
 
 
@@ -66,7 +66,7 @@ def findings(fleet: Fleet) -> Iterator[Finding]:
 
 
 def tell(url: str, finding: Finding, form: str = "json") -> None:
-    """Post a finding to a webhook: as an object with kind, says and about, or in Slack's format. Raise NotTold."""
+    """Post a finding to a webhook: as an object with kind, says and about, or in Slack's format. Raise NotificationFailed."""
     sentence = visible(finding.says)
     body = (
         {"text": f"*tracelake*, {finding.kind}: {_in_slack(sentence)}"}
@@ -82,7 +82,7 @@ def tell(url: str, finding: Finding, form: str = "json") -> None:
             answer.read(1)
     except (urllib.error.URLError, OSError, ValueError) as error:
         # The message names only the host, because a webhook's path is a secret.
-        raise NotTold(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
+        raise NotificationFailed(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
 
 
 def _why(error: Any) -> str:

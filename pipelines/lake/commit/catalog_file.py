@@ -139,7 +139,7 @@ def _sum(name: str, row: Row) -> int:
     return zlib.crc32(f"{name}\n{row.n}\n{row.brief}\n{row.keys}".encode("utf-8", "surrogatepass"))
 
 
-def told_of(root: Path, name: str) -> str:
+def batch_summary(root: Path, name: str) -> str:
     """Return the long text (row counts and digests, JSON) of a batch's row, or "" if there is no row."""
     rows = rows_of(root, "SELECT told FROM batches WHERE name = ?", (name,))
     return str(rows[0][0]) if rows else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pipelines.base.paths import UnusablePath
 from pipelines.lake.commit.batch_rows import Failure, Manifest, Record, from_row, merged_away, to_row
-from pipelines.lake.commit.catalog_file import LOCK, Content, Row, Writer, content, told_of, writing
+from pipelines.lake.commit.catalog_file import LOCK, Content, Row, Writer, batch_summary, content, writing
 from pipelines.lake.commit.locks import held, is_held
 from pipelines.lake.names import KEYS, REJECTS, Batch, mark_of, table_file
 
@@ -101,7 +101,7 @@ def read(root: Path, batch: Batch) -> Manifest | None:
         row = content(root).batches.get(batch.batch_id)
         if row is None:
             return None
-        detail = told_of(root, batch.batch_id)
+        detail = batch_summary(root, batch.batch_id)
         if str(zlib.crc32(detail.encode())) == row.brief.split("\n")[4]:
             return from_row(batch, row.brief, row.keys, detail)
     return from_row(batch, row.brief, row.keys, "")  # without digests

@@ -100,7 +100,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
 
 def _update(lake: Lake, built: Path, contents: Contents) -> bool:
     """Make `built` from the published file. Return False if it must be built anew."""
-    if told_of(lake) is None:
+    if valid_record(lake) is None:
         return False
     try:
         shutil.copyfile(lake.root / ANALYST, built)
@@ -234,7 +234,7 @@ def _is_damaged_as(lake: Lake, record: Mapping[str, Any], tables: Iterable[str])
     return damaged == by_size and all(_stamp(Path(path)) == stamp for path, stamp in unreadable.items())
 
 
-def told_of(lake: Lake) -> dict[str, Any] | None:
+def valid_record(lake: Lake) -> dict[str, Any] | None:
     """Return the record of the analysts' file, or None if that is changed, of another lake, or has damaged tables."""
     record = _told_here(lake, lake.catalog())
     return record if record and not record[_BROKEN] and not record[_UNREADABLE] else None

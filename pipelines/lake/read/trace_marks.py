@@ -10,7 +10,7 @@ import duckdb
 
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import ANALYST, CAPTURE_MARK, MARK, REJECTS
-from pipelines.lake.publish.analyst_file import told_of
+from pipelines.lake.publish.analyst_file import valid_record
 from pipelines.lake.publish.empty_file import BATCHES, HIDDEN
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.read.views import file_rows
@@ -61,7 +61,7 @@ def recent_marks(con: duckdb.DuckDBPyConnection, lake: Lake) -> Iterator[Marks |
 
     That is the case if the file was never published, is damaged, or captures changed since.
     """
-    record = told_of(lake)
+    record = valid_record(lake)
     if record is None:
         yield None
         return

@@ -138,7 +138,7 @@ def _start(line: bytes) -> str:
 
 def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the tables of one file. Raise Rejected."""
-    source = Source(path, limits=Limits.of_environment())
+    source = Source(path, limits=Limits.from_environment())
     collected = _Collected(source)
     faults = collected.faults
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pipelines.readers.execution.beside import looks_like_execution_trace, number_in_name
+from pipelines.readers.execution.neighbor_files import looks_like_execution_trace, number_in_name
 from pipelines.readers.execution.node_stream import stream_nodes
 from pipelines.readers.execution.stream import NodeStream
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
@@ -31,7 +31,7 @@ def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:
 def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the row of one file. Every node is read, so that a broken file is detected. Raise Rejected."""
     try:
-        digest, unpacked_bytes = content_hash(path, Limits.of_environment())
+        digest, unpacked_bytes = content_hash(path, Limits.from_environment())
     except TooLarge as error:
         raise Rejected(f"an execution trace that is too large: {error.reason}") from None
     key = digest[:16]  # as of a profiler trace

@@ -52,7 +52,7 @@ class EventBatch:
     """Traces that were read, staged as private Parquet files until `commit` makes all of them visible."""
 
     def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None, process: str | None = None) -> None:
-        self.limits = limits or Limits.of_environment()
+        self.limits = limits or Limits.from_environment()
         self.lake, self.job, self.batch, self.process = lake, job, lake.new_batch(), process
         self.folder = lake.staging(self.batch)
         self.catalog = load_catalog()

@@ -16,7 +16,7 @@ Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
 _SHOWN = 20  # names in a message
 
 
-def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
+def classify_files(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
     """Return (sets by input in the order of scopes, files that belong to no set, reason by file at which an input fails)."""
     sets_by_kind: Sets = []
     remaining, failed = list(files), {}

@@ -8,7 +8,7 @@ import json
 import math
 import re
 
-from pipelines.readers.kineto.json_repair import BLANK, COMMENT, Hopeless, mend_object
+from pipelines.readers.kineto.json_repair import BLANK, COMMENT, Hopeless, repair_object
 from pipelines.readers.kineto.limits import Limits, allow
 from pipelines.readers.kineto.reading_result import FindingCounter
 
@@ -187,7 +187,7 @@ def members(text: bytes, counter: FindingCounter) -> dict:
         return _load(source, counter)
     except (ValueError, RecursionError):
         try:
-            mended, end = mend_object(source, 0, counter, "the metadata")
+            mended, end = repair_object(source, 0, counter, "the metadata")
             if source[end:].strip():
                 raise Hopeless(end, "text after the last member")
             return _load(mended, counter)

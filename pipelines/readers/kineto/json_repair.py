@@ -49,7 +49,7 @@ class Hopeless(Exception):
         self.at = at
 
 
-def mend_object(text: str, at: int, counter: FindingCounter, place: str = "") -> tuple[str, int]:
+def repair_object(text: str, at: int, counter: FindingCounter, place: str = "") -> tuple[str, int]:
     """Return the object that starts at `text[at]` as clean JSON, and the position after it.
 
     Raise Hopeless if the object cannot be repaired. Changes are counted only on success. Of duplicate keys in an object

@@ -24,7 +24,7 @@ class Limits:
     max_event_mib: int = 128  # one event with its arguments, and so every string in it
 
     @classmethod
-    def of_environment(cls) -> Limits:
+    def from_environment(cls) -> Limits:
         """Return the defaults, overridden by the environment. Raise WrongLimit if a value is not a positive integer."""
         limits = {}
         for field in fields(cls):

@@ -69,7 +69,7 @@ _SUSPECT_JSON = {
     for column in _JSONS
 }
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
-# An object may have a duplicate key. `has_key_twice` checks the top-level keys of the arguments. The query refuses nested
+# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query refuses nested
 # objects, and objects with several keys in the rarer columns; the tolerant reader then checks all of them.
 _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
@@ -211,7 +211,7 @@ def with_kinds(query: str) -> str:
     return f"SELECT *, hash(json_keys(args)) AS _kind FROM (\n{query}\n)"
 
 
-def has_key_twice(table: pa.Table, known: set[int]) -> bool:
+def has_duplicate_key(table: pa.Table, known: set[int]) -> bool:
     """Return whether arguments in the table have a duplicate key.
 
     Only one row of each kind is checked. Kinds without a duplicate are added to `known` and not checked again.

@@ -26,7 +26,7 @@ from pipelines.readers.kineto.piece import (
     KNOWN_KEYS,
     all_keys,
     exact_times,
-    has_key_twice,
+    has_duplicate_key,
     has_no_number,
     keys_in,
     known_keys,
@@ -285,7 +285,7 @@ class _Pieces:
             return None
         if mended:
             return table
-        return None if has_key_twice(table, self.kinds) else table.drop_columns("_kind")
+        return None if has_duplicate_key(table, self.kinds) else table.drop_columns("_kind")
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
         # The last plain piece does not contain the bracket that ends the array.

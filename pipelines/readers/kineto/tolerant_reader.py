@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from pipelines.readers.kineto.envelope import TWO_IN_ONE, NotATrace, second_document
-from pipelines.readers.kineto.json_repair import COMMENT, NO_SPACE, TIME_MARK, Hopeless, mend_object
+from pipelines.readers.kineto.json_repair import COMMENT, NO_SPACE, TIME_MARK, Hopeless, repair_object
 from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, next_closing
 
@@ -209,7 +209,7 @@ class _Reader:
             if not text.startswith("{", begin):
                 raise Hopeless(at, "no object")
             counter = FindingCounter()
-            clean, past = mend_object(text, begin, counter)
+            clean, past = repair_object(text, begin, counter)
             if not _may_follow(text, past, bool(counter.counts["repaired_quote"])):
                 raise Hopeless(at, "text after the entry")
         except Hopeless:
@@ -220,7 +220,7 @@ class _Reader:
         return at - begin + past
 
     def without_words(self, at: int, end: int | None) -> int | None:
-        """Read an entry whose only faults are bare NaNs and infinities, ten times as fast as `mend_object`.
+        """Read an entry whose only faults are bare NaNs and infinities, ten times as fast as `repair_object`.
 
         Return the position after it, or None if the entry has another fault.
         """

@@ -115,7 +115,7 @@ class _Content:
     """
 
     def __init__(self, path: Path) -> None:
-        self._digest, self._source = hashlib.sha256(), Source(path, limits=Limits.of_environment())
+        self._digest, self._source = hashlib.sha256(), Source(path, limits=Limits.from_environment())
         self._pieces = self._source.chunks()
 
     def __iter__(self) -> Iterator[bytes]:

@@ -53,7 +53,7 @@ def is_log(path: Path) -> bool:
 
 def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the tables of one log. Raise Rejected."""
-    source, records, first_line = Source(path, limits=Limits.of_environment()), Records(), b""
+    source, records, first_line = Source(path, limits=Limits.from_environment()), Records(), b""
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:
             is_cut = False

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.readers.nsys.schema import STRINGS, process_key
-from pipelines.readers.sqlite_exports.opened import Exported, column
+from pipelines.readers.sqlite_exports.open_export import Exported, column
 
 _RANGES, _SCHEMAS, _ENTRIES = "NVTX_EVENTS", "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _OPENING = "ncclCommInit"

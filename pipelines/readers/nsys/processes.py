@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipelines.readers.nsys.schema import process_key, sources_in
-from pipelines.readers.sqlite_exports.opened import Exported, column
+from pipelines.readers.sqlite_exports.open_export import Exported, column
 from pipelines.readers.sqlite_exports.sources import Source
 
 _PID_BITS = 24

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pipelines.readers.nsys.communicators import communicators
 from pipelines.readers.nsys.processes import device_ranks
 from pipelines.readers.origin import BY_DEVICE
-from pipelines.readers.ranks import Rank, of_communicators, of_environment
-from pipelines.readers.sqlite_exports.opened import Exported
+from pipelines.readers.ranks import Rank, from_environment, of_communicators
+from pipelines.readers.sqlite_exports.open_export import Exported
 
 _CAPTURE = "META_DATA_CAPTURE"
 _VARIABLE = re.compile(r'([A-Z_]+)="?(\d{1,12})"?')
@@ -33,4 +33,4 @@ def _of_launcher(export: Exported) -> Rank | None:
         return None
     query = f"SELECT value FROM {_CAPTURE} WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND typeof(value) = 'text'"
     matches = (_VARIABLE.fullmatch(value) for (value,) in export.rows(_CAPTURE, query) if len(value) < 256)
-    return of_environment({match[1]: match[2] for match in matches if match})
+    return from_environment({match[1]: match[2] for match in matches if match})

@@ -15,13 +15,13 @@ from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
-from pipelines.readers.nsys.about import metadata, session_start_ns
+from pipelines.readers.nsys.export_metadata import metadata, session_start_ns
 from pipelines.readers.nsys.processes import beside, gpu_processes, of_one_machine, pid_of, which
 from pipelines.readers.nsys.ranks import ranks_of
 from pipelines.readers.nsys.schema import LEFT_OUT_PREFIXES, READ, STRINGS, sources_in
 from pipelines.readers.nsys.stage import stage_tables
 from pipelines.readers.ranks import unread_rows
-from pipelines.readers.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
+from pipelines.readers.sqlite_exports.open_export import Exported, has_table_like, is_sqlite, opened
 
 _REPORTS = (".nsys-rep", ".qdrep")
 _AGAIN = "export the report again (`nsys export --type sqlite REPORT.nsys-rep`)"
@@ -49,7 +49,7 @@ def processes(path: Path) -> list[str]:
     """
     if path.name.endswith(_REPORTS):
         return []
-    with opened(path, Limits.of_environment().max_event_mib, _AGAIN) as export:
+    with opened(path, Limits.from_environment().max_event_mib, _AGAIN) as export:
         keys = gpu_processes(export)
     return list(_named(keys)) if len(keys) > 1 else []
 

@@ -6,9 +6,9 @@ import duckdb
 
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.readers.kineto.reading_result import Finding
-from pipelines.readers.nsys.about import device_numbers
+from pipelines.readers.nsys.export_metadata import device_numbers
 from pipelines.readers.nsys.schema import ENUMS, STRINGS, sources_in
-from pipelines.readers.sqlite_exports.opened import Exported, column
+from pipelines.readers.sqlite_exports.open_export import Exported, column
 from pipelines.readers.sqlite_exports.ranges import stage_range_texts
 from pipelines.readers.sqlite_exports.sources import insert_chunks, integer_or_null, stage_source, text_or_null
 

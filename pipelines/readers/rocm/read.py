@@ -18,10 +18,10 @@ from pipelines.readers.kineto import ReadRequest
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.origin import BY_DEVICE
-from pipelines.readers.ranks import Rank, of_all, of_environment, unread_rows
+from pipelines.readers.ranks import Rank, from_environment, of_all, unread_rows
 from pipelines.readers.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, SAMPLES, TRACKS, sets_of
 from pipelines.readers.rocm.stage import create_tables, finish, stage_database
-from pipelines.readers.sqlite_exports.opened import Exported, column, has_table_like, is_sqlite, opened
+from pipelines.readers.sqlite_exports.open_export import Exported, column, has_table_like, is_sqlite, opened
 
 _AGAIN = "profile again (`rocprofv3 --sys-trace --output-format rocpd -- …`)"
 _SHOWN = 8  # names in a sentence
@@ -52,7 +52,7 @@ def processes(path: Path) -> list[str]:
     A name also has the table suffix and the row number if the process id is not unique. [] for a file that is one
     trace, or no trace.
     """
-    with opened(path, Limits.of_environment().max_event_mib, _AGAIN) as export:
+    with opened(path, Limits.from_environment().max_event_mib, _AGAIN) as export:
         gpu = gpu_processes(export)
     return list(_named(gpu)) if len(gpu) > 1 else []
 
@@ -217,7 +217,7 @@ def _of_environment(export: Exported, process: Process) -> Rank | None:
             environment = json.loads(text)
         except (ValueError, RecursionError):
             return None
-        return of_environment(environment) if isinstance(environment, dict) else None
+        return from_environment(environment) if isinstance(environment, dict) else None
     return None
 
 

@@ -61,7 +61,7 @@ def read(request: ReadRequest) -> ReadTrace | KnownTrace:
 
 def processes(path: Path) -> list[str]:
     """Return the ids of the processes with GPU work of files with several; [] for other files. Raise TraceRejected."""
-    max_line_mib = Limits.of_environment().max_event_mib
+    max_line_mib = Limits.from_environment().max_event_mib
     with database.connect() as con:
         files = _of_rows(path)
         if len({pid for file in files for pid in processes_of(con, file, max_line_mib)}) < 2:

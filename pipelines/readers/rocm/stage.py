@@ -11,7 +11,7 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.readers.events_by_sql import doubts
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.rocm.schema import sources_of
-from pipelines.readers.sqlite_exports.opened import Exported
+from pipelines.readers.sqlite_exports.open_export import Exported
 from pipelines.readers.sqlite_exports.ranges import stage_range_texts
 from pipelines.readers.sqlite_exports.sources import stage_source
 

@@ -14,7 +14,7 @@ import duckdb
 
 from pipelines.models.python_tables import types_of
 from pipelines.readers.kineto.reading_result import Finding
-from pipelines.readers.sqlite_exports.opened import Exported, column
+from pipelines.readers.sqlite_exports.open_export import Exported, column
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,8 +20,8 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.fleet.captures import known_groups
-from pipelines.fleet.captures.given_tables import lake_captures, stage_captures, stage_members
 from pipelines.fleet.captures.grouping import Capture
+from pipelines.fleet.captures.input_tables import lake_captures, stage_captures, stage_members
 from pipelines.fleet.captures.roles import ROLES, RolesError, need_roles
 from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.commit.parquet import options
@@ -91,13 +91,13 @@ def materialize_captures(
 
     Raises what compute_captures raises.
     """
-    requested = asked_captures(lake.catalog(), tables)
+    requested = requested_captures(lake.catalog(), tables)
     return run_and_publish(
         lake, compute_captures(lake, requested, on_step=on_step), requested, of_all=True, force=False
     )
 
 
-def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
+def requested_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
     """Return the tables of captures that must be computed when these tables are requested."""
     requested = {*TOLD_BY, *tables}
     return [name for name in catalog.of_captures if name in requested]
@@ -125,7 +125,7 @@ def _compute_captures(
     lake: Lake, tables: Iterable[str], force: bool, say: OnStep, part: Part | None
 ) -> Iterator[Materialized]:
     catalog = lake.catalog()
-    requested = asked_captures(catalog, tables)
+    requested = requested_captures(catalog, tables)
     catalog.refuse_errors(requested)
     state = _state(lake, catalog, requested, only_touched=part is None and not force)
     if state.seen.folders is not None and _needs_others(lake, catalog, requested, state):
@@ -174,7 +174,7 @@ def compute_given(
     `gone`: ids of captures that no longer exist. Publishes nothing.
     """
     catalog = lake.catalog()
-    requested = asked_captures(catalog, tables)
+    requested = requested_captures(catalog, tables)
     return _compute(lake, catalog, lake.new_batch(), requested, list(captures), list(gone), lambda _: None)
 
 

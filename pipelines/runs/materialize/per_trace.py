@@ -59,12 +59,12 @@ def materialize(
 
     Raises what compute_traces raises.
     """
-    requested = asked_tables(lake.catalog(), tables)
+    requested = requested_tables(lake.catalog(), tables)
     steps = compute_traces(lake, requested, batches, force, on_step)
     return run_and_publish(lake, steps, requested, batches is None, force, and_publish)
 
 
-def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
+def requested_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
     """Return the tables of traces among `tables` (None: all), in the order in which they are computed.
 
     Raises CatalogError for a name that is not a table.
@@ -93,7 +93,7 @@ def compute_traces(
     """
     catalog = lake.catalog()
     say = on_step or (lambda _: None)
-    requested = asked_tables(catalog, tables)
+    requested = requested_tables(catalog, tables)
     catalog.refuse_errors(requested)
     broken: list[Broken] = []
     todo = lake.batches() if batches is None else list(batches)

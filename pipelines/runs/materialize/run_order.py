@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipelines.lake.lake import Lake
-from pipelines.runs.materialize.per_capture import OnStep, Part, asked_captures, compute_captures, trace_tables
-from pipelines.runs.materialize.per_trace import asked_tables, compute_traces
+from pipelines.runs.materialize.per_capture import OnStep, Part, compute_captures, requested_captures, trace_tables
+from pipelines.runs.materialize.per_trace import compute_traces, requested_tables
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 
@@ -36,5 +36,5 @@ def materialize_all(
         if of_captures:
             yield from compute_captures(lake, of_captures, force, on_step, part)
 
-    stored = [*asked_tables(catalog, of_traces), *(asked_captures(catalog, of_captures) if of_captures else ())]
+    stored = [*requested_tables(catalog, of_traces), *(requested_captures(catalog, of_captures) if of_captures else ())]
     return run_and_publish(lake, steps(), stored, of_all=part is None, force=force)

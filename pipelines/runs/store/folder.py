@@ -36,10 +36,10 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
 from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
-from pipelines.runs.store.asked_tables import TablesOfLake, asked_tables
 from pipelines.runs.store.committed_rows import RowsOfFolder
 from pipelines.runs.store.ducklake.user_tables import read_given
 from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
+from pipelines.runs.store.requested_tables import TablesOfLake, requested_tables
 from pipelines.runs.store.unit_batches import UnitBatch, already, linked, rewritten, unit_batches
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class FolderStore:
 
     def asked(self, tables: Iterable[str], of: str = "") -> TablesOfLake:
         """See Store."""
-        return asked_tables(self.lake, tables, of)
+        return requested_tables(self.lake, tables, of)
 
     def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
         """See Store. Outdated tables are computed before an answer, or reported by `asked`."""

@@ -18,7 +18,7 @@ from pipelines.lake.lake import Lake
 from pipelines.lake.names import MARK, Batch
 from pipelines.lake.publish.user_formulas import Formula, catalog_with
 from pipelines.models.catalog import Catalog
-from pipelines.runs.store.asked_tables import AskedTables, CommittedTables
+from pipelines.runs.store.requested_tables import CommittedTables, RequestedTables
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
@@ -206,7 +206,7 @@ class Store(Protocol):
         """Open the committed rows of single tables, without what views hide."""
         ...
 
-    def asked(self, tables: Iterable[str], of: str = "") -> AskedTables:
+    def asked(self, tables: Iterable[str], of: str = "") -> RequestedTables:
         """Return what has to be computed before a query of these tables is answered.
 
         `of`: a prefix of the ids of traces or captures to which the query is limited. Raises NoTraces, BrokenFiles and

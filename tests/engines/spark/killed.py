@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from pipelines.engines.spark.query import asked_on_spark
+from pipelines.engines.spark.query import answer_on_spark
 from pipelines.engines.spark.session import connect
 from pipelines.engines.spark.tables import Tables
 from pipelines.lake import Lake
@@ -26,7 +26,7 @@ QUERY = (
 
 
 def answer(tables: Tables, locked: LockedLake) -> list[tuple[Any, ...]]:
-    with asked_on_spark(tables, locked, QUERY) as found:
+    with answer_on_spark(tables, locked, QUERY) as found:
         return found.rows()
 
 

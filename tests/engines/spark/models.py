@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
 from pipelines.engines.spark.tables import spark_schema
-from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
+from pipelines.fleet.captures.input_tables import lake_captures, stage_captures
 from pipelines.fleet.trends.comparison import BY
 from pipelines.lake import Lake
 from pipelines.lake.publish.prices import PRICE_TABLE, add_prices

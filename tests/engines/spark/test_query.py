@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.engines.spark.query import Asker, asked_on_spark, spark_size
+from pipelines.engines.spark.query import Asker, answer_on_spark, spark_size
 from pipelines.engines.spark.tables import NotOnSpark, Tables
 from pipelines.lake import Lake
 from pipelines.lake.commit.batch_rows import merged_away
@@ -37,7 +37,7 @@ def both(spark: Any, lake: Lake, query: str, computed: tuple[str, ...] = ()) -> 
     """(columns, types, rows) of DuckDB and of Spark."""
     found = []
     with LockedLake(lake) as locked:
-        for asked in (locked.asked(query), asked_on_spark(Tables(spark, locked.con, lake, computed), locked, query)):
+        for asked in (locked.asked(query), answer_on_spark(Tables(spark, locked.con, lake, computed), locked, query)):
             with asked as answer:
                 assert answer is not None
                 found.append((answer.columns, answer.types, answer.rows()))
@@ -82,7 +82,7 @@ def test_only_committed_batches_are_read(spark: Any, everything: Lake, tmp_path:
 
 
 def on_spark(spark: Any, lake: Lake, locked: LockedLake, query: str) -> list[tuple]:
-    with asked_on_spark(Tables(spark, locked.con, lake), locked, query) as answer:
+    with answer_on_spark(Tables(spark, locked.con, lake), locked, query) as answer:
         return answer.rows()
 
 

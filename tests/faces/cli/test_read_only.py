@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.faces.asking import Asking
 from pipelines.faces.cli.app import app
 from pipelines.faces.notebook import TraceAnalysis
+from pipelines.faces.untrusted_queries import LakeQuery
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.lake import Lake
 from tests.lake.world import capture
@@ -123,7 +123,7 @@ def test_notebooks_and_consoles_say_it_too(closed: Path) -> None:
     with TraceAnalysis(lake=closed) as analysis:
         answer = analysis.sql("SELECT count(*) AS n FROM kernels")
         assert answer.to_dicts() == [{"n": 0}] and NOT_COMPUTED in answer.caveats[0]
-    with Asking(closed, "SELECT count(*) FROM kernels").answer() as (_, known):
+    with LakeQuery(closed, "SELECT count(*) FROM kernels").answer() as (_, known):
         assert known == [
             "kernels is not computed, or of an older model, for 1 of 1 batches of traces; to compute it, where the lake can be "
             "written: tracelake materialize kernels"

@@ -18,7 +18,7 @@ from pipelines.faces import report
 from pipelines.faces.cli import commands, overview
 from pipelines.faces.cli.app import COMMANDS, app
 from pipelines.lake import Lake
-from pipelines.lake.read.tables_read import tables_read
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 

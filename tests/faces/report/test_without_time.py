@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.report.pictures.without_time import honeycomb, radar
+from pipelines.faces.report.pictures.timeless_events import honeycomb, radar
 from pipelines.faces.report.sections.spans import without_time
 from pipelines.faces.report.subject import Subject
 

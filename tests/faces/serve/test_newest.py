@@ -10,8 +10,8 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces import capture_why
-from pipelines.faces.asking import Asking
 from pipelines.faces.serve.newest import NEWEST, newest_why
+from pipelines.faces.untrusted_queries import LakeQuery
 from pipelines.faces.why import TABLES, why
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import QueryStopped
@@ -31,7 +31,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     write_capture(CaptureSpec(), tmp_path / "capture")
     ingest([tmp_path / "capture"], lake, job="train")
     materialize_all(lake, [*TRACE, *CAPTURE])
-    shown = newest_why(Asking(lake.root, NEWEST))
+    shown = newest_why(LakeQuery(lake.root, NEWEST))
     with lake.connect(["traces", *CAPTURE]) as con:
         ((capture,),) = con.execute("SELECT DISTINCT capture_id FROM traces").fetchall()
         of_all = capture_why.capture_why(con, capture)
@@ -43,13 +43,13 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     path = write_hostile(tmp_path / "\u202e<i>.json", 7)
     trace = ingest([path], lake, job="<b>").rows[0].trace_id
     assert trace is not None
-    shown = newest_why(Asking(lake.root, NEWEST))
+    shown = newest_why(LakeQuery(lake.root, NEWEST))
     assert (shown["id"], shown["causes"]) == (trace, []) and "not computed yet" in shown["sentence"]
     (command,) = (one for one in shown["caveats"] if " are not computed" in one)
     assert all(name in command.partition(": tracelake materialize ")[2] for name in TRACE)
 
     materialize_all(lake, TRACE)
-    shown = newest_why(Asking(lake.root, NEWEST))
+    shown = newest_why(LakeQuery(lake.root, NEWEST))
     with lake.connect(["events", *TRACE]) as con:
         answer = why(con, trace)
     assert answer is not None and (shown["id"], shown["sentence"]) == (trace, visible(answer.sentence))
@@ -58,7 +58,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     names = next(one["names"] for one in shown["causes"] if one["told"].startswith("GPU computing"))
     assert r"\u202e=1+1" in names  # text: the page makes no markup of it
 
-    stopped = Asking(lake.root, NEWEST)
+    stopped = LakeQuery(lake.root, NEWEST)
     stopped.stop()
     with pytest.raises(QueryStopped):
         newest_why(stopped)

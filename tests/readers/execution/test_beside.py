@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.readers.execution.beside import NoExecutionTrace, execution_trace_beside
+from pipelines.readers.execution.neighbor_files import NoExecutionTrace, execution_trace_beside
 from tests.harness import x
 from tests.readers.execution.make import Op, write
 

@@ -20,7 +20,7 @@ from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.status import status
 from pipelines.models.questions import load_questions
-from pipelines.readers.execution.beside import NoExecutionTrace, begins_execution_trace, execution_trace_beside
+from pipelines.readers.execution.neighbor_files import NoExecutionTrace, begins_execution_trace, execution_trace_beside
 from pipelines.readers.ingest import ingest
 from pipelines.readers.origin import rank_from_name
 from tests.effort import first_of

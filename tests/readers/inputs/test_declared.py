@@ -66,7 +66,7 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
 
     monkeypatch.setattr(find, "import_module", imported_once)
     files = [*sorted((tmp_path / "r").iterdir()), trace]
-    sets, left, _ = find.sort_out(files)
+    sets, left, _ = find.classify_files(files)
     assert [(kind.scope, [*found]) for kind, found in sets] == [("run", [tmp_path / "r"])]
     assert left == [trace]
     # Dumps have names of any kind, execution traces those of traces.
@@ -78,7 +78,7 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
         "pipelines.readers.provenance.lake",
     }
     # Without its mark a run is none.
-    assert find.sort_out([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
+    assert find.classify_files([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
 
 
 def test_an_input_is_asked_once_and_if_it_fails_rejects_one_file(
@@ -118,7 +118,7 @@ def test_bytes_of_every_kind_are_progress(tmp_path: Path) -> None:
     ingest([tmp_path / "in"], Lake(tmp_path / "lake"), on_bytes=read.append)
     runs = sum(path.stat().st_size for path in run.iterdir())
     assert sum(read) >= runs + trace.stat().st_size
-    assert isinstance(find.sort_out([*run.iterdir()])[0][0][0], SetInput)
+    assert isinstance(find.classify_files([*run.iterdir()])[0][0][0], SetInput)
 
 
 def test_a_file_at_which_an_input_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

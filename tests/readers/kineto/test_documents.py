@@ -127,8 +127,10 @@ def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, pieces:
 
 def test_a_key_twice_is_found_behind_a_piece_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And once more in the same piece."""
-    pieces, looked = [], reader.has_key_twice
-    monkeypatch.setattr(reader, "has_key_twice", lambda table, known: pieces.append(looked(table, known)) or pieces[-1])
+    pieces, looked = [], reader.has_duplicate_key
+    monkeypatch.setattr(
+        reader, "has_duplicate_key", lambda table, known: pieces.append(looked(table, known)) or pieces[-1]
+    )
     twice = GOOD.replace(b'"args": {}', b'"args": {"a": 1, "a": 2}')
     with pieces_of(300, 150):
         _, findings, rows, _ = stage(tmp_path, trace(*[GOOD] * 24, twice, *[GOOD] * 24, twice))

@@ -98,7 +98,7 @@ def test_a_rejection_names_five_keys(tmp_path: Path) -> None:
 def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_MAX_RATIO", "many")
     with pytest.raises(WrongLimit, match="TRACELAKE_MAX_RATIO=many"):
-        Limits.of_environment()
+        Limits.from_environment()
 
 
 def test_limits_are_options_with_the_same_defaults() -> None:

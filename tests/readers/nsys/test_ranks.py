@@ -17,7 +17,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.nsys.processes import device_ranks, gpu_processes, pid_of
 from pipelines.readers.nsys.ranks import ranks_of as ranks_of_all
-from pipelines.readers.sqlite_exports.opened import opened
+from pipelines.readers.sqlite_exports.open_export import opened
 from tests.harness import memory
 from tests.readers.nsys.small import MAIN, PID, kernel, small, written
 from tests.readers.nsys.writer import Export

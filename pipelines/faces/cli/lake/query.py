@@ -101,8 +101,8 @@ def sql(
     import duckdb
 
     from pipelines.lake.commit.model_failures import caveats
+    from pipelines.lake.read.query_tables import tables_read
     from pipelines.lake.read.sandbox import HINT, Limits, LockedLake, QueryRefused, connect_parser, refuse_but_reading
-    from pipelines.lake.read.tables_read import tables_read
     from pipelines.runs.store import open_store
 
     if format is Format.parquet and sys.stdout.isatty():

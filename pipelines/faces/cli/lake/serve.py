@@ -54,8 +54,8 @@ def serve(
     need("serve", "tracelake serve")
     import uvicorn
 
-    from pipelines.faces.asking import bound_process
     from pipelines.faces.serve.app import Settings, make_app
+    from pipelines.faces.untrusted_queries import bound_process
 
     lake = _existing_lake(lake)
     limits = _limits(timeout, memory, spill, queries)
@@ -104,9 +104,9 @@ def mcp(
     Example: `tracelake mcp --lake /data/lake`
     """
     need("mcp", "tracelake mcp")
-    from pipelines.faces.asking import bound_process
     from pipelines.faces.mcp_tools.server import AT_ONCE, serve
     from pipelines.faces.mcp_tools.tools import Served
+    from pipelines.faces.untrusted_queries import bound_process
 
     served = Served(_existing_lake(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
     bound_process(served.limits.memory, AT_ONCE)
@@ -128,7 +128,7 @@ def _existing_lake(lake: Path | str) -> Path | str:
 
 def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:
     """Return the limits of each query. Raise WrongValue for a size that DuckDB cannot parse."""
-    from pipelines.faces.asking import default_memory, memory_bytes
+    from pipelines.faces.untrusted_queries import default_memory, memory_bytes
     from pipelines.lake.read.sandbox import Limits
 
     memory_bytes(spill)

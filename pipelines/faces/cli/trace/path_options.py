@@ -90,7 +90,7 @@ def _join_execution(con: Any, trace_id: str, execution_trace: Path | None) -> No
     from pipelines.base.paths import text_path
     from pipelines.models.sqltext import quoted
     from pipelines.readers.execution import load_execution
-    from pipelines.readers.execution.beside import execution_trace_beside
+    from pipelines.readers.execution.neighbor_files import execution_trace_beside
 
     path, rank = con.execute(f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}").fetchone()
     file = execution_trace or execution_trace_beside(text_path(path), rank)

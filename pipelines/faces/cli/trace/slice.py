@@ -129,8 +129,8 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     from pipelines.faces.cli.refresh_tables import refresh_tables
     from pipelines.faces.drawings.row_slice import write_rows
     from pipelines.faces.drawings.trace_slice import NoSlice, write_events
+    from pipelines.lake.read.query_tables import tables_read
     from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
-    from pipelines.lake.read.tables_read import tables_read
     from pipelines.models.sqltext import distinct, quoted
     from pipelines.runs.store import open_store
 

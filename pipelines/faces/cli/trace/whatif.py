@@ -263,7 +263,7 @@ def _gap_caveats(window: Window) -> list[dict[str, Any]]:
     """Return the caveats about unrecorded waits, and about gaps of the path, which may be missing events."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
-    from pipelines.critical_path.whatif.lacking import unseen_waits
+    from pipelines.critical_path.whatif.trace_gaps import unseen_waits
 
     path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
     return [*unseen_waits(window), *path.idle_gaps]

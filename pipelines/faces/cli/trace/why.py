@@ -340,7 +340,7 @@ def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Seq
 
 def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
     _print_indented(f"{cause.share:5.1f} %  ", cause.told(answer.steps), width)
-    if doubt := answer.doubt_of(cause):
+    if doubt := answer.caveat_for(cause):
         _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)

@@ -10,7 +10,7 @@ from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.macros import macros
 from pipelines.faces.report.pictures.layers import layers
-from pipelines.faces.report.pictures.without_time import honeycomb, radar
+from pipelines.faces.report.pictures.timeless_events import honeycomb, radar
 from pipelines.faces.report.subject import Row, Subject, of_shown
 from pipelines.faces.report.tables import table
 from pipelines.models.questions import rows_of_question

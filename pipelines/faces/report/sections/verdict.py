@@ -141,7 +141,7 @@ def _findings(subject: Subject, answer: Why | None) -> list[Row]:
 def _of_cause(cause: Cause, answer: Why, subject: Subject) -> Row:
     before, of_it = answer.length, ", both without the profiler" if answer.is_without_profiler else ""
     after = before - (cause.saves or 0)
-    doubt = answer.doubt_of(cause)
+    doubt = answer.caveat_for(cause)
     return {
         "what": f"{_prefix(subject)}{cause.title}, {time(cause.duration)} ({percent(cause.share)}): {cause.names(_NAMES)}",
         "advice": cause.advice,

@@ -19,6 +19,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError, WrongValue
 from pipelines.lake.commit.model_failures import caveats
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import (
     Answer,
     Limits,
@@ -27,14 +28,13 @@ from pipelines.lake.read.sandbox import (
     connect_parser,
     refuse_but_reading,
 )
-from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store import open_store
 
 _PART = 500  # rows fetched at a time
 
 
-class NotAnswered(TracelakeError):
+class QueryFailed(TracelakeError):
     """Raised if a query has no answer; the message says why, `hint` what to do."""
 
 
@@ -49,7 +49,7 @@ class Rows:
 
 
 @dataclass(eq=False)
-class Asking:
+class LakeQuery:
     """A query on a lake (a folder, or the address of a DuckLake). Any thread may call `stop`."""
 
     lake: Path | str
@@ -71,10 +71,10 @@ class Asking:
 
         Raise TracelakeError for every error of the query, the lake or the system, including QueryStopped.
         """
-        with told_as_sentences(), connect_parser() as parser:
+        with errors_as_sentences(), connect_parser() as parser:
             refuse_but_reading(self.query, parser)
             tables = tables_read(self.query, parser)
-        with told_as_sentences():
+        with errors_as_sentences():
             self._not_if_stopped()
             store = open_store(self.lake, without_broken=self.without_broken)
             requested = store.asked(tables)
@@ -113,19 +113,19 @@ def _first(n: int) -> str:
 
 
 @contextmanager
-def told_as_sentences() -> Iterator[None]:
-    """Translate errors of DuckDB and the system to NotAnswered. A TracelakeError passes unchanged."""
+def errors_as_sentences() -> Iterator[None]:
+    """Translate errors of DuckDB and the system to QueryFailed. A TracelakeError passes unchanged."""
     try:
         yield
     except TracelakeError:
         raise
     except (duckdb.Error, ValueError) as error:
-        raise NotAnswered(str(error)) from None
+        raise QueryFailed(str(error)) from None
     except MemoryError:
-        raise NotAnswered("the query needs more memory than this program may use: raise --memory") from None
+        raise QueryFailed("the query needs more memory than this program may use: raise --memory") from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise NotAnswered(f"{error.filename}: {reason}" if error.filename else reason) from None
+        raise QueryFailed(f"{error.filename}: {reason}" if error.filename else reason) from None
 
 
 def default_memory(queries: int) -> str:

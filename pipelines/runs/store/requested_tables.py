@@ -53,7 +53,7 @@ class TablesOfLake:
     @property
     def skipped(self) -> list[str]:
         """Return texts about the broken files that the answer leaves out, if `lake.without_broken` is set."""
-        return told_broken(self.lake.broken()) if self.lake.without_broken else []
+        return broken_file_sentences(self.lake.broken()) if self.lake.without_broken else []
 
     @property
     def can_compute(self) -> bool:
@@ -151,11 +151,11 @@ class CommittedTables:
         return []
 
 
-AskedTables = TablesOfLake | CommittedTables
+RequestedTables = TablesOfLake | CommittedTables
 """What has to be computed before a query of some tables is answered."""
 
 
-def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesOfLake:
+def requested_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesOfLake:
     """Return the tables among `tables` that a lake stores.
 
     `of`: prefix of the ids of traces or captures to which the request is limited. If no id matches, only the commit marker of
@@ -176,7 +176,7 @@ def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesOfLak
     return TablesOfLake(lake, of_traces, [name for name in catalog.of_captures if name in named], part)
 
 
-def told_broken(broken: Sequence[Broken]) -> list[str]:
+def broken_file_sentences(broken: Sequence[Broken]) -> list[str]:
     """Return texts about the first _SHOWN broken files, and about the number of further files."""
     more = len(broken) - _SHOWN
     further = [f"{more:,} more files; `tracelake check` names them"] if more > 0 else []

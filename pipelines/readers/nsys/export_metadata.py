@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.readers.nsys.processes import pid_of
-from pipelines.readers.sqlite_exports.opened import Exported, column
+from pipelines.readers.sqlite_exports.open_export import Exported, column
 
 # Keys of Kineto's deviceProperties, with the columns of the export's TARGET_INFO_GPU.
 _DEVICE = {
