@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.fleet.captures import grouping, known_groups
+from pipelines.fleet.captures import grouping, input_tables, known_groups
 from pipelines.fleet.captures.roles import ROLES
 from pipelines.lake.commit.catalog_file import note
 from pipelines.lake.retain.compaction import compact
