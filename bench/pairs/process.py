@@ -79,7 +79,7 @@ def _answer(process: multiprocessing.Process, connection: Connection, limit_s: f
             return {"error": f"ended after its limit of {limit_s:.0f} s"}
     try:
         return connection.recv()
-    except EOFError:
+    except (EOFError, ConnectionResetError):
         process.join()
         return {"error": f"the process ended with exit status {process.exitcode}"}
 

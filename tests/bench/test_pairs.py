@@ -185,7 +185,8 @@ def test_a_helper_stays_until_something_fails(tmp_path: Path) -> None:
         second = helper.call(30, process_id)
         assert second != first
         os.kill(second["pid"], signal.SIGKILL)
-        time.sleep(0.2)
+        assert helper._running
+        helper._running[0].join(20)
         assert helper.call(30, process_id)["pid"] not in (first["pid"], second["pid"])
 
 
