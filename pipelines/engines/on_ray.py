@@ -39,7 +39,7 @@ class OnRay:
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
         """Yield each unit's outcome when it is done. If the iterator is closed early, kill the running units."""
-        task = ray.remote(num_cpus=self.cpus, max_retries=ATTEMPTS - 1, retry_exceptions=True)(_call)
+        task = ray.remote(num_cpus=self.cpus or 1, max_retries=ATTEMPTS - 1, retry_exceptions=True)(_call)
         shared = ray.put(work)
         waiting = {task.remote(shared, unit): unit for unit in units}
         try:
