@@ -16,6 +16,7 @@ from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
+from pipelines.models.questions import rows_of_question
 from pipelines.readers.ingest import ingest
 from pipelines.readers.schedule_runs import RUN_TABLES
 from pipelines.schedule.errors import PlanError
@@ -23,13 +24,6 @@ from pipelines.schedule.plan.plan_file import load_plan
 
 POOL = "schedule_device"
 LEGAL_PLAN = "legal_plan"
-_COMPARED = """
-    SELECT
-        p.plan, p.engine, p.device, p.device_name, coalesce(s.period_ns, p.period_ns) / 1000.0 AS period_us, p.efficiency,
-        p.predicted_period_ns / 1000.0 AS predicted_us, s.verdict
-    FROM schedule_periods AS p LEFT JOIN schedule_speedups AS s ON s.run_id = p.run_id
-    WHERE p.run_id IN (SELECT unnest($runs)) ORDER BY p.plan, period_us DESC
-"""
 
 
 class ScheduleConfig(dg.Config):
@@ -101,8 +95,8 @@ def schedule_runs(
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
     runs = [row.trace_id for row in report.rows if row.trace_id]
     with analyst(lake, RUN_TABLES) as con:
-        cursor = con.execute(_COMPARED, {"runs": runs})
-        compared = markdown_table([column[0] for column in cursor.description or ()], cursor.fetchall())
+        rows = [row for row in rows_of_question(con, "schedule-runs") if row["run_id"] in runs]
+        compared = markdown_table(list(rows[0]), [tuple(row.values()) for row in rows], width=400)
         pictures = {f"timeline {run}": image("timeline", picture_of_run(con, run)) for run in runs}
         checked = {name: _check(con, name, bad, runs) for name, (_, bad) in _CHECKS.items()}
     for table in RUN_TABLES:

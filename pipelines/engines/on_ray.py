@@ -13,13 +13,14 @@ from ray import exceptions  # pyright: ignore[reportMissingImports]
 from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
 
 _LOCAL = "local"  # starts a new cluster; without it, Ray would join any cluster that runs on this machine
+_CPUS = 1  # of a unit
 _OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
 
 
 class OnRay:
     """An engine with one CPU per unit. Ray reruns a unit if its worker or node dies or its function raises."""
 
-    cpus: int | None = 1
+    cpus: int | None = _CPUS
 
     def __init__(self, address: str | None) -> None:
         self._is_ours = not ray.is_initialized()
@@ -39,7 +40,7 @@ class OnRay:
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
         """Yield each unit's outcome when it is done. If the iterator is closed early, kill the running units."""
-        task = ray.remote(num_cpus=self.cpus or 1, max_retries=ATTEMPTS - 1, retry_exceptions=True)(_call)
+        task = ray.remote(num_cpus=_CPUS, max_retries=ATTEMPTS - 1, retry_exceptions=True)(_call)
         shared = ray.put(work)
         waiting = {task.remote(shared, unit): unit for unit in units}
         try:

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(settings: Settings, options: argparse.Namespace, comparison: Comparison | None = None) -> None:
     """Measure one engine and write its folder, with its part of the comparison."""
-    run_id = comparison.run_id(settings.engine) if comparison else _run_id(settings.plan.name, settings.engine)
+    run_id = comparison.run_ids[settings.engine] if comparison else _run_id(settings.plan.name, settings.engine)
     folder = open_folder(options.out, run_id)
     trace = folder / TRACE_FILE if options.trace else None
     try:
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ENGINE",
         help="run these engines (default: all) in turn, without a profiler, and say how they compare with serial",
     )
-    add("--rounds", type=_count(1), default=5, help="rounds of --compare (default 5)")
+    add("--rounds", type=_count(1), default=5, help="rounds of --compare (default 5; on a device at least 3)")
     add("--device", default="auto", help="cuda, cuda:N, cpu or simulated; default: cuda if available, else cpu")
     add("--iterations", type=_count(1), default=50, help="measured iterations (default 50)")
     add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
@@ -151,6 +151,8 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
         parser.error("--plan and --out are needed (or --list)")
     if options.compare and "serial" not in options.compare:
         parser.error("--compare: serial is needed, because the others are compared with it")
+    if options.compare is not None and options.rounds < 3 and options.device != "simulated":
+        parser.error("--rounds: fewer than 3 do not show how much a device's times spread")
     if options.max_depth and options.engine != "dataflow" and options.compare is None:
         parser.error("--max-depth is for --engine dataflow: the plan's stages give the depth of the others")
     if options.trace and options.device == "simulated":

@@ -5,62 +5,61 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.schedule.measurement.comparison import periods_in_turn, verdict
-from pipelines.schedule.measurement.measure import Settings
+from pipelines.schedule.measurement.comparison import Limit, limit_of, periods_in_turn, verdict
+from pipelines.schedule.measurement.measure import Settings, measure
+from pipelines.schedule.measurement.task_times import work_durations
 from pipelines.schedule.plan.plan_file import load_plan
 from pipelines.schedule.run import main
-from pipelines.schedule.search.predict import Prediction
 
 MS = 1_000_000
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
-def ideal(ideal_ms: float, bottleneck: str = "default", busy_ms: float = 9) -> Prediction:
-    busy = {"default": busy_ms * MS}
-    return Prediction("SWPipeline", 0.0, ideal_ms * MS, bottleneck, busy, {}, 0)
+def limit(ideal_ms: float, bound_by: str = "default", work_ms: float = 9, host_ms: float = 0) -> Limit:
+    return Limit(ideal_ms * MS, bound_by, round(work_ms * MS), round(host_ms * MS))
 
 
-def text(serial_ms: list[float], period_ms: list[float], limit: Prediction, host_ms: float | None = None) -> str:
-    host = None if host_ms is None else {"io": 1, "default": round(host_ms * MS)}
-    return verdict([round(s * MS) for s in serial_ms], [round(p * MS) for p in period_ms], limit, host).text
+def text(serial_ms: list[float], period_ms: list[float], limit: Limit) -> str:
+    return verdict([round(s * MS) for s in serial_ms], [round(p * MS) for p in period_ms], limit).text
 
 
 @pytest.mark.parametrize(
-    "serial, period, limit, expected",
+    "serial, period, of_plan, expected",
     [
-        ([12.8] * 3, [10.0] * 3, ideal(10), "1.28 times as fast as serial, which is the limit (stream default)"),
-        ([12.8] * 3, [10.0] * 3, ideal(9.53), "1.28 times as fast as serial, which is the limit (stream default)"),
-        ([12.8] * 3, [10.0] * 3, ideal(9.5), "1.28 times as fast as serial; the limit is 1.35 (stream default)"),
+        ([12.8] * 3, [10.0] * 3, limit(10), "1.28 times as fast as serial, which is the limit (stream default)"),
+        ([12.8] * 3, [10.0] * 3, limit(9.53), "1.28 times as fast as serial, which is the limit (stream default)"),
+        ([12.8] * 3, [10.0] * 3, limit(9.5), "1.28 times as fast as serial; the limit is 1.35 (stream default)"),
         (
             [28.4] * 3,
             [27.9] * 3,
-            ideal(27.9, "cycle EmbLookup -> Forward -> Backward"),
+            limit(27.9, "cycle EmbLookup -> Forward -> Backward"),
             "1.02 times as fast as serial, which is the limit (cycle EmbLookup -> Forward -> Backward)",
         ),
         (
             [10, 10, 10],
             [9.9, 10.1, 9.8],
-            ideal(5),
+            limit(5),
             "no difference measured (0.99 to 1.02 times as fast as serial); the limit is 2.00 (stream default)",
         ),
         (
             [10, 10, 10],
             [10, 9.9, 9.8],
-            ideal(5),
+            limit(5),
             "no difference measured (1.00 to 1.02 times as fast as serial); the limit is 2.00 (stream default)",
         ),
-        ([6, 6], [10, 10], ideal(5), "slower than serial (0.60 times as fast); the limit is 1.20 (stream default)"),
+        ([6, 6], [10, 10], limit(5), "slower than serial (0.60 times as fast); the limit is 1.20 (stream default)"),
     ],
 )
 def test_a_verdict_names_the_speedup_and_what_limits_it(
-    serial: Any, period: Any, limit: Prediction, expected: str
+    serial: Any, period: Any, of_plan: Limit, expected: str
 ) -> None:
-    assert text(serial, period, limit) == expected
+    assert text(serial, period, of_plan) == expected
 
 
 def test_a_slow_host_is_named_where_it_takes_longer_than_the_device() -> None:
@@ -68,16 +67,26 @@ def test_a_slow_host_is_named_where_it_takes_longer_than_the_device() -> None:
         "slower than serial (0.60 times as fast): the host needs 13 ms per iteration to submit, and the device works "
         "0.3 ms of 13.2 ms; use larger batches or no pipeline"
     )
-    assert text([7.92] * 3, [13.2] * 3, ideal(0.2, busy_ms=0.3), host_ms=13) == expected
-    assert "the host needs" in text([7.92] * 3, [13.2] * 3, ideal(12, busy_ms=14), host_ms=12.1)
-    assert text([7.92] * 3, [13.2] * 3, ideal(12, busy_ms=14), host_ms=12).endswith(
-        "the limit is 0.66 (stream default)"
+    assert text([7.92] * 3, [13.2] * 3, limit(0.2, work_ms=0.3, host_ms=13)) == expected
+    assert "the host needs" in text([13] * 3, [13.2] * 3, limit(12, host_ms=12.1))
+    assert text([13] * 3, [13.2] * 3, limit(12, host_ms=12)).endswith("; the limit is 1.08 (stream default)")
+    assert text([13] * 3, [12.6] * 3, limit(12, host_ms=12.5)).endswith(", which is the limit (stream default)")
+
+
+def test_tasks_that_slow_one_another_down_set_no_limit_to_the_speedup() -> None:
+    """On two cores: side by side, one stream's tasks take longer than all tasks one after the other."""
+    expected = (
+        "slower than serial (0.41 times as fast): the tasks slow one another down; stream default alone takes 1.8 ms, "
+        "a serial iteration 0.74 ms"
     )
+    assert text([0.74] * 3, [1.81] * 3, limit(1.8)) == expected
+    assert "slow one another down" in text([10] * 3, [10.6] * 3, limit(10.51))
+    assert text([10] * 3, [10.6] * 3, limit(10.5)).endswith(", which is the limit (stream default)")
 
 
 def test_the_spread_is_of_the_rounds_not_of_the_engines() -> None:
     """A machine that gets slower from round to round slows down both."""
-    result = verdict([10 * MS, 20 * MS, 40 * MS], [5 * MS, 10 * MS, 20 * MS], ideal(1), None)
+    result = verdict([10 * MS, 20 * MS, 40 * MS], [5 * MS, 10 * MS, 20 * MS], limit(1))
     assert (result.low, result.speedup, result.high) == (2.0, 2.0, 2.0)
 
 
@@ -101,7 +110,9 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch: pyte
     def noting(name: str, method: Any) -> Any:
         def run(self: Any, batches: Any) -> float:
             order.append(name)
-            return method(self, batches)
+            batches = list(batches)
+            method(self, batches)
+            return float(len(batches))  # seconds, whatever the machine does
 
         return run
 
@@ -109,7 +120,8 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch: pyte
     monkeypatch.setattr(SWPipeline, "run", noting("sw", SWPipeline.run))
     monkeypatch.setattr(DataFlowPipeline, "run", noting("dataflow", DataFlowPipeline.run))
     run = replace(SIMULATED, device="cpu", size="tiny", iterations=2, warmup=1)
-    periods_in_turn(run, ["serial", "sw", "dataflow"], 2)
+    periods = periods_in_turn(run, ["serial", "sw", "dataflow"], 2)
+    assert list(periods.values()) == [[1_000_000_000] * 2] * 3
     assert order == [
         *("serial", "sw", "dataflow"),  # to warm up
         *("serial", "serial", "sw", "sw", "dataflow", "dataflow"),
@@ -135,6 +147,49 @@ def test_the_command_writes_a_run_per_engine_with_rounds_and_verdicts(
     assert row["speedup"] == pytest.approx(rounds["serial"][0]["period_ns"] / rounds["sw"][0]["period_ns"])
     assert printed[0].startswith("mlp, serial on simulated: ")
     assert printed[2].startswith("mlp, sw on simulated: ") and printed[2].endswith(row["verdict"])
+
+
+def test_the_limit_is_of_the_tasks_median_times_and_of_the_shortest_of_a_collective() -> None:
+    plan = load_plan("fused_sparse_dist")
+    run = Settings(plan, "sw", "simulated", iterations=20, jitter_us=5_000, jitter_task="InputDistStart")
+    measured = measure(run, "r", None)
+    durations = work_durations(run, measured)
+    spans = [span.duration_ns for span in measured.timeline.of("InputDistStart")]
+    assert durations["InputDistStart"] == min(spans) < median(spans)
+    limit = limit_of(run, measured)
+    assert (limit.bound_by, limit.work_ns, limit.host_ns) == ("default", sum(durations.values()), 0)
+    on_stream = [task.name for task in plan.tasks if task.stream == "default"]
+    assert limit.ideal_ns == sum(durations[name] for name in on_stream)
+
+
+@needs_torch
+def test_noise_larger_than_what_is_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.schedule import SWPipeline
+
+    seconds = iter([1.0, 1.0, 0.5])  # warm-up, the short run, the long run
+    monkeypatch.setattr(SWPipeline, "run_serial", lambda self, batches: next(seconds))
+    run = replace(SIMULATED, device="cpu", size="tiny", iterations=2, warmup=1)
+    with pytest.raises(RuntimeError, match="serial: 10 iterations took no longer than 8; use more --iterations"):
+        periods_in_turn(run, ["serial"], 1)
+
+
+def test_a_few_iterations_are_enough(tmp_path: Path) -> None:
+    command = ["--plan", "mlp", "--device", "simulated", "--compare", "--iterations", "5"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("rounds, device, is_refused", [(2, "cpu", True), (2, "simulated", False)])
+def test_fewer_than_three_rounds_show_no_spread(
+    rounds: int, device: str, is_refused: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--plan", "mlp", "--device", device, "--compare", "--rounds", str(rounds), "--out", str(tmp_path)]
+    if is_refused:
+        with pytest.raises(SystemExit):
+            main(command)
+        assert "fewer than 3 do not show" in capsys.readouterr().err
+    else:
+        assert main(command) == 0
 
 
 def test_serial_is_part_of_every_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

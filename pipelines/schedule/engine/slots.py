@@ -88,8 +88,10 @@ class Slot:
 class Slots:
     """Ring of `in_flight` + 1 slots.
 
-    The extra slot keeps a slot from being reused while a task still reads it: iteration i may still wait for a task of i-1 after i-1 was retired and the next
-    iteration starts, which at depth D is iteration i-1+D. In a ring of D slots it would take the slot of i-1 and clear
+    The extra slot keeps a slot from being reused while a task still reads it.
+
+    Iteration i may still wait for a task of i-1 after i-1 was retired and the next iteration starts, which at depth D is
+    iteration i-1+D. In a ring of D slots it would take the slot of i-1 and clear
     the signal that i is about to wait for. The wait would time out or end on another iteration's event. D+1 slots are
     enough, because an iteration starts only after the iteration `in_flight` before it was retired, and a retired
     iteration has no waiting tasks.

@@ -6,16 +6,18 @@ event per task: traces and timings come from runs of their own (measure.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from pipelines.schedule.measurement.measure import Measured, Settings, engine_of, nominal_durations, set_up
-from pipelines.schedule.search.predict import Prediction, prediction_of
+from pipelines.schedule.measurement.task_times import submit_times, work_durations
+from pipelines.schedule.search.cycles import ideal_period
 
 AT_LIMIT = 1.05
-"""A period of at most so many times the ideal has reached it."""
+"""Periods that differ by at most this factor count as equal when they are compared with the ideal."""
 _SHORT = 8
 """Iterations of the short run, whose time is subtracted from the long run's: both fill and drain the pipeline once."""
 
@@ -24,7 +26,8 @@ def periods_in_turn(run: Settings, engines: Sequence[str], rounds: int) -> dict[
     """Return engine -> its period in each round, ns per iteration.
 
     A period is the time of `run.iterations` iterations: a long run less a short one. Each round begins with another
-    engine, so that a drift of the machine's speed does not favor one of them. Engine exceptions pass through.
+    engine, so that a drift of the machine's speed does not favor one of them. Raise RuntimeError if the long run is not
+    longer, because the machine's noise exceeds what was measured. Engine exceptions pass through.
     """
     seconds = _simulated(run) if run.device == "simulated" else _on_device(run, engines)
     periods: dict[str, list[int]] = {engine: [] for engine in engines}
@@ -33,6 +36,10 @@ def periods_in_turn(run: Settings, engines: Sequence[str], rounds: int) -> dict[
         for engine in (*engines[first:], *engines[:first]):
             short = seconds(engine, _SHORT, turn)
             long = seconds(engine, _SHORT + run.iterations, turn)
+            if long <= short:
+                raise RuntimeError(
+                    f"{engine}: {_SHORT + run.iterations} iterations took no longer than {_SHORT}; use more --iterations"
+                )
             periods[engine].append(round((long - short) * 1e9 / run.iterations))
     return periods
 
@@ -71,10 +78,6 @@ class Comparison:
     periods_ns: Mapping[str, Sequence[int]]
     iterations: int
 
-    def run_id(self, engine: str) -> str:
-        """Return the id of the engine's run."""
-        return self.run_ids[engine]
-
     def tables(self, run: Settings, measured: Measured) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of schedule_rounds and schedule_verdicts for the engine of `run`, which was measured by itself."""
         periods_ns = self.periods_ns[run.engine]
@@ -85,8 +88,7 @@ class Comparison:
         ]
         if run.engine == "serial":
             return {"schedule_rounds": rounds, "schedule_verdicts": []}
-        ideal = prediction_of(measured.timeline, run.plan.checked)
-        result = verdict(self.periods_ns["serial"], periods_ns, ideal, _submitting(run, measured))
+        result = verdict(self.periods_ns["serial"], periods_ns, limit_of(run, measured))
         row = {
             **keys,
             "serial_run_id": self.run_ids["serial"],
@@ -96,20 +98,6 @@ class Comparison:
             "verdict": result.text,
         }
         return {"schedule_rounds": rounds, "schedule_verdicts": [row]}
-
-
-def _submitting(run: Settings, measured: Measured) -> dict[str, int] | None:
-    """Return thread group -> median time in which its thread submits an iteration, ns. None if the times are not a GPU's."""
-    if not measured.by_events:
-        return None
-    groups = {task.name: task.thread_group for task in run.plan.tasks}
-    times: dict[str, list[int]] = {name: [] for name in groups}
-    for launch in measured.launches or ():
-        times[launch.task].append(launch.submitted_ns - launch.submit_ns)
-    submitting_ns: dict[str, int] = dict.fromkeys(groups.values(), 0)
-    for name, group in groups.items():
-        submitting_ns[group] += round(median(times[name]))
-    return submitting_ns
 
 
 @dataclass(frozen=True)
@@ -123,15 +111,32 @@ class Verdict:
     text: str
 
 
-def verdict(
-    serial_ns: Sequence[int], period_ns: Sequence[int], ideal: Prediction, host_ns: Mapping[str, int] | None
-) -> Verdict:
-    """Return the verdict from the periods of each round.
+@dataclass(frozen=True)
+class Limit:
+    """What a plan's tasks allow, ns per iteration, from an engine's recorded run."""
 
-    `ideal`: the engine's own limit. `host_ns`: thread group -> time that its thread needs to submit an iteration, or None
-    if the host's time is the tasks' time (a CPU).
-    """
-    speedups = [serial / max(1, period) for serial, period in zip(serial_ns, period_ns, strict=True)]
+    ideal_ns: float
+    bound_by: str
+    """What sets the ideal: a stream, or a cycle of tasks."""
+    work_ns: int
+    """All tasks' time."""
+    host_ns: int
+    """The longest time that a thread needs to submit its tasks. 0 if that is part of the tasks' time, as on a CPU."""
+
+
+def limit_of(run: Settings, measured: Measured) -> Limit:
+    """Return the limit of a measured run."""
+    durations = work_durations(run, measured)
+    ideal_ns, bound_by = ideal_period(run.plan.checked, durations)
+    by_thread: Counter[str] = Counter()
+    for name, submit_ns in submit_times(measured).items():
+        by_thread[run.plan.checked.schedule[name].thread_group] += submit_ns
+    return Limit(float(ideal_ns), bound_by, sum(durations.values()), max(by_thread.values(), default=0))
+
+
+def verdict(serial_ns: Sequence[int], period_ns: Sequence[int], limit: Limit) -> Verdict:
+    """Return the verdict from the periods of each round and the engine's own limit."""
+    speedups = [serial / period for serial, period in zip(serial_ns, period_ns, strict=True)]
     speedup, low, high = median(speedups), min(speedups), max(speedups)
     if low <= 1 <= high:
         text = f"no difference measured ({low:.2f} to {high:.2f} times as fast as serial)"
@@ -139,20 +144,25 @@ def verdict(
         text = f"{speedup:.2f} times as fast as serial"
     else:
         text = f"slower than serial ({speedup:.2f} times as fast)"
-    return Verdict(speedup, low, high, text + _limit(median(serial_ns), median(period_ns), ideal, host_ns))
+    return Verdict(speedup, low, high, text + _reason(median(serial_ns), median(period_ns), limit))
 
 
-def _limit(serial_ns: float, period_ns: float, ideal: Prediction, host_ns: Mapping[str, int] | None) -> str:
-    bound_by = ideal.bottleneck if ideal.bottleneck.startswith("cycle ") else f"stream {ideal.bottleneck}"
-    if period_ns <= AT_LIMIT * ideal.ideal_ns:
-        return f", which is the limit ({bound_by})"
-    submitting_ns = max((host_ns or {"": 0}).values())
-    if submitting_ns > ideal.ideal_ns:
+def _reason(serial_ns: float, period_ns: float, limit: Limit) -> str:
+    bound_by = limit.bound_by if limit.bound_by.startswith("cycle ") else f"stream {limit.bound_by}"
+    is_at_limit = period_ns <= AT_LIMIT * limit.ideal_ns
+    if limit.host_ns > limit.ideal_ns and not is_at_limit:
         return (
-            f": the host needs {_ms(submitting_ns)} per iteration to submit, and the device works "
-            f"{_ms(sum(ideal.busy_ns.values()))} of {_ms(period_ns)}; use larger batches or no pipeline"
+            f": the host needs {_ms(limit.host_ns)} per iteration to submit, and the device works {_ms(limit.work_ns)} "
+            f"of {_ms(period_ns)}; use larger batches or no pipeline"
         )
-    return f"; the limit is {serial_ns / max(1.0, ideal.ideal_ns):.2f} ({bound_by})"
+    if limit.ideal_ns > AT_LIMIT * serial_ns:
+        return (
+            f": the tasks slow one another down; {bound_by} alone takes {_ms(limit.ideal_ns)}, a serial iteration "
+            f"{_ms(serial_ns)}"
+        )
+    if is_at_limit:
+        return f", which is the limit ({bound_by})"
+    return f"; the limit is {serial_ns / limit.ideal_ns:.2f} ({bound_by})"
 
 
 def _ms(ns: float) -> str:

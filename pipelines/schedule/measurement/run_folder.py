@@ -6,11 +6,11 @@ import os
 import platform
 import shutil
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pipelines.schedule.measurement.measure import Measured, Settings, torch_version
 from pipelines.schedule.measurement.run_tables import TABLES, arrow_table
+from pipelines.schedule.measurement.task_times import median_durations, submit_times, work_durations
 from pipelines.schedule.search.cycles import longest_cycle
 from pipelines.schedule.search.predict import prediction_of, steady
 
@@ -128,26 +128,23 @@ def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
 
     If the times are a GPU's, the host submits ahead (`retire` is "submitted") and each submission takes its median time.
     """
-    names = run.plan.checked.names
-    durations = {name: round(median(span.duration_ns for span in measured.timeline.of(name))) for name in names}
-    launches = (measured.launches or ()) if measured.by_events else ()
-    launching = {
-        name: round(median(times))
-        for name in names
-        if (times := [launch.submitted_ns - launch.submit_ns for launch in launches if launch.task == name])
-    }
+    names, durations = run.plan.checked.names, median_durations(run, measured)
     retire = "submitted" if measured.by_events else "finished"
-    timeline = run.simulated(durations, iterations=_PREDICTED_ITERATIONS, submit_ns=launching, retire=retire)
+    timeline = run.simulated(
+        durations, iterations=_PREDICTED_ITERATIONS, submit_ns=submit_times(measured), retire=retire
+    )
     prediction = prediction_of(timeline, run.plan.checked)
     first, past = steady(timeline.completions())
     stalls = dict.fromkeys(names, 0)
     for span in timeline.spans:
         if first < span.iteration <= past:
             stalls[span.task] += span.stall_ns
+    cycle_ns, cycle = longest_cycle(run.plan.checked, work_durations(run, measured))
     whole = {
         "period_ns": round(prediction.period_ns),
         "ideal_ns": round(prediction.ideal_ns),
-        **_cycle(run, measured, durations),
+        "cycle_ns": round(cycle_ns) if cycle else None,
+        "cycle": cycle or None,
     }
     empty = {"task": None, "duration_ns": None, **dict.fromkeys(whole)}
     stall_ns = round(sum(stalls.values()) / (past - first))
@@ -156,15 +153,3 @@ def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
         stall_ns = round(stalls[name] / (past - first))
         rows.append({**empty, "task": name, "duration_ns": durations[name], "stall_ns": stall_ns})
     return [{"run_id": run_id, **row} for row in rows]
-
-
-def _cycle(run: Settings, measured: Measured, durations: dict[str, int]) -> dict[str, Any]:
-    """Return the longest cycle of dependencies.
-
-    A globally ordered task counts with its shortest time, because the rest is waiting for other ranks.
-    """
-    plan = run.plan.checked
-    ordered = [name for name in plan.names if plan.schedule[name].globally_ordered]
-    shortest = {name: min(span.duration_ns for span in measured.timeline.of(name)) for name in ordered}
-    cycle_ns, tasks = longest_cycle(plan, durations | shortest)
-    return {"cycle_ns": round(cycle_ns) if tasks else None, "cycle": tasks or None}

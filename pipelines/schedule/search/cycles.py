@@ -1,14 +1,29 @@
-"""The longest cycle of dependencies: a lower bound of the period that no number of streams or iterations in flight lowers."""
+"""The ideal period: the work on the busiest stream, or the longest cycle of dependencies if that takes longer.
+
+A cycle is a lower bound that no number of streams or iterations in flight lowers.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from pipelines.schedule.plan.checked_plan import CheckedPlan
+from pipelines.schedule.simulation.simulator import stream_labels
 
 Edge = tuple[str, str, int]
 """(dependency, task, 1 if the dependency is on the previous iteration, else 0)."""
+
+
+def ideal_period(plan: CheckedPlan, durations_ns: Mapping[str, int]) -> tuple[Fraction, str]:
+    """Return the ideal period, ns, and what sets it: a stream, or for example `cycle Forward -> Backward`."""
+    loads: Counter[str] = Counter()
+    for task, stream in stream_labels(plan).items():
+        loads[stream] += durations_ns[task]
+    busiest = max(loads, key=lambda stream: loads[stream])
+    cycle_ns, tasks = longest_cycle(plan, durations_ns)
+    return (cycle_ns, f"cycle {tasks}") if cycle_ns > loads[busiest] else (Fraction(loads[busiest]), busiest)
 
 
 def longest_cycle(plan: CheckedPlan, durations_ns: Mapping[str, int]) -> tuple[Fraction, str]:

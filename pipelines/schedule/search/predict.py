@@ -11,10 +11,9 @@ from typing import Any
 from pipelines.schedule.pictures.timeline import Timeline
 from pipelines.schedule.plan.plan import PipelinePlan
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
-from pipelines.schedule.search.cycles import longest_cycle
+from pipelines.schedule.search.cycles import ideal_period
 from pipelines.schedule.simulation.durations import Duration
 from pipelines.schedule.simulation.simulated import simulate
-from pipelines.schedule.simulation.simulator import stream_labels
 
 _LONGEST_REPEAT = 24
 _ITERATIONS = 200
@@ -91,28 +90,24 @@ def prediction_of(timeline: Timeline, plan: CheckedPlan | None = None) -> Predic
         raise ValueError(f"{len(ends)} iterations: a steady state needs at least 8")
     first, past = steady(ends, repeats=_always_the_same(timeline))
     span = past - first
-    streams = stream_labels(plan) if plan else {}
     busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
     bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
-    loads: Counter[str] = Counter()
     work_ns: Counter[str] = Counter()
     for work in timeline.spans:
         if first < work.iteration <= past:
             busy[work.stream] += work.duration_ns
-            loads[streams.get(work.task, work.stream)] += work.duration_ns
             work_ns[work.task] += work.duration_ns
             for stall in work.stalls:
                 bubbles[work.stream][stall.kind] += stall.ns
-    bottleneck = max(loads, key=lambda stream: loads[stream])
-    ideal_ns: float = loads[bottleneck] / span
     if plan:
-        cycle_ns, tasks = longest_cycle(plan, work_ns)
-        if cycle_ns > loads[bottleneck]:
-            bottleneck, ideal_ns = f"cycle {tasks}", float(cycle_ns / span)
+        ideal_ns, bottleneck = ideal_period(plan, work_ns)
+    else:
+        bottleneck = max(busy, key=lambda stream: busy[stream])
+        ideal_ns = busy[bottleneck]
     return Prediction(
         engine=timeline.engine,
         period_ns=(ends[past] - ends[first]) / span,
-        ideal_ns=ideal_ns,
+        ideal_ns=float(ideal_ns / span),
         bottleneck=bottleneck,
         busy_ns={stream: ns / span for stream, ns in busy.items()},
         bubbles={s: {kind: ns / span for kind, ns in kinds.items()} for s, kinds in bubbles.items()},

@@ -14,7 +14,7 @@ WITH ranked AS (
 )
 SELECT
     p.plan, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.period_ns, p.ideal_ns, p.bound_by, p.efficiency,
-    s.speedup, s.verdict, p.run_id
+    s.speedup, s.verdict, p.predicted_period_ns, p.run_id
 FROM ranked AS p
 LEFT JOIN schedule_speedups AS s ON s.run_id = p.run_id
 WHERE p.place = 1

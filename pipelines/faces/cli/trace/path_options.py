@@ -32,7 +32,7 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="Set a switch 
 
 
 def switches_of(profile: str, settings: list[str] | None) -> list[tuple[str, str]]:
-    """Return the names and values of `--set`. Exit if there is no such profile."""
+    """Return the names and values of `--set`. Exit if the profile is unknown."""
     from pipelines.critical_path.graph.windows import PROFILES
 
     if profile not in PROFILES:
