@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch", reason="the engines need torch")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-from pipelines.schedule import DataFlowPipeline, IterContext, SWPipeline  # noqa: E402
+from pipelines.schedule import DataFlowPipeline, IterContext, PlanWarning, SWPipeline  # noqa: E402
+from pipelines.schedule.devices import resolve_device  # noqa: E402
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, plan_of  # noqa: E402
 from tests.schedule.plans import own_threads as engine_threads  # noqa: E402
 
@@ -35,6 +36,25 @@ def test_tasks_run_in_the_callers_thread_only_with_one_group_and_a_device_that_r
     assert threads_of_tasks(engine, "simulated") == here
     assert here.isdisjoint(threads_of_tasks(engine, "simulated", thread_group={"a": "io"}))
     assert here.isdisjoint(threads_of_tasks(engine, "cpu"))
+
+
+@pytest.mark.parametrize("device", ["simulated", "cpu"])
+def test_what_a_task_lets_begin_comes_after_all_that_began_before(device: str) -> None:
+    """b may begin with a. c waits for a, and comes after b on their stream."""
+    device_of = resolve_device(device)
+    launched: list[str] = []
+    launch = device_of.launch
+
+    def noting(stream: Any, body: Any, work: Any) -> None:
+        launched.append(f"{work.task}{work.iteration}")
+        launch(stream, body, work)
+
+    device_of.launch = noting  # type: ignore[method-assign]
+    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("c", "a")])
+    with pytest.warns(PlanWarning, match="share stage 0"):
+        pipe = DataFlowPipeline(plan, 2, device_of)
+    pipe.run(range(3))
+    assert launched == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]
 
 
 @every_engine

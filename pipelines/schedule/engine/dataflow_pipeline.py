@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from threading import RLock
 from typing import Any
 
 from pipelines.schedule.engine.firing import Firing
-from pipelines.schedule.engine.lanes import ORDERS, Item
+from pipelines.schedule.engine.lanes import ORDERS
 from pipelines.schedule.engine.pipeline import _END, _PipelineBase
 from pipelines.schedule.plan.plan import PipelinePlan
 from pipelines.schedule.plan.validate import validate_plan
@@ -91,24 +91,19 @@ class DataFlowPipeline(_PipelineBase):
                 return
             with self._fire_lock:
                 iter_idx = self._open_iteration(batch)
-                self._give_to_threads(self._firing.begin(iter_idx))
+                self._enqueue_all(self._firing.begin(iter_idx))
 
     def _let_pass(self, iter_idx: int) -> None:
         with self._fire_lock:
-            self._give_to_threads(self._firing.let_pass(iter_idx))
+            self._enqueue_all(self._firing.let_pass(iter_idx))
 
     def _sweep_fire(self) -> None:
         with self._fire_lock:
-            self._give_to_threads(self._firing.sweep())
+            self._enqueue_all(self._firing.sweep())
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
         with self._fire_lock:
-            self._give_to_threads(self._firing.submitted(name, iter_idx))
-
-    def _give_to_threads(self, fired: Iterable[Item]) -> None:
-        """Queue the fired tasks. The caller must hold `_fire_lock`."""
-        for item in fired:
-            self._enqueue(*item)
+            self._enqueue_all(self._firing.submitted(name, iter_idx))
 
     def _order(self) -> list[tuple[str, int]]:
         return list(self._firing.stages.items())

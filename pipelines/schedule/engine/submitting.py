@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -16,6 +16,7 @@ from weakref import ReferenceType
 
 from pipelines.schedule.devices import Work
 from pipelines.schedule.engine.batches import _Batches
+from pipelines.schedule.engine.lanes import Item
 from pipelines.schedule.engine.slots import Slot
 from pipelines.schedule.engine.state import ABANDONED, _Run
 from pipelines.schedule.errors import PipelineTimeout
@@ -55,11 +56,19 @@ class _Submitting(_Batches, ABC):
             thread.start()
 
     def _enqueue(self, name: str, iter_idx: int) -> None:
-        """Give a task to the thread of its group. A globally ordered task gets the next number in their common order."""
-        if self._steps[name].ordered:
-            self._numbers[name, iter_idx] = self._next_number
-            self._next_number += 1
-        self._work_queues[name].put((iter_idx, name))
+        """Give one task to the thread of its group."""
+        self._enqueue_all([(name, iter_idx)])
+
+    def _enqueue_all(self, items: Iterable[Item]) -> None:
+        """Give tasks to the threads of their groups. A globally ordered task gets the next number in their common order.
+
+        All are queued before the caller submits the first, because submitting a task may let others begin, which come later.
+        """
+        for name, iter_idx in items:
+            if self._steps[name].ordered:
+                self._numbers[name, iter_idx] = self._next_number
+                self._next_number += 1
+            self._work_queues[name].put((iter_idx, name))
         if self._has_one_group and not self._is_submitting:
             self._submit_queued()
 

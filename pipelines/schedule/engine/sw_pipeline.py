@@ -72,10 +72,8 @@ class SWPipeline(_PipelineBase):
             self._began[period] = self._open_iteration(batch)
             self._begun_in[self._began[period]] = period
         self._period += 1
-        for name in self._enqueue_order:
-            iter_idx = self._began.get(period - self._stages[name])
-            if iter_idx is not None:
-                self._enqueue(name, iter_idx)
+        begun = [(name, self._began.get(period - self._stages[name])) for name in self._enqueue_order]
+        self._enqueue_all((name, iter_idx) for name, iter_idx in begun if iter_idx is not None)
         self._began.pop(period - self.depth, None)
 
     def _order(self) -> list[tuple[str, int]]:
