@@ -35,7 +35,7 @@ class ScheduleConfig(dg.Config):
     iterations: int = 50
     warmup: int = 5
     rounds: int = Field(default=5, description="Rounds in which the engines take turns; the spread is over them.")
-    size: str = "small"
+    size: str | None = Field(default=None, description="tiny, small or large; default: large on cuda, else small.")
     jitter_us: float = 0.0
     seed: int = 0
     max_depth: int | None = Field(default=None, description="Iterations in flight with engine dataflow.")

@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
     add("--profile", action="store_true", help="measure each task's exposed time afterward (TaskProfiler)")
     add("--seed", type=int, default=0, help="seed of weights, data and jitter (default 0)")
-    add("--size", choices=SIZES, default="small", help="size of the workload (default small)")
+    add("--size", choices=SIZES, help="size of the workload; default: large (fills the GPU) on cuda, else small")
     add("--max-depth", type=_count(1), help="dataflow: iterations in flight (default: the plan's depth + 2)")
     add(
         "--jitter-us",
@@ -163,11 +163,11 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     names = [task.name for task in plan.tasks]
     if options.jitter_task and options.jitter_task not in names:
         parser.error(f"--jitter-task {options.jitter_task}: use one of {', '.join(names)}")
-    names_kept = ("engine", "iterations", "warmup", "seed", "size", "max_depth", "jitter_us", "profile")
+    device = _device(parser, options.device)
+    size = options.size or ("large" if device.startswith("cuda") else "small")
+    names_kept = ("engine", "iterations", "warmup", "seed", "max_depth", "jitter_us", "profile")
     settings = {name: getattr(options, name) for name in names_kept}
-    return Settings(
-        plan=plan, device=_device(parser, options.device), jitter_task=options.jitter_task or names[0], **settings
-    )
+    return Settings(plan=plan, device=device, size=size, jitter_task=options.jitter_task or names[0], **settings)
 
 
 def _device(parser: argparse.ArgumentParser, device: str) -> str:

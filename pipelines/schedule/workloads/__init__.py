@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from pipelines.schedule.workloads.base import Workload
 
 SIZES = ("tiny", "small", "large")
-"""tiny: tests. small: about 10 ms per iteration on one CPU core. large: fills a data-center GPU."""
+"""tiny: tests. small: about 10 ms per iteration on one CPU core. large: fills a GPU, in at most half its memory."""
 
 
 @dataclass(frozen=True)
 class WorkloadInfo:
     """Description of a workload that needs no torch.
 
-    `workload`: name of its class, in the module of the workload's name. `nominal_ns`: task → duration on
-    `--device simulated`, ns, in the proportions of the API reference (a copy of 1 ms in a period of 10 ms).
+    `module`, `workload`: the module in this folder and the name of the class. `nominal_ns`: task → duration on
+    `--device simulated`, ns, in the proportions of the API reference (a copy of 1 ms in a period of 10 ms), or such that the
+    workload shows what it is for.
     """
 
+    module: str
     workload: str
     nominal_ns: dict[str, int]
 
@@ -34,23 +36,47 @@ _MS = 1_000_000
 _DIST = {"H2D": 1 * _MS, "InputDistStart": _MS // 2, "InputDistWait": _MS // 2}
 _DENSE = {"ZeroGrad": _MS // 10, "WaitBatch": _MS // 10}
 _UPDATE = {"Backward": 6 * _MS, "OptimizerStep": 8 * _MS // 10}
+_MLP = {"Forward": 3 * _MS, "Backward": 6 * _MS, "OptimizerStep": _MS}
+_HALVES = {"BackwardUpper": 3 * _MS, "AllReduceUpper": 2 * _MS, "BackwardLower": 3 * _MS, "AllReduceLower": _MS}
 
 WORKLOADS = {
-    "mlp": WorkloadInfo("Mlp", {"CopyBatch": _MS, "Forward": 3 * _MS, "Backward": 6 * _MS, "OptimizerStep": _MS}),
-    "sparse_dist": WorkloadInfo("SparseDist", {**_DIST, **_DENSE, "Forward": 38 * _MS // 10, **_UPDATE}),
+    "mlp": WorkloadInfo("mlp", "Mlp", {"CopyBatch": _MS, **_MLP}),
+    "copy_heavy_mlp": WorkloadInfo("mlp", "CopyHeavyMlp", {"CopyBatch": 5 * _MS, **_MLP}),
+    "graphed_mlp": WorkloadInfo(
+        "graphed_mlp", "GraphedMlp", {"CopyBatch": 5 * _MS, "LoadGraph": _MS // 2, "Step": 9 * _MS}
+    ),
+    "data_parallel_mlp": WorkloadInfo(
+        "data_parallel_mlp",
+        "DataParallelMlp",
+        {"CopyBatch": _MS, "Forward": 3 * _MS, **_HALVES, "OptimizerStep": _MS},
+    ),
+    "augmented": WorkloadInfo(
+        "augmented", "Augmented", {"Decode": 7 * _MS, "Augment": 2 * _MS, "CopyBatch": _MS, **_MLP}
+    ),
+    "unevenly_augmented": WorkloadInfo(
+        "augmented", "UnevenlyAugmented", {"Decode": 7 * _MS, "Augment": 2 * _MS, "CopyBatch": _MS, **_MLP}
+    ),
+    "sparse_dist": WorkloadInfo("sparse_dist", "SparseDist", {**_DIST, **_DENSE, "Forward": 38 * _MS // 10, **_UPDATE}),
     "fused_sparse_dist": WorkloadInfo(
-        "FusedSparseDist", {**_DIST, "EmbLookup": 8 * _MS // 10, **_DENSE, "Forward": 3 * _MS, **_UPDATE}
+        "fused_sparse_dist",
+        "FusedSparseDist",
+        {**_DIST, "EmbLookup": 8 * _MS // 10, **_DENSE, "Forward": 3 * _MS, **_UPDATE},
     ),
 }
 
 
 def build(name: str, size: str, device: Any = "cpu", seed: int = 0) -> Workload:
-    """Return the workload with its weights on a device.
+    """Return the workload with its weights on a device. On CUDA, `large` is halved until it fits into half the memory.
 
-    Raise ValueError if the size is unknown, and ModuleNotFoundError or KeyError if the name is.
+    Raise ValueError if the size is unknown, KeyError if the name is, and ModuleNotFoundError without torch.
     """
     if size not in SIZES:
         raise ValueError(f"size={size!r}: use one of {', '.join(SIZES)}")
-    module = importlib.import_module(f"{__name__}.{name}")
-    workload = getattr(module, WORKLOADS[name].workload)
-    return workload(workload.sizes[size], device, seed)
+    info = WORKLOADS[name]
+    workload = getattr(importlib.import_module(f"{__name__}.{info.module}"), info.workload)
+    shape = workload.sizes[size]
+    if size == "large" and str(device).startswith("cuda"):
+        from pipelines.schedule.workloads.fitting import fitting_shape
+
+        shape = fitting_shape(lambda shape: workload(shape, device, seed), shape, device)
+    return workload(shape, device, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -19,7 +19,7 @@ class Workload(ABC):
     weights as a serial run: to the last bit on a CPU, up to the order of atomic additions on a GPU.
     """
 
-    sizes: Mapping[str, Any]  # shapes by size name (workloads.SIZES)
+    sizes: ClassVar[Mapping[str, Any]]  # shapes by size name (workloads.SIZES)
 
     def __init__(self, device: Any, seed: int) -> None:
         self.device = torch.device(device)

@@ -6,7 +6,7 @@ ids are sorted into the order of the shards. Only the transfer is missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -29,13 +29,17 @@ class RecommenderSize:
     dense: int
     hidden: int
 
+    def halved(self) -> RecommenderSize:
+        """Return the shape with half the batch and half the rows."""
+        return replace(self, batch=self.batch // 2, rows=self.rows // 2)
+
 
 SIZES = {
     "tiny": RecommenderSize(batch=8, tables=2, rows=32, dim=4, ids=2, shards=2, dense=4, hidden=8),
     "small": RecommenderSize(batch=256, tables=8, rows=20_000, dim=32, ids=8, shards=4, dense=64, hidden=384),
-    # 12.4 GiB of embeddings; 3.4 million ids and 90 MiB of input an iteration.
+    # 12.7 GiB of embeddings; 3.4 million ids and 90 MiB of input an iteration.
     "large": RecommenderSize(
-        batch=16_384, tables=26, rows=1_000_000, dim=128, ids=8, shards=8, dense=1024, hidden=4096
+        batch=16_384, tables=26, rows=1_024_000, dim=128, ids=8, shards=8, dense=1024, hidden=4096
     ),
 }
 
