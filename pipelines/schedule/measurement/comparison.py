@@ -6,15 +6,21 @@ event per task: traces and timings come from runs of their own (measure.py).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from pipelines.schedule.measurement.measure import Measured, Settings, engine_of, nominal_durations, set_up
-from pipelines.schedule.measurement.task_times import submit_times, work_durations
-from pipelines.schedule.search.cycles import ideal_period
+from pipelines.schedule.measurement.measure import (
+    Measured,
+    Settings,
+    engine_of,
+    nominal_durations,
+    recorder_of,
+    set_up,
+    warm_up,
+)
+from pipelines.schedule.measurement.task_times import Limit, limit_of, ms
 
 AT_LIMIT = 1.05
 """Periods that differ by at most this factor count as equal when they are compared with the ideal."""
@@ -66,6 +72,10 @@ def _on_device(run: Settings, engines: Sequence[str]) -> Any:
 
     for engine in engines:
         seconds(engine, max(1, run.warmup), 0)
+    pipelined = [engine for engine in engines if engine != "serial"]
+    if pipelined:
+        probe, recorder = replace(run, engine=pipelined[0]), recorder_of(run, device)
+        warm_up(probe, engine_of(probe, tasks, recorder), workload, recorder)
     return seconds
 
 
@@ -111,29 +121,6 @@ class Verdict:
     text: str
 
 
-@dataclass(frozen=True)
-class Limit:
-    """What a plan's tasks allow, ns per iteration, from an engine's recorded run."""
-
-    ideal_ns: float
-    bound_by: str
-    """What sets the ideal: a stream, or a cycle of tasks."""
-    work_ns: int
-    """All tasks' time."""
-    host_ns: int
-    """The longest time that a thread needs to submit its tasks. 0 if that is part of the tasks' time, as on a CPU."""
-
-
-def limit_of(run: Settings, measured: Measured) -> Limit:
-    """Return the limit of a measured run."""
-    durations = work_durations(run, measured)
-    ideal_ns, bound_by = ideal_period(run.plan.checked, durations)
-    by_thread: Counter[str] = Counter()
-    for name, submit_ns in submit_times(measured).items():
-        by_thread[run.plan.checked.schedule[name].thread_group] += submit_ns
-    return Limit(float(ideal_ns), bound_by, sum(durations.values()), max(by_thread.values(), default=0))
-
-
 def verdict(serial_ns: Sequence[int], period_ns: Sequence[int], limit: Limit) -> Verdict:
     """Return the verdict from the periods of each round and the engine's own limit."""
     speedups = [serial / period for serial, period in zip(serial_ns, period_ns, strict=True)]
@@ -150,20 +137,16 @@ def verdict(serial_ns: Sequence[int], period_ns: Sequence[int], limit: Limit) ->
 def _reason(serial_ns: float, period_ns: float, limit: Limit) -> str:
     bound_by = limit.bound_by if limit.bound_by.startswith("cycle ") else f"stream {limit.bound_by}"
     is_at_limit = period_ns <= AT_LIMIT * limit.ideal_ns
-    if limit.host_ns > limit.ideal_ns and not is_at_limit:
+    if limit.is_host_bound and not is_at_limit:
         return (
-            f": the host needs {_ms(limit.host_ns)} per iteration to submit, and the device works {_ms(limit.work_ns)} "
-            f"of {_ms(period_ns)}; use larger batches or no pipeline"
+            f": the host needs {ms(limit.host_ns)} per iteration to submit, and the device works {ms(limit.work_ns)} "
+            f"of {ms(period_ns)}; use larger batches or no pipeline"
         )
     if limit.ideal_ns > AT_LIMIT * serial_ns:
         return (
-            f": the tasks slow one another down; {bound_by} alone takes {_ms(limit.ideal_ns)}, a serial iteration "
-            f"{_ms(serial_ns)}"
+            f": the tasks slow one another down; {bound_by} alone takes {ms(limit.ideal_ns)}, a serial iteration "
+            f"{ms(serial_ns)}"
         )
     if is_at_limit:
         return f", which is the limit ({bound_by})"
     return f"; the limit is {serial_ns / limit.ideal_ns:.2f} ({bound_by})"
-
-
-def _ms(ns: float) -> str:
-    return f"{ns / 1e6:.3g} ms"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.record.peaks import device_name
+from pipelines.schedule.errors import PlanWarning
 from pipelines.schedule.measurement.delays import Late, delayed, delays, pause_on
+from pipelines.schedule.measurement.task_times import limit_of, ms
 from pipelines.schedule.pictures.timeline import Timeline
 from pipelines.schedule.plan.plan import PipelineTask
 from pipelines.schedule.plan.plan_file import PlanFile
@@ -158,26 +161,50 @@ def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, Pi
 
 
 def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
-    from pipelines.schedule.measurement.recording import RecordingDevice, recorded_timeline
-
     device, workload, tasks = set_up(run, n_delays=max(run.iterations, run.warmup))
-    kind = run.device.partition(":")[0]
-    recorder = RecordingDevice(device, events=kind == "cuda")
+    recorder = recorder_of(run, device)
     pipeline = engine_of(run, tasks, recorder)
-
-    _go(run, pipeline, workload.batches(run.warmup), recorder)
+    warm_up(run, pipeline, workload, recorder)
+    with _profiled(trace, run_id, run.device.partition(":")[0]) if trace else nullcontext():
+        measured = _recorded(run, pipeline, workload.batches(run.iterations), recorder)
     pipeline.drain()
-    with _profiled(trace, run_id, kind) if trace else nullcontext():
-        started_at = datetime.now(UTC).replace(tzinfo=None)
-        recorder.start()
-        retired = _go(run, pipeline, workload.batches(run.iterations), recorder)
-        wall_ns = recorder.now_ns()
-        launches = recorder.stop()
-    pipeline.drain()
-    timeline = recorded_timeline(launches, run.plan.checked, ENGINES[run.engine], retired, run.depth)
     profile = _profile(pipeline, next(iter(workload.batches(1)))) if run.profile else None
-    name = device_name(run.device).removeprefix("cpu:")
-    return Measured(timeline, launches, wall_ns, started_at, name, profile)
+    return replace(measured, device_name=device_name(run.device).removeprefix("cpu:"), profile=profile)
+
+
+def recorder_of(run: Settings, device: Device) -> RecordingDevice:
+    """Return a recorder of the launches on a device."""
+    from pipelines.schedule.measurement.recording import RecordingDevice
+
+    return RecordingDevice(device, events=run.device.startswith("cuda"))
+
+
+def warm_up(run: Settings, pipeline: _PipelineBase, workload: Workload, recorder: RecordingDevice) -> None:
+    """Run the iterations before the measurement. Give a PlanWarning if the host will be the bottleneck."""
+    if not run.warmup:
+        return
+    limit = limit_of(run, _recorded(run, pipeline, workload.batches(run.warmup), recorder))
+    pipeline.drain()
+    if limit.is_host_bound:
+        warnings.warn(
+            f"{run.plan.name}, size {run.size}: the host needs {ms(limit.host_ns)} per iteration to submit, and the device "
+            f"could do one in {ms(limit.ideal_ns)} ({limit.bound_by}): use larger batches or no pipeline",
+            PlanWarning,
+            stacklevel=2,
+        )
+
+
+def _recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:
+    """Run all batches and return what was recorded."""
+    from pipelines.schedule.measurement.recording import recorded_timeline
+
+    started_at = datetime.now(UTC).replace(tzinfo=None)
+    recorder.start()
+    retired = _go(run, pipeline, batches, recorder)
+    wall_ns = recorder.now_ns()
+    launches = recorder.stop()
+    timeline = recorded_timeline(launches, run.plan.checked, ENGINES[run.engine], retired, run.depth)
+    return Measured(timeline, launches, wall_ns, started_at, None, None)
 
 
 def engine_of(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _PipelineBase:

@@ -1,10 +1,16 @@
-"""Typical times of a run's tasks, from its recorded or simulated timeline."""
+"""Typical times of a run's tasks, and what they allow, from its recorded or simulated timeline."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
-from pipelines.schedule.measurement.measure import Measured, Settings
+from pipelines.schedule.search.cycles import ideal_period
+
+if TYPE_CHECKING:
+    from pipelines.schedule.measurement.measure import Measured, Settings
 
 
 def median_durations(run: Settings, measured: Measured) -> dict[str, int]:
@@ -29,3 +35,36 @@ def submit_times(measured: Measured) -> dict[str, int]:
     for launch in (measured.launches or ()) if measured.by_events else ():
         times.setdefault(launch.task, []).append(launch.submitted_ns - launch.submit_ns)
     return {name: round(median(of_task)) for name, of_task in times.items()}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a plan's tasks allow, ns per iteration, from an engine's recorded run."""
+
+    ideal_ns: float
+    bound_by: str
+    """What sets the ideal: a stream, or a cycle of tasks."""
+    work_ns: int
+    """All tasks' time."""
+    host_ns: int
+    """The longest time that a thread needs to submit its tasks. 0 if that is part of the tasks' time, as on a CPU."""
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Return whether submitting takes longer than the plan would take on the device."""
+        return self.host_ns > self.ideal_ns
+
+
+def limit_of(run: Settings, measured: Measured) -> Limit:
+    """Return the limit of a measured run."""
+    durations = work_durations(run, measured)
+    ideal_ns, bound_by = ideal_period(run.plan.checked, durations)
+    by_thread: Counter[str] = Counter()
+    for name, submit_ns in submit_times(measured).items():
+        by_thread[run.plan.checked.schedule[name].thread_group] += submit_ns
+    return Limit(float(ideal_ns), bound_by, sum(durations.values()), max(by_thread.values(), default=0))
+
+
+def ms(ns: float) -> str:
+    """Return the time as people read it."""
+    return f"{ns / 1e6:.3g} ms"
