@@ -29,7 +29,8 @@ _KINDS = ("other", "sampled", "census")
 def main(given: list[str] | None = None) -> None:
     """Measure the overhead and print it."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--rate", type=float, default=0.05, help="fraction of steps to sample (default 0.05)")
+    parser.add_argument("--budget", type=float, default=0.01, help="fraction of time for sampling (default 0.01)")
+    parser.add_argument("--rate", type=float, help="fraction of steps to sample, instead of a budget")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks (default 20)")
     parser.add_argument("--steps", type=int, default=20, help="steps per block (default 20)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -47,8 +48,8 @@ def main(given: list[str] | None = None) -> None:
             share = 100 * (sum(cpu[True]) / sum(cpu[False]) - 1)
             print(f"CPU time of the process (not affected by other work on the machine): {share:+.2f} %")
         else:
-            what = f"rate {args.rate:g}"
-            with record_spans(model, folder, args.rate) as spans:
+            what = f"budget {100 * args.budget:g} %" if args.rate is None else f"rate {args.rate:g}"
+            with record_spans(model, folder, args.rate, budget=args.budget) as spans:
                 plain, recorded, by_kind = measure(train, spans, args.pairs, args.steps)
     ratios = [r / p for p, r in zip(plain, recorded, strict=True)]
     n_modules = sum(1 for _ in model.modules())

@@ -1,6 +1,6 @@
 """Times of a model's modules, sampled on some steps of a training loop:
 
-    spans = record_spans(model, "recordings/", rate=0.05)
+    spans = record_spans(model, "recordings/")  # budget=0.01: as many steps as cost one percent of the time
     for batch in loader:
         with spans.step():
             ...  # forward, backward, optimizer, as before
@@ -23,7 +23,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import random
 import threading
 import time
 import warnings
@@ -41,6 +40,7 @@ from pipelines.record.graph import modules_of
 from pipelines.record.hooks import why
 from pipelines.record.peaks import device_name
 from pipelines.record.perf_event.thread_counters import ThreadCounters
+from pipelines.record.sampling import Sampling
 from pipelines.record.span import Inputs
 from pipelines.record.step import SampledStep
 
@@ -51,8 +51,9 @@ _NAMED = 100  # maximum number of unmeasured modules that the recording names; f
 def record_spans(
     model: torch.nn.Module,
     out: str | Path,
-    rate: float = 0.05,
+    rate: float | None = None,
     *,
+    budget: float = 0.01,
     run_id: str | None = None,
     rank: int | None = None,
     seed: int = 0,
@@ -60,18 +61,20 @@ def record_spans(
     flush_seconds: float | None = None,
     cpu_counters: bool = False,
 ) -> SpanRecorder:
-    """Return a recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
+    """Return a recorder for a training loop.
 
-    Ranks with the same seed sample the same steps. `count_operators`: make censuses. Without them the lake has times
+    `budget`: share of the loop's time that sampling may take. The recorder compares sampled steps with the others and
+    samples more or fewer of them, at most one in 20. `rate`: sample this share of the steps instead, 0 to 1, whatever it
+    costs. Ranks with the same seed and rate sample the same steps; with a budget, steps of which each rank samples as
+    many as it can afford. `count_operators`: make censuses. Without them the lake has times
     but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
     module is one span, without the modules inside. A module compiled in place (`module.compile()`) has no span.
     `flush_seconds`: maximum time for which rows are only in memory. `cpu_counters`: also count cycles, instructions, branches
     and cache misses of the span's thread (Linux). If the privilege or the hardware is missing, `recordings.cpu_source`
-    states the reason. Raise ValueError if the rate is outside 0 to 1, and OSError if the folder cannot be written.
+    states the reason. Raise ValueError if rate or budget is outside 0 to 1, and OSError if the folder cannot be written.
     """
-    if not 0 <= rate <= 1:
-        raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
-    return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators, flush_seconds, cpu_counters)
+    sampling = Sampling(rate, budget, seed)
+    return SpanRecorder(model, out, sampling, run_id, rank, count_operators, flush_seconds, cpu_counters)
 
 
 class SpanRecorder:
@@ -84,21 +87,20 @@ class SpanRecorder:
         self,
         model: torch.nn.Module,
         out: str | Path,
-        rate: float,
+        sampling: Sampling,
         run_id: str | None,
         rank: int | None,
-        seed: int,
         count_operators: bool,
         flush_seconds: float | None,
         cpu_counters: bool,
     ) -> None:
-        self.rate, self.n_steps, self.n_sampled, self.n_censuses = rate, 0, 0, 0
+        self.n_steps, self.n_sampled, self.n_censuses = 0, 0, 0
+        self._sampling = sampling
         self.unhooked: dict[str, dict[str, str]] = {}
         self._model = model
         self._clock: Clock = HostClock()
         self._device: torch.device | None = None
         self._described: dict[str, Any] = {}
-        self._dice = random.Random(seed)
         self._open: list[SampledStep] = []  # steps measured on the host but not finished on the GPU yet
         self._counted: set[Inputs] = set()  # inputs whose work a census has counted
         self._is_new = True  # whether a span had inputs not yet counted
@@ -111,7 +113,7 @@ class SpanRecorder:
         self._is_closed, self._n_aside = False, 0
         self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds)
         # At rate 0 no folder is created until a span with always=True is recorded.
-        self._recording = self._make() if rate else None
+        self._recording = self._make() if sampling.rate else None
         atexit.register(self.close)
 
     @contextmanager
@@ -119,13 +121,17 @@ class SpanRecorder:
         """Wrap one step of the loop. Exceptions pass through. Then the step's span and its unfinished spans are marked as failed."""
         number = self.n_steps
         self.n_steps += 1
+        began_ns = time.perf_counter_ns()
         if self._open:
             self._write_finished()
-        sampled = None
-        if self._recording is not None and self._dice.random() < self.rate:
-            sampled = self._safely(self._sample, number)
+            written_ns = time.perf_counter_ns()
+            self._sampling.spent(written_ns - began_ns)
+            began_ns = written_ns
+        is_chosen = self._recording is not None and self._sampling.choose()
+        sampled = self._safely(self._sample, number) if is_chosen else None
         if sampled is None:
             yield
+            self._sampling.plain_step(time.perf_counter_ns() - began_ns)
             return
         self._sampled = sampled
         try:
@@ -134,6 +140,7 @@ class SpanRecorder:
         finally:
             self._sampled = None
             self._safely(self._keep, sampled)
+            self._sampling.sampled_step(time.perf_counter_ns() - began_ns)
 
     @contextmanager
     def span(self, name: str, *, always: bool = False, **metadata: Any) -> Iterator[None]:
@@ -258,7 +265,8 @@ class SpanRecorder:
         return {
             **self._described,
             "cpu_source": self._counters and self._counters.source,
-            "rate": self.rate,
+            "rate": self._sampling.rate,
+            "cost_ns": self._sampling.cost_ns,
             "n_steps": self.n_steps,
             "n_sampled_steps": self.n_sampled,
             "n_unhooked": len(self.unhooked),

@@ -40,8 +40,10 @@ SELECT
     CAST(interval_ns AS BIGINT) AS interval_ns,  -- For counters and stacks: sampling interval, ns.
     -- For counters and stacks: number of skipped samples, because an earlier sample took too long.
     CAST(n_late AS BIGINT) AS n_late,
-    CAST(cost_ns AS BIGINT) AS cost_ns,  -- For counters and stacks: CPU time of sampling, ns.
-    CAST(rate AS DOUBLE) AS rate,  -- For spans: configured share of steps to sample.
+    -- For counters and stacks: CPU time of sampling, ns. For spans: how much longer sampled steps took than the others.
+    CAST(cost_ns AS BIGINT) AS cost_ns,
+    -- For spans: share of steps to sample, as configured, or with a budget the last that it allowed.
+    CAST(rate AS DOUBLE) AS rate,
     CAST(n_steps AS BIGINT) AS n_steps,  -- For spans: number of steps of the loop.
     CAST(n_sampled_steps AS BIGINT) AS n_sampled_steps  -- For spans: number of sampled steps.
 FROM _staged_recordings

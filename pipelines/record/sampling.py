@@ -1,0 +1,68 @@
+"""Choice of the steps to sample: a fixed share of them, or as many as a budget of time allows."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from statistics import fmean, median
+
+HIGHEST_RATE = 0.05
+"""Highest share of steps that a budget samples, and the share before a sampled step's cost is known."""
+N_PLAIN = 5
+"""Number of unsampled steps with which a sampled step must be comparable before a budget samples one."""
+_RECENT_PLAIN, _RECENT_SAMPLED = 31, 8
+
+
+class Sampling:
+    """Choice of steps, by a draw per step from a seed: a step is sampled if its draw is below `rate`.
+
+    `rate`: the share, fixed, or None for a budget. `budget`: the share of the loop's time that sampling may take. Then
+    the rate follows from what sampled steps took longer than others, and no step is sampled while more was spent than
+    the budget allows so far. Ranks with the same seed and rate sample the same steps. With a budget their rates differ,
+    so a rank with a lower rate leaves out some of the steps that the others sample. Times are the host's, ns.
+    """
+
+    def __init__(self, rate: float | None, budget: float, seed: int) -> None:
+        if rate is not None and not 0 <= rate <= 1:
+            raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
+        if not 0 < budget <= 1:
+            raise ValueError(f"budget {budget}: give the fraction of time that sampling may take, more than 0, up to 1")
+        self._budget = budget if rate is None else None
+        self.rate = HIGHEST_RATE if rate is None else rate
+        self._dice = random.Random(seed)
+        self._plain: deque[int] = deque(maxlen=_RECENT_PLAIN)
+        self._extra: deque[int] = deque(maxlen=_RECENT_SAMPLED)
+        self._elapsed_ns = self._cost_ns = 0
+
+    @property
+    def cost_ns(self) -> int | None:
+        """Return the time that sampling has taken, ns, or None if no sampled step could be compared with others yet."""
+        return self._cost_ns if self._extra else None
+
+    def choose(self) -> bool:
+        """Return whether to sample the next step. Call it once per step."""
+        is_drawn = self._dice.random() < self.rate
+        if self._budget is None:
+            return is_drawn
+        is_affordable = self._cost_ns <= self._budget * self._elapsed_ns
+        return is_drawn and is_affordable and len(self._plain) >= N_PLAIN
+
+    def plain_step(self, ns: int) -> None:
+        """Note the time of a step that was not sampled."""
+        self._elapsed_ns += ns
+        self._plain.append(ns)
+
+    def sampled_step(self, ns: int) -> None:
+        """Note the time of a sampled step."""
+        self._elapsed_ns += ns
+        if not self._plain:
+            return
+        plain_ns = median(self._plain)
+        self._extra.append(max(0, round(ns - plain_ns)))
+        self.spent(self._extra[-1])
+        if self._budget is not None:
+            self.rate = min(HIGHEST_RATE, self._budget * plain_ns / max(1.0, fmean(self._extra)))
+
+    def spent(self, ns: int) -> None:
+        """Note time that sampling took outside the sampled steps."""
+        self._cost_ns += ns
