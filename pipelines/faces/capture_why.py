@@ -14,12 +14,13 @@ from pipelines.base.database import rows_of
 from pipelines.base.datafiles import threshold
 from pipelines.base.kernel_names import short_name
 from pipelines.faces.advice import advice_of_name
+from pipelines.faces.limiting_findings import findings_of_capture
 from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.faces.why import CLAUSE, NAME, Cause, grouped, microseconds, name_in_brackets, printed
 from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
 
-TABLES = ("capture_paths", "capture_causes", "capture_fixes")
+TABLES = ("capture_ranks", "capture_quality", "capture_paths", "capture_causes", "capture_fixes")
 """Tables that the answer reads."""
 _RETIMED_EDGES = threshold("retimed_edges")
 
@@ -143,7 +144,8 @@ def capture_why_from_queries(
         details.append(
             f"its graphs have {path['n_edges']:,} edges together, too many to compute what would help, or what removing a cause saves"
         )
-    caveats = [{"severity": "info", "detail": detail} for detail in details]
+    caveats = [finding.as_json() for finding in findings_of_capture(ask, capture_id)]
+    caveats += [{"severity": "info", "detail": detail} for detail in details]
     fixes = tuple(ask(f"SELECT * FROM capture_fixes WHERE {condition} ORDER BY saves_ns DESC, fix, name"))
     return CaptureWhy(
         title or capture_id, capture_id, path["n_ranks"], rows, caveats, matched_by=path["matched_by"], fixes=fixes

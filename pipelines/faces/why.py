@@ -372,7 +372,7 @@ def of_rows(
         found["causes_without_profiler"]
     )
     causes = found["causes_without_profiler" if use_without_profiler else "causes"]
-    caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
+    caveats = [{key: row[key] for key in ("caveat", "severity", "detail")} for row in found["critical_path_caveats"]]
     gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
     return Why(
         title, window, causes, caveats, "".join(gaps[:1]), without_ns, use_without_profiler, tuple(found["fixes"])

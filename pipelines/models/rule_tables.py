@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import duckdb
 
-from pipelines.models.catalog import Added, Model
+from pipelines.models.catalog import Added, Catalog, Model
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted, row
 
@@ -25,6 +27,15 @@ def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
         raise CatalogError(f"{model.path}: {str(error).strip()}") from None
     if model.added:
         _add_rows(con, model, model.added)
+
+
+def create_missing_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog, models: Iterable[str]) -> None:
+    """Create the rule tables that these models read, unless the connection has them."""
+    existing = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
+    dependencies = {name for model in models for name in catalog.models[model].dependencies}
+    for name in sorted((dependencies - existing) & catalog.models.keys()):
+        if catalog.models[name].kind == "rules":
+            create_rules(con, catalog.models[name])
 
 
 def _add_rows(con: duckdb.DuckDBPyConnection, model: Model, added: Added) -> None:

@@ -9,7 +9,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.datafiles import threshold
 from pipelines.models.catalog import Catalog
-from pipelines.models.rule_tables import create_rules
+from pipelines.models.rule_tables import create_missing_rules
 from pipelines.readers.kineto.reading_result import Finding
 
 LOST = "lost_kernels"
@@ -25,19 +25,10 @@ def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog, why: str) -> tup
 
     `why`: BY_KINETO or BY_OTHERS, depending on the tool that wrote the file.
     """
-    _create_rules(con, catalog)
+    create_missing_rules(con, catalog, [_LAUNCHES, _LOST_WORK])
     counts = con.execute(f"CREATE OR REPLACE TABLE {_LAUNCHES} AS {catalog.models[_LAUNCHES].sql}").fetchall()
     rows = database.rows_of(con, catalog.models[_LOST_WORK].sql) if counts[0][0] else []  # few traces have any
     return tuple(_findings(rows, why))
-
-
-def _create_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Create the rule tables that the models read, unless the connection has them."""
-    existing = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
-    dependencies = {name for model in (_LAUNCHES, _LOST_WORK) for name in catalog.models[model].dependencies}
-    for name in sorted((dependencies - existing) & catalog.models.keys()):
-        if catalog.models[name].kind == "rules":
-            create_rules(con, catalog.models[name])
 
 
 def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:

@@ -32,7 +32,7 @@ def test_the_ranks_of_a_folder_are_one_capture_whatever_their_clocks_show() -> N
 def test_missing_ranks_are_named() -> None:
     (capture,) = find_captures([trace("a", 0), trace("c", 2)])
     assert kinds(capture) == [("missing_ranks", 2)]
-    assert capture.findings[0].detail == "2 of 4 ranks are missing: 1, 3"
+    assert capture.findings[0].detail == "2 of 4 ranks are missing (1, 3): who the others wait for is unknown"
 
 
 def test_two_files_for_a_rank_the_fuller_one_counts() -> None:
@@ -122,6 +122,8 @@ def test_any_world_size_that_a_file_says() -> None:
     """Missing ranks are not counted one by one: a file may say that there are 2^62."""
     (capture,) = find_captures([trace("a", 0, world_size=2**62)])
     assert kinds(capture) == [("missing_ranks", 2**62 - 1)]
-    assert capture.findings[0].detail.endswith(f"are missing: 1, 2, 3, 4, 5 and {2**62 - 6} more")
+    assert capture.findings[0].detail.endswith(
+        f"are missing (1, 2, 3, 4, 5 and {2**62 - 6} more): who the others wait for is unknown"
+    )
     (capture,) = find_captures([trace("a", -1, world_size=3), trace("b", 1, world_size=3)])
     assert ("missing_ranks", 2) in kinds(capture)

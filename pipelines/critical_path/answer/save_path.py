@@ -135,13 +135,8 @@ def _meta(
     trace_id, profile = window.pop("trace_id"), window.pop("profile")
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
-    # What is missing from the trace, or NULL if nothing is.
-    lacks = (
-        f"(SELECT max(detail) FROM findings {of_trace} AND check_name = 'truncated') AS truncated, "
-        "(SELECT {'severity': severity, 'detail': detail} "
-        f"FROM findings {of_trace} AND check_name = 'lost_kernels') AS lost_kernels"
-    )
-    [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size}, {lacks} FROM traces {of_trace}")
+    [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size} FROM traces {of_trace}")
+    trace["findings"] = rows_of(con, f"SELECT check_name, severity, detail FROM findings {of_trace} ORDER BY ALL")
     trace["file"] = trace["file"] and Path(trace["file"]).name  # the folders are meaningless on another machine
     switches = {row["switch"]: row["value"] for row in rows_of(con, f"FROM switches WHERE profile = {quoted(profile)}")}
     refused = rows_of(

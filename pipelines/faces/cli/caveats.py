@@ -1,4 +1,4 @@
-"""Caveats about the traces of a command: printed above its answer, and in `--json` under `caveats`.
+"""Caveats about the traces and captures of a command: printed above its answer, and in `--json` under `caveats`.
 
 A command notes its caveats when it opens its traces. Every answer that it prints afterwards carries them.
 """
@@ -9,11 +9,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipelines.faces.cli.console import err, on_json, print_above, styled
-from pipelines.faces.incomplete import Incomplete, incomplete_of_saved, incomplete_traces
+from pipelines.faces.limiting_findings import (
+    LimitingFinding,
+    findings_of_captures,
+    findings_of_saved,
+    findings_of_traces,
+)
 
 _SHOWN = 5
-_noted: dict[tuple[str, str], Incomplete] | None = None
-"""By trace and check. None if the command has opened no trace. A process runs one command at a time."""
+_noted: dict[tuple[str | None, str, str], LimitingFinding] | None = None
+"""By trace, check and detail. None if the command has opened no trace. A process runs one command at a time."""
 
 
 def begin() -> None:
@@ -24,26 +29,28 @@ def begin() -> None:
 
 
 def note(con: Any, id_prefix: str = "") -> None:
-    """Note the traces in `con` of which a part of the run is missing.
+    """Note what limits answers about the traces in `con`. `id_prefix`: see `of` of `findings_of_traces`."""
+    add(findings_of_traces(con, id_prefix))
 
-    `id_prefix`: see `of` of `incomplete_traces`.
-    """
-    add(incomplete_traces(con, id_prefix))
+
+def note_captures(con: Any, id_prefix: str = "") -> None:
+    """Note what limits answers about the captures in `con` whose ids have the prefix."""
+    add(findings_of_captures(con, id_prefix))
 
 
 def note_saved(meta: dict[str, Any]) -> None:
-    """Note the trace of a saved path, if it is incomplete. The trace need not exist any more. `meta`: as in SavedPath."""
-    add(incomplete_of_saved(meta))
+    """Note what limits answers about the trace of a saved path, which need not exist any more. `meta`: as in SavedPath."""
+    add(findings_of_saved(meta))
 
 
-def add(traces: Iterable[Incomplete]) -> None:
-    """Note these traces, and queue at most five caveats of each check to be printed above the answer."""
+def add(findings: Iterable[LimitingFinding]) -> None:
+    """Note these findings, and queue at most five caveats of each check to be printed above the answer."""
     global _noted
-    _noted = (_noted or {}) | {(trace.trace_id, trace.check): trace for trace in traces}
+    _noted = (_noted or {}) | {(finding.trace_id, finding.check, finding.detail): finding for finding in findings}
     lines = []
-    for check in dict.fromkeys(trace.check for trace in _noted.values()):
+    for check in dict.fromkeys(finding.check for finding in _noted.values()):
         of_check = [
-            styled("[yellow]caveat:[/] {}", trace.sentence) for trace in _noted.values() if trace.check == check
+            styled("[yellow]caveat:[/] {}", finding.sentence) for finding in _noted.values() if finding.check == check
         ]
         lines += of_check[:_SHOWN]
         if len(of_check) > _SHOWN:
@@ -51,15 +58,15 @@ def add(traces: Iterable[Incomplete]) -> None:
     print_above(lines)
 
 
-def noted() -> list[Incomplete]:
-    """Return the noted traces."""
+def noted() -> list[LimitingFinding]:
+    """Return the noted findings."""
     return list((_noted or {}).values())
 
 
 def with_caveats(value: Any) -> Any:
     """Return an answer of `--json` with its caveats.
 
-    A row with a `trace_id` gets the caveats of its trace, any other row those of all traces.
+    A row with a `trace_id` gets the caveats of its trace and of captures, any other row those of all traces.
     """
     print_above(())
     if _noted is None:
@@ -67,21 +74,24 @@ def with_caveats(value: Any) -> Any:
     if isinstance(value, list):
         return [with_caveats(row) if isinstance(row, dict) else row for row in value]
     trace_id = value.get("trace_id")
-    applicable = [trace for trace in _noted.values() if trace_id in (None, trace.trace_id)]
+    applicable = [finding for finding in _noted.values() if trace_id is None or finding.trace_id in (None, trace_id)]
     existing = value.get("caveats", [])
     known_details = {caveat.get("detail") for caveat in existing if isinstance(caveat, dict)}
-    return {
-        **value,
-        "caveats": [*existing, *(trace.as_json() for trace in applicable if trace.detail not in known_details)],
-    }
+    added = [finding.as_json() for finding in applicable if known_details.isdisjoint(_details(finding))]
+    return {**value, "caveats": [*existing, *added]}
 
 
 on_json.append(with_caveats)
 
 
 def is_noted(detail: str) -> bool:
-    """Return whether a caveat of a table was noted, so that it is printed above the answer already."""
-    return any(trace.detail == detail for trace in noted())
+    """Return whether a caveat was noted, so that it is printed above the answer already."""
+    return any(detail in _details(finding) for finding in noted())
+
+
+def _details(finding: LimitingFinding) -> set[str]:
+    """Return the texts of a finding: a table's, which does not name the file, and that of an answer."""
+    return {finding.detail, finding.as_json()["detail"]}
 
 
 def end() -> None:

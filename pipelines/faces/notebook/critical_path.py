@@ -24,7 +24,7 @@ from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.graph.operator_order import SWITCH
 from pipelines.critical_path.graph.stored_window import GRAPH_TABLES, PATH_TABLES
 from pipelines.critical_path.graph.windows import WindowRequest
-from pipelines.faces.incomplete import incomplete_of_saved
+from pipelines.faces.limiting_findings import findings_of_saved
 from pipelines.faces.notebook.path_questions import AskedGraph
 from pipelines.faces.notebook.summary import HEADER, Summary, series
 from pipelines.faces.notebook.trace import RankTrace, Trace, trace_of
@@ -224,7 +224,7 @@ def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | st
     """
     trace = None if t_full is None else trace_of(t_full)
     path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)
-    for incomplete in incomplete_of_saved(path.saved.meta):
+    for incomplete in findings_of_saved(path.saved.meta):
         warnings.warn(visible(incomplete.sentence), stacklevel=2)
     if trace is not None:
         path.check_is_of(trace.find(path.trace_id if rank is None else rank))

@@ -11,7 +11,7 @@ from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text, text_path
 from pipelines.faces.drawings.overlay import PREFIX as OVERLAY
-from pipelines.faces.incomplete import Incomplete, incomplete_traces
+from pipelines.faces.limiting_findings import LimitingFinding, findings_of_traces
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import expand, ingest
 from pipelines.readers.kineto import TraceRejected
@@ -106,11 +106,11 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
         raise TraceNotFound(f"no trace of job {job!r} in the lake {address}; its jobs: {', '.join(map(str, jobs))}")
 
 
-def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[Incomplete]:
+def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[LimitingFinding]:
     """Return the traces of `traces` that do not cover their whole run."""
     ids = {trace.trace_id for trace in traces}
     with lake.connect(["traces", "findings"]) as con:
-        return [incomplete for incomplete in incomplete_traces(con) if incomplete.trace_id in ids]
+        return [finding for finding in findings_of_traces(con) if finding.trace_id in ids]
 
 
 def _order(trace: RankTrace) -> tuple:

@@ -23,6 +23,8 @@ SELECT
     (SELECT count(*) FROM profiler_cost AS c WHERE c.trace_id = newest.trace_id) AS n_costs,
     (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = newest.trace_id) AS n_causes_without_profiler,
     (SELECT count(*) FROM fixes AS f WHERE f.trace_id = newest.trace_id) AS n_fixes,
+    (SELECT count(*) FROM capture_quality AS f JOIN capture_ranks USING (capture_id)
+        WHERE f.capture_id = newest.capture_id) AS n_capture_findings,
     (SELECT count(*) FROM capture_fixes AS f WHERE f.capture_id = newest.capture_id) AS n_capture_fixes
 FROM (
     SELECT * FROM traces

@@ -250,7 +250,11 @@ def _findings(members: list[Member], world_size: int | None, traces: Sequence[Ra
         more = f" and {n - len(first_missing)} more" if n > len(first_missing) else ""
         findings.append(
             Finding(
-                "missing_ranks", "info", n, f"{n} of {world_size} ranks are missing: {', '.join(first_missing)}{more}"
+                "missing_ranks",
+                "warning",
+                n,
+                f"{n} of {world_size} ranks {'is' if n == 1 else 'are'} missing ({', '.join(first_missing)}{more}): "
+                "who the others wait for is unknown",
             )
         )
     if world_size is None and len(traces) > 1:

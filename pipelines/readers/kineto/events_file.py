@@ -21,6 +21,7 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.counter_ranges import CATEGORY, counter_ranges, lacks_counters
+from pipelines.readers.gpu_row_doubts import gpu_row_doubts
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import (
     KnownTrace,
@@ -187,6 +188,7 @@ def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceRea
     _note_counters(con, reader, counts)
     is_whole = not any(finding.check_name == "truncated" for finding in reader.findings)
     lost = lost_work(con, catalog, BY_KINETO) if is_whole and counts else ()
+    doubts = gpu_row_doubts(con, catalog) if counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path,
@@ -196,7 +198,7 @@ def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceRea
         trace_end_ns=counts.get("trace_end_ns"),
         format=reader.format,
         metadata=reader.metadata,
-        findings=(*reader.findings, *lost, *([reader.part.finding()] if reader.part else [])),
+        findings=(*reader.findings, *lost, *doubts, *([reader.part.finding()] if reader.part else [])),
         status=reader.status,
     )
 

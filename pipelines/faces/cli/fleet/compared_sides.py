@@ -38,8 +38,9 @@ def _of_lake(con: Any, id_prefix: str, lake: Path | str, ranks: int | str) -> li
     from pipelines.fleet.trends.compared_windows import traces_of
     from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
 
-    side_con = open_analyst(lake, ["capture_ranks", *WITH_CAUSES], id_prefix)
+    side_con = open_analyst(lake, ["capture_ranks", "capture_quality", *WITH_CAUSES], id_prefix)
     caveats.note(side_con, id_prefix)
+    caveats.note_captures(side_con, id_prefix)
     try:
         return facts_of(con, side_con, traces_of(side_con, id_prefix, ranks), with_causes=True)
     except CompareError as error:

@@ -39,10 +39,11 @@ def opened_capture(
     with lake_of(sources, lake, process) as (folder, id_prefix):
         if roles and not id_prefix:
             shutil.copyfile(roles, Path(folder) / ROLES)
-        con = open_analyst(folder, list(tables), id_prefix if only else "")
+        con = open_analyst(folder, [*tables, "capture_quality"], id_prefix if only else "")
         try:
             if id_prefix:
                 caveats.note(con, id_prefix)
+            caveats.note_captures(con, id_prefix)
             yield con, id_prefix
         finally:
             con.close()

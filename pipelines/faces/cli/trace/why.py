@@ -168,10 +168,11 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     from pipelines.models.sqltext import quoted
 
     with lake_of([subject], lake) as (folder, id_prefix):
-        with open_analyst(folder, ["captures", "capture_ranks", *CAPTURE_TABLES]) as con:
+        with open_analyst(folder, ["captures", *CAPTURE_TABLES]) as con:
             if id_prefix:
                 caveats.note(con, id_prefix)
             capture_id = find_capture(con, id_prefix)
+            caveats.note_captures(con, capture_id)
             if answer := capture_why(con, capture_id, Path(subject).name):
                 return [_NamedAnswer(subject, answer)]
             of_capture = f"capture_id = {quoted(capture_id)}"

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.base.units import count, time
-from pipelines.faces.incomplete import incomplete_traces
+from pipelines.faces.limiting_findings import findings_of_captures, findings_of_traces
 from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.macros import macros
 from pipelines.faces.report.subject import Row, Subject, label
@@ -31,7 +31,9 @@ def head(subject: Subject) -> dict[str, Any]:
     }
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
     ids = {trace["trace_id"] for trace in traces}
-    caveats = [f"{incomplete.sentence}." for incomplete in incomplete_traces(subject.con) if incomplete.trace_id in ids]
+    of_capture = findings_of_captures(subject.con, subject.capture_id) if subject.capture_id else []
+    findings = [*of_capture, *(found for found in findings_of_traces(subject.con) if found.trace_id in ids)]
+    caveats = [f"{finding.sentence}." for finding in findings]
     return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
 

@@ -1,0 +1,103 @@
+"""Findings that limit what can be concluded from a trace or a capture (rules/lake/limiting_findings.csv).
+
+Every interface shows them with its answers: a file that ends early, GPU work that the profiler lost or wrote twice, a
+capture without some of its ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.models.sqltext import quoted, row
+
+_TRUNCATED = "truncated"
+
+
+class LimitingFinding(NamedTuple):
+    """A finding about a trace, or about a capture: then `trace_id` is None, and `file` is empty."""
+
+    trace_id: str | None
+    file: str
+    check: str
+    severity: str
+    detail: str
+
+    @property
+    def sentence(self) -> str:
+        """Return the caveat, without a full stop."""
+        if self.check == _TRUNCATED:
+            return f"{self.file} ends early: all numbers are of the part before that, not of the whole run"
+        return f"{self.file}: {self.detail}" if self.file else self.detail
+
+    def as_json(self) -> dict[str, str]:
+        """Return the caveat for `--json`."""
+        detail = f"{self.sentence} ({self.detail})" if self.check == _TRUNCATED else self.sentence
+        return {"caveat": self.check, "severity": self.severity, "detail": detail}
+
+
+def _checks(scope: str) -> list[str]:
+    """Return the names of the checks whose findings limit answers about a trace or a capture."""
+    return [rule["check_name"] for rule in rule_rows("limiting_findings") if rule["scope"] == scope]
+
+
+def findings_of_saved(meta: dict[str, Any]) -> list[LimitingFinding]:
+    """Return the findings about the trace of a saved path, without reading the trace, which may no longer exist.
+
+    `meta`: as in SavedPath.
+    """
+    trace = meta["trace"]
+    findings = trace.get("findings")
+    if findings is None:  # a path saved by version 0.2
+        cut, lost = trace["truncated"], trace.get("lost_kernels")
+        findings = [{"check_name": _TRUNCATED, "severity": "error", "detail": cut}] if cut else []
+        findings += [{"check_name": "lost_kernels", **lost}] if lost else []
+    return [
+        LimitingFinding(trace["trace_id"], trace["file"], finding["check_name"], finding["severity"], finding["detail"])
+        for finding in findings
+        if finding["check_name"] in _checks("trace")
+    ]
+
+
+def _traces_query(condition: str) -> str:
+    """Return the query for the findings about the traces `t` for which the condition holds, by file."""
+    return (
+        "SELECT t.trace_id, t.file, f.check_name, max(f.severity) AS severity, max(f.detail) AS detail "
+        "FROM traces AS t JOIN findings AS f USING (trace_id) "
+        f"WHERE f.check_name IN {row(_checks('trace'))} AND ({condition}) GROUP BY ALL ORDER BY t.file, t.trace_id, f.check_name"
+    )
+
+
+def _captures_query(condition: str) -> str:
+    """Return the query for the findings about the captures `c` for which the condition holds."""
+    return (
+        "SELECT DISTINCT NULL AS trace_id, '' AS file, c.check_name, c.severity, c.detail FROM capture_quality AS c "
+        f"WHERE c.check_name IN {row(_checks('capture'))} AND ({condition}) ORDER BY ALL"
+    )
+
+
+def findings_of_traces(con: Any, of: str = "") -> list[LimitingFinding]:
+    """Return the findings about the traces in `con` (tables `traces` and `findings`), by file.
+
+    `of`: prefix of a trace id, or of the id of a capture (table `capture_ranks`) whose traces to return; empty for all traces.
+    """
+    condition = "true"
+    if of:
+        members = f"SELECT trace_id FROM capture_ranks WHERE starts_with(capture_id, {quoted(of)})"
+        condition = f"starts_with(t.trace_id, {quoted(of)}) OR t.trace_id IN ({members})"
+    return [LimitingFinding(*found) for found in con.execute(_traces_query(condition)).fetchall()]
+
+
+def findings_of_captures(con: Any, of: str = "") -> list[LimitingFinding]:
+    """Return the findings about the captures in `con` (table `capture_quality`) whose ids have the prefix `of`."""
+    query = _captures_query(f"starts_with(c.capture_id, {quoted(of)})")
+    return [LimitingFinding(*found) for found in con.execute(query).fetchall()]
+
+
+def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: str) -> list[LimitingFinding]:
+    """Return the findings about a capture and its traces, with rows from `ask`, which maps a query to its rows by column."""
+    capture = f"capture_id = {quoted(capture_id)}"
+    members = f"t.trace_id IN (SELECT trace_id FROM capture_ranks WHERE {capture})"
+    rows = [*ask(_captures_query(f"c.{capture}")), *ask(_traces_query(members))]
+    return [LimitingFinding(*found.values()) for found in rows]

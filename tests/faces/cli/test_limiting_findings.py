@@ -1,0 +1,143 @@
+"""What limits an answer stands beside it: every kind of finding, in every command, as text and as JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
+from tests.harness import call, kernel, op, x
+
+from .test_early_ends import OF_A_TRACE, cut, run
+from .test_lost_kernels import steps as lost_steps
+
+Event = dict[str, Any]
+
+
+def steps(length: float = 40) -> list[Event]:
+    events: list[Event] = []
+    for i in range(6):
+        at = 100.0 * i
+        events += [op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 10, i + 1)]
+        events.append(kernel("gemm", at + 30, length, i + 1))
+    return [*events, call("cudaDeviceSynchronize", 610, 10, 99)]
+
+
+TRACES: dict[str, tuple[list[Event], str]] = {
+    "lost_kernels": (lost_steps((1, 2, 3, 5)), "4 of 6 launches have no GPU work"),
+    "repeated_gpu_rows": (steps() * 2, "6 of 12 rows of GPU work repeat another one"),
+    "zero_length_work": (steps(0), "6 of 6 rows of GPU work have length 0"),
+    "overlapping_work": (steps(130), "GPU work overlaps on its own stream for 150.0 us of 780.0 us"),
+    "negative_duration": ([*steps(), x("cpu_op", "aten::add", 50, -3)], "events with a negative duration"),
+}
+"""A trace by its finding, and what the caveat says."""
+
+
+def write(folder: Path, check: str) -> tuple[Path, str]:
+    path = folder / f"{check}.json"
+    if check == "truncated":
+        whole = json.dumps({"traceEvents": steps()}).encode()
+        return cut(whole, path), "ends early"
+    events, sentence = TRACES[check]
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path, sentence
+
+
+def rank_2(folder: Path) -> dict[str, Any]:
+    return json.loads(gzip.decompress(next(folder.glob("*rank2*")).read_bytes()))
+
+
+def without_rank_2(folder: Path) -> str:
+    next(folder.glob("*rank2*")).unlink()
+    return "1 of 4 ranks is missing (2): who the others wait for is unknown"
+
+
+def rank_2_twice(folder: Path) -> str:
+    trace = rank_2(folder)
+    (folder / "again_rank2.json").write_text(json.dumps(trace | {"traceEvents": trace["traceEvents"][:-4]}))
+    return "two files for one rank: the one with more events is used"
+
+
+def rank_of_another_world(folder: Path) -> str:
+    trace = rank_2(folder)
+    trace["distributedInfo"] |= {"rank": 1, "world_size": 2}
+    (folder / "other_rank1.json").write_text(json.dumps(trace))
+    return "rank of another job: its world size or rank does not match"
+
+
+def file_without_rank(folder: Path) -> str:
+    trace = rank_2(folder)
+    trace["distributedInfo"].pop("rank")
+    (folder / "nobody.json").write_text(json.dumps(trace | {"traceEvents": trace["traceEvents"][:-4]}))
+    return "neither metadata nor file name gives the rank"
+
+
+CAPTURES: dict[str, Callable[[Path], str]] = {
+    "missing_ranks": without_rank_2,
+    "rank_twice": rank_2_twice,
+    "other_job": rank_of_another_world,
+    "no_rank": file_without_rank,
+}
+OF_A_CAPTURE = {
+    "why": [],
+    "stragglers": [],
+    "capture-path": [],
+    "what-if": ["--scale", "*=0.5"],
+    "timeline": ["--out", "OUT/timeline.json"],
+    "report": ["--out", "OUT/report.html"],
+    "compare": ["WHOLE"],
+}
+
+
+def test_every_limiting_finding_is_tried() -> None:
+    scopes = {rule["check_name"]: rule["scope"] for rule in rule_rows("limiting_findings")}
+    of_traces = {check for check, scope in scopes.items() if scope == "trace"}
+    assert of_traces == {"truncated", *TRACES}
+    # What a folder holds besides the capture is known only of a lake's folder.
+    assert scopes.keys() - of_traces == {"other_jobs_in_folder", *CAPTURES}
+
+
+PAIRS = [(command, check) for check in (*TRACES, "truncated") for command in OF_A_TRACE if command != "capture-path"]
+CAPTURE_PAIRS = [(command, check) for check in CAPTURES for command in OF_A_CAPTURE]
+
+
+@pytest.mark.parametrize("command, check", first_of(PAIRS, 3))
+def test_what_limits_a_trace_is_said_by_every_command(command: str, check: str, tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole.json", tmp_path / "out"
+    whole.write_text(json.dumps({"traceEvents": steps()}))
+    path, sentence = write(tmp_path, check)
+    out.mkdir()
+    more = [word.replace("OUT", str(out)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
+    text = run(command, path, *more).stdout
+    assert sum(sentence in line for line in text.splitlines()) == 1, text
+    assert all(sentence in page.read_text() for page in out.glob("*.html"))
+    assert [caveat["caveat"] for caveat in as_json(command, path, more, out)["caveats"]].count(check) == 1
+
+
+@pytest.mark.parametrize("command, check", first_of(CAPTURE_PAIRS, 1))
+def test_what_limits_a_capture_is_said_by_every_command(command: str, check: str, tmp_path: Path) -> None:
+    folder, whole, out = (tmp_path / name for name in ("ranks", "whole", "out"))
+    for made in (folder, whole):
+        write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), made)
+    out.mkdir()
+    sentence = CAPTURES[check](folder)
+    more = [word.replace("OUT", str(out)).replace("WHOLE", str(whole)) for word in OF_A_CAPTURE[command]]
+    text = run(command, folder, *more).stdout
+    assert any(line.startswith("caveat:") and sentence in line for line in text.splitlines()), text
+    assert all(sentence in page.read_text() for page in out.glob("*.html"))
+    assert check in [caveat.get("caveat") for caveat in as_json(command, folder, more, out)["caveats"]]
+
+
+def as_json(command: str, subject: Path, more: list[str], out: Path) -> dict[str, Any]:
+    shutil.rmtree(out)
+    out.mkdir()
+    answer = json.loads(run(command, subject, *more, "--json").stdout)
+    return answer if isinstance(answer, dict) else answer[0]
