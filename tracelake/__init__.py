@@ -108,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "hta", "record", "schedule", "spark"]
+    return [*__all__, "hta", "record", "schedule", "spark", "torch"]

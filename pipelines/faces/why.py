@@ -167,6 +167,12 @@ class Why:
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the sentence, a bar of causes, and the fixes."""
+        from pipelines.faces.why_html import why_html
+
+        return why_html(self)
+
     def caveat_for(self, cause: Cause) -> str:
         """Return the caveat to print with this cause's numbers, or an empty string."""
         return self.idle_gaps if cause.kind["cause"] in ("gpu_waiting", "launching") else ""

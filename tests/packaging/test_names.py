@@ -41,7 +41,7 @@ def test_no_module_can_be_loaded_under_two_names() -> None:
 
 def test_importing_it_imports_nothing_else() -> None:
     program = (
-        "import sys; before = {*sys.modules}; import tracelake.schedule, tracelake.record;"
+        "import sys; before = {*sys.modules}; import tracelake.schedule, tracelake.record, tracelake.torch;"
         "print(*({name.partition('.')[0] for name in {*sys.modules} - before} - sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

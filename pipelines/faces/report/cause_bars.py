@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -31,6 +34,17 @@ _COLOURS = {
     "unknown": "idle",
 }
 """CSS class by cause. Causes that are often in the same window differ. Causes missing here are rare and share `other`."""
+
+
+def colour_of(cause: str) -> str:
+    """Return the colour of a cause, as in the page's style sheet, #rrggbb."""
+    return _colours()[_COLOURS.get(cause, "other")]
+
+
+@cache
+def _colours() -> dict[str, str]:
+    css = (Path(__file__).parent / "templates" / "page.css").read_text()
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", css))
 
 
 def cause_bars(windows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Markup:

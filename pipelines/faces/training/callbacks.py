@@ -1,0 +1,94 @@
+"""Callbacks that profile a few steps of a Trainer (Hugging Face transformers) or of a Trainer of Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def hugging_face_callback(
+    on_trace_ready: Callable[[Any], Any], *, wait: int = 10, warmup: int = 1, active: int = 3, repeat: int = 1
+) -> Any:
+    """Return a TrainerCallback for `Trainer(callbacks=[…])` that profiles and hands each trace on.
+
+    `on_trace_ready`: as of torch.profiler, such as `trace_handler(…)`. Of the steps, `wait` are skipped, `warmup` warm the
+    profiler up and `active` are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError without transformers.
+    """
+    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+
+    class ProfilerCallback(TrainerCallback):
+        def __init__(self) -> None:
+            self._loop = _ProfiledLoop(on_trace_ready, wait, warmup, active, repeat)
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._loop.begin()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._loop.step()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._loop.end()
+
+    return ProfilerCallback()
+
+
+def lightning_callback(
+    on_trace_ready: Callable[[Any], Any], *, wait: int = 10, warmup: int = 1, active: int = 3, repeat: int = 1
+) -> Any:
+    """Return a Callback for `Trainer(callbacks=[…])` of Lightning that does the same as `hugging_face_callback`.
+
+    Raise ModuleNotFoundError without lightning or pytorch_lightning.
+    """
+    try:
+        from lightning.pytorch.callbacks import Callback  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        from pytorch_lightning.callbacks import Callback  # pyright: ignore[reportMissingImports]
+
+    class ProfilerCallback(Callback):
+        def __init__(self) -> None:
+            self._loop = _ProfiledLoop(on_trace_ready, wait, warmup, active, repeat)
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.begin()
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            self._loop.step()
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.end()
+
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            self._loop.end()
+
+    return ProfilerCallback()
+
+
+class _ProfiledLoop:
+    """A profiler with a schedule, from the loop's begin to its end."""
+
+    def __init__(self, on_trace_ready: Callable[[Any], Any], wait: int, warmup: int, active: int, repeat: int) -> None:
+        self._on_trace_ready = on_trace_ready
+        self._schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
+        self._profiler: Any = None
+
+    def begin(self) -> None:
+        import torch
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profiler = profile(
+            activities=[ProfilerActivity.CPU, *gpu],
+            schedule=schedule(**self._schedule),
+            on_trace_ready=self._on_trace_ready,
+            record_shapes=True,
+        )
+        self._profiler.start()
+
+    def step(self) -> None:
+        if self._profiler is not None:
+            self._profiler.step()
+
+    def end(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()

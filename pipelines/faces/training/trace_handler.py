@@ -1,0 +1,172 @@
+"""Handler of torch.profiler that brings every trace into a lake, or into an inbox, while training goes on.
+
+In the training process a trace is only written, as plain JSON and under a hidden name. A process of low priority
+(deliver.py) compresses it, moves it to its place in one step, and ingests it. If that process is killed, the next
+handler of the same folder starts it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+HIDDEN = ".tracelake"
+"""Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
+_URL = re.compile(r"[A-Za-z][\w+.-]+://")
+_OWNER = re.compile(r"\.(?P<host>[^.]+)\.(?P<pid>\d+)\.json$")
+
+
+def trace_handler(
+    lake: str | Path | None = None,
+    *,
+    job: str | None = None,
+    inbox: str | Path | None = None,
+    traces: str | Path | None = None,
+) -> TraceHandler:
+    """Return a handler for `on_trace_ready` of torch.profiler. It writes a file per trace and rank, and ingests it.
+
+    `lake`: the lake's folder, or the address of a DuckLake. `inbox`: instead of a lake, a folder or a bucket (s3://…) from
+    which another machine ingests. `traces`: where the files stay if there is a lake; by default next to it, in
+    `<lake>-traces`. `job`: the job's name, which is also the folder of its files.
+
+    Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training: it
+    is a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set.
+    """
+    if (lake is None) == (inbox is None):
+        raise ValueError("set either lake or inbox")
+    target = str(inbox if inbox is not None else traces if traces is not None else f"{str(lake).rstrip('/')}-traces")
+    if lake is not None and _URL.match(target):
+        raise ValueError(f"traces: name a folder of this machine for the files; {target} is none")
+    return TraceHandler(None if lake is None else str(lake), job, target)
+
+
+class TraceHandler:
+    """Handler of the traces of a process, see `trace_handler`. `seconds`: what each call took of the training loop."""
+
+    def __init__(self, lake: str | None, job: str | None, target: str) -> None:
+        self.seconds: list[float] = []
+        self._lake, self._job = lake, job
+        self._target = f"{target.rstrip('/')}/{_as_name(job)}" if job else target
+        self._deliveries: list[tuple[subprocess.Popen[bytes], Path]] = []
+        # An inbox may be a slow shared disk or a bucket, so the training process writes to a disk of its own.
+        near = Path(self._target) if lake else Path(tempfile.gettempdir()) / f"tracelake-{os.getuid()}"
+        self._hidden = near / HIDDEN
+        try:
+            self._resume()
+        except Exception as error:
+            _warn(f"traces of an earlier run cannot be delivered: {error}")
+
+    def __call__(self, profiler: Any) -> None:
+        """Write the profiler's trace and start its delivery."""
+        began = time.perf_counter()
+        try:
+            self._deliver(self._write(profiler))
+        except Exception as error:
+            _warn(f"a trace was not written to {self._target}: {error}")
+        self.seconds.append(time.perf_counter() - began)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the traces are delivered. Return False if one is not, or not within `timeout_s` seconds each."""
+        is_delivered = True
+        for process, log in self._deliveries:
+            try:
+                is_delivered = self._ended(process.wait(timeout_s), log) and is_delivered
+            except subprocess.TimeoutExpired:
+                is_delivered = False
+        self._deliveries = [(process, log) for process, log in self._deliveries if process.poll() is None]
+        return is_delivered
+
+    def _write(self, profiler: Any) -> Path:
+        rank, _ = rank_and_world_size()
+        self._hidden.mkdir(parents=True, exist_ok=True)
+        step = getattr(profiler, "step_num", 0)
+        name = f"rank{rank}.step{step}.{time.time_ns()}.{_host()}.{os.getpid()}"
+        part, complete = self._hidden / f"{name}.part.json", self._hidden / f"{name}.json"
+        profiler.export_chrome_trace(str(part))
+        os.replace(part, complete)
+        return complete
+
+    def _deliver(self, file: Path) -> None:
+        for process, log in self._deliveries:
+            if process.poll() is not None:
+                self._ended(process.returncode, log)
+        self._deliveries = [(process, log) for process, log in self._deliveries if process.returncode is None]
+        log = file.with_suffix(".log")
+        command = [sys.executable, "-m", "pipelines.faces.training.deliver", str(file), self._target]
+        command += [self._lake or "", self._job or "", _distributed_info()]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C stops training, not the delivery
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            )
+        self._deliveries.append((process, log))
+
+    def _ended(self, status: int, log: Path) -> bool:
+        """Return whether a delivery succeeded. Otherwise warn with its last words."""
+        if status == 0:
+            log.unlink(missing_ok=True)
+            return True
+        words = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        _warn(
+            f"a trace was not delivered to {self._lake or self._target}: {words[-1] if words else status} (see {log})"
+        )
+        return False
+
+    def _resume(self) -> None:
+        """Deliver the complete traces of processes of this host that have ended."""
+        for file in sorted(self._hidden.glob("*.json")) if self._hidden.is_dir() else ():
+            owner = _OWNER.search(file.name)
+            if owner and owner["host"] == _host() and not file.name.endswith(".part.json") and not _lives(owner["pid"]):
+                self._deliver(file)
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks."""
+    if _is_distributed():
+        from torch import distributed
+
+        return distributed.get_rank(), distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _distributed_info() -> str:
+    """Return the key that torch writes into traces of distributed training, or "" if torch writes it or there is one rank."""
+    rank, world_size = rank_and_world_size()
+    if world_size < 2 or _is_distributed():
+        return ""
+    return f'"distributedInfo": {json.dumps({"rank": rank, "world_size": world_size})},'
+
+
+def _is_distributed() -> bool:
+    from torch import distributed
+
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _host() -> str:
+    return _as_name(socket.gethostname())
+
+
+def _as_name(text: str) -> str:
+    return re.sub(r"[^\w-]+", "-", text) or "-"
+
+
+def _lives(pid: str) -> bool:
+    return Path("/proc", pid).exists()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,162 @@
+"""Why a training loop takes as long as it does: a few steps are profiled, and the answer is printed once, on rank 0."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pipelines.faces.training.trace_handler import rank_and_world_size
+
+if TYPE_CHECKING:
+    from pipelines.faces.why import Why
+
+_PREFIX = "tracelake/"
+
+
+def why(steps: int = 5, *, rank: int = 0) -> LoopAnswer:
+    """Profile `steps` steps of the loop in a `with` block, and print why they take as long as they do.
+
+    A step ends with the loop's first optimizer, or with `answer.step()` if the loop calls it. Without either, the whole
+    block is profiled. Only `rank` profiles and prints. Code after the last profiled step runs without the profiler. An
+    error never stops training: it is a RuntimeWarning. Raise ValueError if `steps` is below 1.
+    """
+    if steps < 1:
+        raise ValueError(f"steps={steps}: profile at least one")
+    return LoopAnswer(steps, rank)
+
+
+class LoopAnswer:
+    """The answer of `why`. Its text, and what a notebook shows of it, is empty before the block has ended, and on other ranks.
+
+    `why`: the answer as TraceAnalysis.why returns it, or None.
+    """
+
+    def __init__(self, steps: int, rank: int) -> None:
+        self.why: Why | None = None
+        self._steps, self._rank = steps, rank
+        self._profiler: Any = None
+        self._hook: Any = None
+        self._optimizer: int | None = None
+        self._n_done = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> LoopAnswer:
+        try:
+            if rank_and_world_size()[0] == self._rank:
+                self._start()
+        except Exception as error:
+            self._give_up(error)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._stop()
+            if kind is None and self._folder is not None:
+                self._answer(self._folder.name)
+                print(self, flush=True)
+        except Exception as failure:
+            self._give_up(failure)
+        finally:
+            self._clean_up()
+
+    def step(self) -> None:
+        """End a step. Call it after each step of a loop whose steps do not end with its first optimizer."""
+        self._remove_hook()
+        self._advance()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.
+
+        Times are ms per step, shares percent.
+        """
+        if self.why is None:
+            return {}
+        answer, window = self.why, self.why.window
+        numbers = {
+            "step_ms": answer.length / answer.steps / 1e6,
+            "gpu_computing_percent": 100 * window["computing_ns"] / window["length_ns"],
+            "gpu_busy_percent": 100 * window["busy_ns"] / window["length_ns"],
+        }
+        numbers |= {f"cause/{cause.kind['cause']}_percent": cause.share for cause in answer.causes}
+        for row in answer.fixes:
+            name = f"fix/{row['fix']}{':' if row['name'] else ''}{row['name'] or ''}_saves_percent"
+            numbers[name] = row["saves_percent"]
+        return {_PREFIX + name: float(number) for name, number in numbers.items()}
+
+    def __str__(self) -> str:
+        return str(self.why) if self.why else ""
+
+    def _repr_html_(self) -> str:
+        return self.why._repr_html_() if self.why else ""
+
+    def _start(self) -> None:
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.profiler import ProfilerAction, ProfilerActivity, profile
+
+        def action(step: int) -> ProfilerAction:
+            if step >= self._steps:
+                return ProfilerAction.NONE
+            return ProfilerAction.RECORD_AND_SAVE if step == self._steps - 1 else ProfilerAction.RECORD
+
+        self._folder = tempfile.TemporaryDirectory(prefix="tracelake-")
+        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profiler = profile(
+            activities=[ProfilerActivity.CPU, *gpu], schedule=action, on_trace_ready=self._export, record_shapes=True
+        )
+        self._profiler.start()
+        self._hook = register_optimizer_step_post_hook(self._on_optimizer)
+
+    def _export(self, profiler: Any) -> None:
+        assert self._folder is not None
+        profiler.export_chrome_trace(str(Path(self._folder.name) / "loop.json"))
+
+    def _on_optimizer(self, optimizer: Any, *_: Any) -> None:
+        try:
+            if self._optimizer is None:
+                self._optimizer = id(optimizer)
+            if self._optimizer == id(optimizer):
+                self._advance()
+        except Exception as error:
+            self._give_up(error)
+
+    def _advance(self) -> None:
+        if self._profiler is None:
+            return
+        self._n_done += 1
+        self._profiler.step()
+        if self._n_done >= self._steps:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._remove_hook()
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+
+    def _remove_hook(self) -> None:
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.remove()
+
+    def _clean_up(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
+
+    def _answer(self, folder: str) -> None:
+        from pipelines.faces.notebook import TraceAnalysis
+
+        with TraceAnalysis(str(Path(folder) / "loop.json")) as analysis:
+            self.why = analysis.why()
+
+    def _give_up(self, error: Exception) -> None:
+        self._profiler = None
+        self._remove_hook()
+        self._clean_up()
+        warnings.warn(f"why the loop takes as long as it does is unknown: {error}", RuntimeWarning, stacklevel=3)

@@ -1,0 +1,152 @@
+"""A handler of torch.profiler: traces arrive in the lake whole, whatever is killed, and training never stops."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the handler is torch's")
+
+from pipelines.faces.training import deliver  # noqa: E402
+from pipelines.faces.training.trace_handler import HIDDEN, TraceHandler, trace_handler  # noqa: E402
+from pipelines.lake import Lake  # noqa: E402
+
+
+def train(handler: Any, steps: int = 2) -> None:
+    model = torch.nn.Linear(4, 4)
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=0)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule, on_trace_ready=handler
+    ) as profiler:
+        for _ in range(steps):
+            model(torch.randn(2, 4)).sum().backward()
+            profiler.step()
+
+
+def test_traces_of_a_loop_are_in_the_lake_and_their_files_beside_it(tmp_path: Path) -> None:
+    handler = trace_handler(tmp_path / "lake", job="vision 12")
+    train(handler, steps=4)
+    assert handler.wait(120)
+    files = sorted((tmp_path / "lake-traces" / "vision-12").glob("rank*"))
+    assert [re.sub(r"\.\d+\..*\.\d+\.", ".", file.name) for file in files] == [
+        "rank0.step2.pt.trace.json.gz",
+        "rank0.step4.pt.trace.json.gz",
+    ]
+    with Lake(tmp_path / "lake").connect(["traces"]) as con:
+        rows = con.execute("SELECT file, job, rank, status FROM traces ORDER BY file").fetchall()
+    assert rows == [(file.name, "vision 12", 0, "ok") for file in files]
+    assert list((files[0].parent / HIDDEN).iterdir()) == []
+    assert len(handler.seconds) == 2
+
+
+def test_an_inbox_gets_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+    handler = trace_handler(inbox=tmp_path / "inbox", job="a/b")
+    train(handler)
+    assert handler.wait(120)
+    (file,) = (path for path in (tmp_path / "inbox").rglob("*") if path.is_file())
+    assert file.parent == tmp_path / "inbox" / "a-b"
+    assert json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+
+
+def test_the_rank_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    handler = trace_handler(tmp_path / "lake")
+    train(handler)
+    assert handler.wait(120)
+    (file,) = (tmp_path / "lake-traces").glob("rank3.*")
+    assert json.loads(gzip.decompress(file.read_bytes()))["distributedInfo"] == {"rank": 3, "world_size": 8}
+    with Lake(tmp_path / "lake").connect(["traces"]) as con:
+        assert con.execute("SELECT rank, world_size FROM traces").fetchall() == [(3, 8)]
+
+
+def test_an_error_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "traces").write_text("no folder")
+    handler = trace_handler(tmp_path / "lake", traces=tmp_path / "traces")
+    with pytest.warns(RuntimeWarning, match="a trace was not written to"):
+        train(handler)
+
+
+def test_a_failed_delivery_is_a_warning_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("no folder")
+    handler = trace_handler(tmp_path / "lake")
+    train(handler)
+    with pytest.warns(RuntimeWarning, match=r"a trace was not delivered to .*lake: .*\(see .*\.log\)"):
+        assert not handler.wait(120)
+
+
+def leave(handler: TraceHandler, pid: int) -> Path:
+    """A complete trace of a process that had no time to deliver it."""
+    handler._hidden.mkdir(parents=True, exist_ok=True)
+    file = handler._hidden / f"rank0.step1.1.{os.uname().nodename.replace('.', '-')}.{pid}.json"
+    file.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "f", "cat": "cpu_op", "ts": 1, "dur": 1}]}))
+    return file
+
+
+def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    first = trace_handler(tmp_path / "lake")
+    left, living = leave(first, ended.pid), leave(first, os.getpid())
+    half = left.with_name(left.name.replace(".json", ".part.json"))
+    half.write_text("{")
+    assert trace_handler(tmp_path / "lake").wait(120)
+    assert [living.exists(), left.exists(), half.exists()] == [True, False, True]
+    assert len(Lake(tmp_path / "lake").known_traces()) == 1
+
+
+def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step fails once, before and after it was done."""
+    target = tmp_path / "traces"
+    file = leave(TraceHandler("lake", None, str(target)), 1)
+    arguments = [str(file), str(target), str(tmp_path / "lake"), "", ""]
+    monkeypatch.setattr(os, "nice", lambda by: None)
+    for module, name in ((deliver.shutil, "copyfileobj"), (deliver.os, "replace"), (deliver.subprocess, "run")):
+        step = getattr(module, name)
+        for is_done in (False, True):
+
+            def die(*given: Any, step: Any = step, is_done: bool = is_done, **more: Any) -> None:
+                if is_done:
+                    step(*given, **more)
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(module, name, die)
+            with pytest.raises(KeyboardInterrupt):
+                deliver.main(arguments)
+            monkeypatch.setattr(module, name, step)
+            assert file.exists()
+            assert all(gzip.decompress(path.read_bytes()) for path in target.glob("*.gz"))
+    assert deliver.main(arguments) == 0 and deliver.main(arguments) == 0
+    assert len(list(target.glob("*.gz"))) == len(Lake(tmp_path / "lake").known_traces()) == 1
+    assert not file.exists() and list(file.parent.iterdir()) == []
+
+
+def test_a_process_group_says_the_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch import distributed
+
+    from pipelines.faces.training.trace_handler import _distributed_info, rank_and_world_size
+
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        assert (rank_and_world_size(), _distributed_info()) == ((0, 1), "")
+    finally:
+        distributed.destroy_process_group()
+    assert rank_and_world_size() == (3, 8)
+
+
+@pytest.mark.parametrize("given", [{}, {"lake": "a", "inbox": "b"}, {"lake": "ducklake:x", "traces": "s3://b/c"}])
+def test_where_traces_go_must_be_clear(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"set either lake or inbox|name a folder of this machine"):
+        trace_handler(**given)

@@ -1,0 +1,175 @@
+"""Why a training loop takes as long as it does, asked in the loop itself."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="it profiles torch")
+
+from pipelines.faces.training import callbacks, why_loop  # noqa: E402
+from tracelake.torch import why  # noqa: E402
+
+
+def loop(n: int, answer: Any = None, optimizer: bool = True) -> None:
+    model = torch.nn.Linear(8, 8)
+    update = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(n):
+        model(torch.randn(4, 8)).sum().backward()
+        if optimizer:
+            update.step()
+        if answer is not None:
+            answer.step()
+
+
+@pytest.fixture
+def steps_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps each written trace has."""
+    seen: list[int] = []
+
+    def count(answer: Any, folder: str) -> None:
+        text = (why_loop.Path(folder) / "loop.json").read_text()
+        seen.append(len({part.split('"')[0] for part in text.split("ProfilerStep#")[1:]}))
+        answer.why = SimpleNamespace(__str__=lambda: "")
+
+    monkeypatch.setattr(why_loop.LoopAnswer, "_answer", count)
+    return seen
+
+
+def test_the_answer_of_five_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    with why(steps=5) as answer:
+        loop(7)
+    assert answer.why is not None and answer.why.steps in (1, 5)
+    assert capsys.readouterr().out == f"{answer}\n" and answer.why.sentence in str(answer)
+    numbers = answer.metrics()
+    assert numbers["tracelake/step_ms"] > 0
+    assert sum(share for name, share in numbers.items() if name.startswith("tracelake/cause/")) == pytest.approx(100)
+    page = answer._repr_html_()
+    assert answer.why.sentence.split(",")[0] in page and "background:#" in page
+
+
+@pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
+def test_a_step_ends_with_the_optimizer_or_where_the_loop_says(ends: str, steps_seen: list[int]) -> None:
+    with why(steps=3) as answer:
+        loop(6, answer if ends != "optimizer" else None, optimizer=ends != "step")
+    assert steps_seen == [3]
+
+
+def test_a_second_optimizer_ends_no_step(steps_seen: list[int]) -> None:
+    weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
+    optimizers = [torch.optim.SGD([weight], lr=0.1) for weight in weights]
+    with why(steps=4):
+        for _ in range(6):
+            sum(weights).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    assert steps_seen == [4]
+
+
+def test_a_block_without_steps_is_profiled_whole(steps_seen: list[int]) -> None:
+    with why(steps=2):
+        torch.ones(3).sum()
+    assert steps_seen == [1]
+
+
+def test_only_one_rank_profiles(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with why() as answer:
+        loop(2)
+    assert (str(answer), answer._repr_html_(), answer.metrics()) == ("", "", {})
+    assert capsys.readouterr().out == ""
+
+
+def test_an_exception_of_the_loop_passes_and_leaves_no_hook(steps_seen: list[int]) -> None:
+    with pytest.raises(ZeroDivisionError), why(steps=2):
+        loop(1)
+        _ = 1 / 0
+    assert steps_seen == []
+    from torch.optim.optimizer import _global_optimizer_post_hooks
+
+    assert len(_global_optimizer_post_hooks) == 0
+
+
+@pytest.mark.parametrize("where", ["_start", "_advance", "_answer"])
+def test_an_error_of_the_recorder_is_a_warning(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(why_loop.LoopAnswer, where, fail)
+    with pytest.warns(RuntimeWarning, match="is unknown: no space left"), why(steps=2) as answer:
+        loop(3)
+    assert answer.metrics() == {}
+
+
+def test_fewer_than_one_step() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        why(steps=0)
+
+
+def test_the_profiled_loop_of_a_callback_follows_its_schedule() -> None:
+    traces: list[Any] = []
+    profiled = callbacks._ProfiledLoop(traces.append, wait=1, warmup=1, active=2, repeat=2)
+    profiled.step()  # before the beginning: nothing to record
+    profiled.begin()
+    for _ in range(9):
+        profiled.step()
+    profiled.end()
+    profiled.end()
+    assert len(traces) == 2
+
+
+def test_hugging_face(tmp_path: Any) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            out = self.layer(x)
+            return {"loss": torch.nn.functional.mse_loss(out[:, 0], labels), "logits": out}
+
+    data = [{"x": torch.randn(4), "labels": torch.randn(())} for _ in range(32)]
+    traces: list[Any] = []
+    callback = callbacks.hugging_face_callback(traces.append, wait=1, warmup=1, active=2)
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=6, per_device_train_batch_size=4, report_to=[], use_cpu=True, save_strategy="no"
+    )
+    transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback]).train()
+    assert len(traces) == 1
+
+
+def test_lightning(tmp_path: Any) -> None:
+    lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    traces: list[Any] = []
+    callback = callbacks.lightning_callback(traces.append, wait=1, warmup=1, active=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = lightning.Trainer(
+            max_steps=6,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            default_root_dir=str(tmp_path),
+            callbacks=[callback],
+        )
+        trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=4))
+    assert len(traces) == 1
