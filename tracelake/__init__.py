@@ -11,11 +11,13 @@ A name is imported when it is first used, so `tracelake.schedule` and `tracelake
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from pipelines import __version__
 
+TYPE_CHECKING = False  # typing's, without importing typing, which takes a quarter of the start of a command
 if TYPE_CHECKING:
+    from typing import Any
+
     from pipelines.base.errors import TracelakeError
     from pipelines.critical_path.answer.saved_path import restore_path
     from pipelines.critical_path.graph.dependency_graph import ArrayGraph

@@ -62,7 +62,7 @@ def listen() -> None:
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     for number in _TOLD:
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     # Python calls a handler between two steps of the main thread, which may be busy in a library. The wakeup descriptor
     # gets the signal's number immediately.

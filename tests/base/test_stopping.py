@@ -137,3 +137,22 @@ def test_a_full_disk_is_told_from_too_little_memory(tmp_path: Path) -> None:
         database.raise_if_disk_is_full(full.value, tmp_path)
     assert told.value.errno == 28 and told.value.filename == str(tmp_path)
     database.raise_if_disk_is_full(duckdb.OutOfMemoryException("could not allocate block"), tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["pipelines.base.stopping", "threading", "pipelines.faces.cli.app", "typer", "rich"])
+def test_a_signal_during_an_import_ends_the_command_at_once(module: str, number: int) -> None:
+    program = (
+        "import os, runpy, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        f"            os.kill(os.getpid(), {int(number)})\n"
+        f"sys.modules.pop({module!r}, None)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['tracelake', 'ingest', '--help']\n"
+        "runpy.run_module('tracelake', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (128 + number, "")
+    assert "Traceback" not in done.stderr
