@@ -156,3 +156,18 @@ def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, p
         assert rejection.reason
     else:
         assert staged.n_events == len(rows)
+
+
+@pytest.mark.parametrize("depth", [900, 5_000, 200_000])
+@pytest.mark.parametrize(("opens", "closes"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
+def test_values_nested_too_deep_are_damage_at_a_byte(tmp_path: Path, opens: bytes, closes: bytes, depth: int) -> None:
+    deep = GOOD.replace(b'"args": {}', b'"args": {"x": ' + opens * depth + b"1" + closes * depth + b"}")
+    text = trace(GOOD, deep, GOOD)
+    staged, findings, rows, _ = stage(tmp_path, text)
+    assert [name for _, name, _, _ in rows][::2] == ["aten::add"] * 2
+    if findings:
+        assert findings == {"unreadable_event": 1} and staged.status == "partial"
+        (finding,) = staged.findings
+        assert finding.detail.endswith(f"first at byte {text.index(deep)}")
+    else:
+        assert depth < 1000 and rows[1][1] == "aten::add"
