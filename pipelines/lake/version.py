@@ -20,6 +20,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import UnusablePath, path_text, text_path
 from pipelines.lake.names import KEYS, REJECTS
+from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 
 LAYOUT = 4
@@ -35,6 +36,10 @@ class OtherLayout(UnusablePath):
 def check_layout(root: Path) -> None:
     """Raise OtherLayout for a lake of another version. An empty or missing folder is accepted as a new lake."""
     version = _version(root)
+    if version != LAYOUT and (root / MARKER).exists() and _is_of_this_layout(root, version):
+        raise OtherLayout(
+            f"{path_text(root / MARKER)} is damaged: tracelake check --repair --lake {shlex.quote(str(root))}"
+        )
     if version is None and not any((root / mark).is_dir() for mark in (*KEYS, REJECTS)):
         return
     if version is not None and version > LAYOUT:
@@ -59,6 +64,53 @@ def mark_layout(root: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(name, root / MARKER)
+
+
+def restore_layout(root: Path) -> bool:
+    """Write the version again into a lake that is of this layout and whose `.layout` is damaged or lost.
+
+    Return whether it was restored. Raise OSError if it cannot be written.
+    """
+    version = _version(root)
+    if version == LAYOUT or not _is_of_this_layout(root, version):
+        return False
+    (root / MARKER).unlink(missing_ok=True)
+    mark_layout(root)
+    return True
+
+
+def _is_of_this_layout(root: Path, version: int | None) -> bool:
+    """Return whether a lake is of this layout, whatever its marker says.
+
+    Its catalog has a copy of the version. In lakes whose catalog is older than the copy, the columns of the files decide,
+    unless the marker names another version.
+    """
+    copy = _version_in_catalog(root)
+    if copy or version is not None:
+        return copy == LAYOUT
+    models = load_catalog().models
+    newest = {mark: max(root.glob(f"{mark}/day=*/*.parquet"), default=None) for mark in KEYS}
+    columns = {mark: _columns(file) for mark, file in newest.items() if file}
+    return bool(columns) and all({c.name for c in models[mark].columns} <= names for mark, names in columns.items())
+
+
+def _version_in_catalog(root: Path) -> int:
+    """Return the version in the lake's catalog, or 0 without one."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(root / 'catalog.sqlite'))}?mode=rw", uri=True)) as con:
+            return con.execute("PRAGMA user_version").fetchall()[0][0]
+    except sqlite3.Error:
+        return 0
+
+
+def _columns(file: Path) -> set[str]:
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import read_schema
+
+    try:
+        return {*read_schema(file).names}
+    except (OSError, ArrowInvalid):
+        return set()
 
 
 def read_again(files: Collection[Path], lake: str, folder: Path | None = None) -> str:

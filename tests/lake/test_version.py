@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
@@ -17,7 +21,17 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG, LOCK
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.sandbox import LockedLake
-from pipelines.lake.version import LAYOUT, LIST, MARKER, OtherLayout, check_layout, files_of, mark_layout, read_again
+from pipelines.lake.version import (
+    LAYOUT,
+    LIST,
+    MARKER,
+    OtherLayout,
+    check_layout,
+    files_of,
+    mark_layout,
+    read_again,
+    restore_layout,
+)
 from pipelines.readers.ingest import ingest, listed
 from tests.effort import first_of
 from tests.lake.world import capture, write_trace
@@ -38,6 +52,12 @@ def old(made: Path, tmp_path: Path) -> Path:
     root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
     (root / MARKER).unlink()
     return root
+
+
+def say_version(root: Path, version: int) -> None:
+    """Write the copy of the version in the catalog; 0 as older versions left it."""
+    with closing(sqlite3.connect(root / CATALOG)) as con:
+        con.execute(f"PRAGMA user_version = {version}")
 
 
 def command_in(message: str) -> list[str]:
@@ -109,6 +129,7 @@ def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) 
 
 def test_an_older_layout_is_named(old: Path) -> None:
     (old / MARKER).write_text("1\n")
+    say_version(old, 0)
     with pytest.raises(
         OtherLayout, match=rf"older tracelake \(layout 1; this one reads {LAYOUT}\); read its 3 files again"
     ):
@@ -173,6 +194,7 @@ def test_a_list_that_cannot_be_written_into_the_lake_is_a_temporary_file(tmp_pat
 def test_a_newer_layout_is_refused_with_the_way_out(made: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
     (root / MARKER).write_text(f"{LAYOUT + 1}\n")
+    say_version(root, LAYOUT + 1)
     with pytest.raises(OtherLayout, match=r"written by a newer tracelake .* pip install -U tracelake"):
         Lake(root)
 
@@ -186,3 +208,50 @@ def test_lists_are_lines_or_ended_by_nul(tmp_path: Path) -> None:
     assert nothing.exit_code == 2 and "--from-list FILE" in nothing.output
     missing = CliRunner().invoke(app, ["ingest", "--from-list", str(tmp_path / "none")])
     assert missing.exit_code == 1 and f"{tmp_path / 'none'}: {os.strerror(2)}" in missing.output
+
+
+DAMAGED = {"a letter": b"x\n", "empty": b"", "no text": b"\xff\xfe", "another number": b"5\n", "a lower number": b"0\n"}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_layout_is_restored_from_the_catalog(made: Path, tmp_path: Path, content: bytes) -> None:
+    root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
+    (root / MARKER).write_bytes(content)
+    with pytest.raises(OtherLayout, match=rf"lake/\.layout is damaged: tracelake check --repair --lake {root}"):
+        Lake(root)
+    done = CliRunner().invoke(app, ["check", "--repair", "--lake", str(root), "--json"])
+    (fault,) = json.loads(done.stdout)["faults"]
+    assert (fault["path"], done.exit_code) == (str(root / MARKER), 0)
+    assert (root / MARKER).read_text() == f"{LAYOUT}\n"
+    assert traces(root) == traces(made / "lake")
+
+
+@pytest.mark.parametrize("content, is_restored", [(b"x\n", True), (None, True), (b"5\n", False)])
+def test_without_a_copy_in_the_catalog_the_columns_decide(
+    made: Path, tmp_path: Path, content: bytes | None, is_restored: bool
+) -> None:
+    root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
+    say_version(root, 0)
+    (root / MARKER).unlink()
+    if content is not None:
+        (root / MARKER).write_bytes(content)
+    assert restore_layout(root) is is_restored
+
+
+def test_a_lake_of_another_version_is_not_marked_as_of_this_one(made: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
+    say_version(root, LAYOUT - 1)
+    (root / MARKER).write_text("x\n")
+    assert not restore_layout(root)
+    (root / CATALOG).unlink()
+    file = max(root.glob("traces/day=*/*.parquet"))
+    table = parquet.read_table(file)
+    parquet.write_table(table.drop_columns(["metadata"]), file)
+    assert not restore_layout(root)
+    with pytest.raises(OtherLayout, match="read its"):
+        Lake(root)
+
+
+def test_a_new_lake_has_the_copy(made: Path) -> None:
+    with closing(sqlite3.connect(made / "lake" / CATALOG)) as con:
+        assert con.execute("PRAGMA user_version").fetchall() == [(LAYOUT,)]

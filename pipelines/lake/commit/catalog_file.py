@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 from pipelines.lake.commit.locks import held
 from pipelines.lake.commit.rebuild import found_in
+from pipelines.lake.version import LAYOUT
 
 CATALOG, LOCK = "catalog.sqlite", ".catalog.lock"
 REBUILT = ".catalog-"  # prefix of the folder in which a catalog is rebuilt
@@ -234,6 +235,9 @@ def create(con: sqlite3.Connection) -> None:
     con.execute("BEGIN IMMEDIATE")
     for table in _TABLES:
         con.execute(table)
+    con.execute(
+        f"PRAGMA user_version = {LAYOUT}"
+    )  # a second copy, from which a damaged marker of the layout is restored
     con.execute("INSERT INTO state VALUES (?, 0, 0)", (secrets.token_hex(8),))
     con.execute("COMMIT")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,10 +35,16 @@ def check(
 
     Example: `tracelake check --lake /data/lake --json`
     """
+    from pipelines.lake.version import MARKER, restore_layout
+    from pipelines.runs.check import Fault
     from pipelines.runs.store import open_store
 
+    is_restored = repair and Path(lake).is_dir() and restore_layout(Path(lake))
     with progress(None, "reading") as advance:
         report = open_store(lake).check(repair, rebuild, lambda name: advance(1, name))
+    if is_restored:
+        fault = Fault(str(Path(lake) / MARKER), "is damaged or lost", repaired="written again, as the catalog says")
+        report = replace(report, faults=[fault, *report.faults])
     unrepaired = [fault for fault in report.faults if fault.repaired is None]
     if json:
         counts = {"files": report.n_files, "not_recorded": report.n_not_recorded, "broken": len(unrepaired)}
