@@ -37,6 +37,7 @@ ask             lake.ask:ask                          Ask one of the saved quest
 tables          lake.tables:tables                    List the tables and what a row of each is, or one table's columns with types and meanings.
 why             trace.why:why_command                 Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.
 compare         fleet.compare:compare                 What one capture or trace does more, less or slower than another, by operator, category, module, shape or kernel.
+baseline        fleet.baseline:baseline               Name a trace or a capture as a baseline, for `tracelake compare --baseline NAME TEST`.
 breakdown       trace.breakdown:breakdown             How GPU time divides into compute, other work and idle, one row per trace and device.
 graphs          trace.graphs:graphs                   What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.
 critical-path   trace.path:critical_path              The longest chain of dependent work in a trace, and what bounds it.

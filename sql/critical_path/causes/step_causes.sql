@@ -39,5 +39,5 @@ SELECT
         AS percent,
     count(*) AS n_stretches  -- Number of path segments with this cause, uninterrupted by other causes.
 FROM cut AS c
-JOIN _named_causes AS n ON n.window_no = c.window_no AND n.row_no = c.row_no
+JOIN _named_causes AS n ON n.window_no = c.window_no AND n.row_no = c.row_no AND NOT n.without_profiler
 GROUP BY c.trace_id, c.step, n.cause, n.name

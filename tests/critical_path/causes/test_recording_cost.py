@@ -256,3 +256,18 @@ def test_nine_of_ten_runs_are_within_15_percent_and_within_5_where_the_gpu_binds
     assert len(errors) == 22
     assert sum(abs(error) <= 0.15 for error in errors.values()) >= 0.9 * len(errors), errors
     assert {name: error for name, error in errors.items() if name in GPU_BINDS and abs(error) > 0.05} == {}
+
+
+def test_causes_of_steps_do_not_take_more_time_than_the_steps_where_causes_are_known_without_the_profiler_too() -> None:
+    con, _ = connect_all([document(program(1, COST), COST, delay_us=4)])
+    with con:
+        run_models(con, load_catalog(), ["step_causes", "causes_without_profiler", "step_lengths"])
+        assert con.execute("SELECT count(*) FROM causes_without_profiler").fetchall() != [(0,)]
+        steps = con.execute(
+            "SELECT step, sum(c.duration_ns), any_value(s.duration_ns), sum(percent) "
+            "FROM step_causes AS c JOIN step_lengths AS s USING (trace_id, step) GROUP BY step"
+        ).fetchall()
+    assert len(steps) == 4
+    for step, of_causes, duration, percent in steps:
+        assert 0.9 * duration < of_causes <= duration, step
+        assert percent == pytest.approx(100)

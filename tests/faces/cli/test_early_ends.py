@@ -46,6 +46,7 @@ OTHERS = {
         "flight-recorder",
         "memory",
         "flame",
+        "baseline",
     ),
 }
 """Those of a lake, and of other files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +15,25 @@ from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, fail, out, print_json
 from pipelines.faces.cli.fleet.compared_sides import open_side
 from pipelines.faces.cli.fleet.opened_capture import processes_of
-from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, local, out_option
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Comparison, Trace
 
 
+class Format(StrEnum):
+    """How a comparison is printed."""
+
+    text = "text"
+    markdown = "markdown"
+
+
 def compare(
     control: Annotated[str, typer.Argument(help="A trace file, the folder of a capture, or an id in the lake.")],
-    test: Annotated[str, typer.Argument(help="What to compare with it.")],
+    test: Annotated[str, typer.Argument(help="What to compare with it.")] = "",
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The control is this baseline of the lake; give the test alone.")
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +67,9 @@ def compare(
         ),
     ] = None,
     to: Annotated[Path | None, out_option("Write a page with pictures.")] = None,
+    format: Annotated[
+        Format, typer.Option(help="How to print it; markdown suits a comment on a pull request.")
+    ] = Format.text,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -72,6 +86,7 @@ def compare(
     from pipelines.fleet.trends.comparison import BY, compare_pairs, usual_by
     from pipelines.fleet.trends.comparison_verdict import doubts
 
+    control, test = _sides(control, test, baseline, lake)
     if by is not None and by not in BY:
         raise fail(f"--by {by!r} is none of {', '.join(BY)}")
     steps = [_choice(text, "step") for text in step or []]
@@ -84,18 +99,49 @@ def compare(
         sides = [open_side(con, side, lake, ranks, pid) for side, pid in zip((control, test), processes, strict=True)]
         chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)
         comparison = compare_pairs(con, chosen.pairs, by or usual_by(sides))
+        causes = compare_pairs(con, chosen.pairs, "cause") if format is Format.markdown else None
     notes = [*doubts(chosen.pairs, *sides), *chosen.left_out]
     if to:
         _write(to, comparison, (control, test), sides, [*notes, *(trace.sentence for trace in caveats.noted())])
     if json:
         print_json(as_json(comparison, (control, test), sides, notes))
+    elif causes:
+        _print_markdown(comparison, causes, (control, test), notes, limit, limit_percent)
     else:
         for line in lines(comparison, (control, test), sides, notes, limit, min(out.width, 80)):
             out.print(line, soft_wrap=True)
-    if to and not json:
+    if to and not json and not causes:
         out.line("open in a browser: [bold]{}[/]", to)
     if limit_percent is not None:
         _judge(comparison, limit_percent, chosen.left_out)
+
+
+def _sides(control: str, test: str, baseline: str | None, lake: Path | str) -> tuple[str, str]:
+    """Return control and test: both as given, or the baseline and the only one given."""
+    if (baseline is None) != bool(test):
+        raise fail("compare takes a control and a test, or --baseline NAME and a test", "Give two traces, or one.")
+    if baseline is None:
+        return control, test
+    from pipelines.lake.baselines import baseline as baseline_of
+
+    return baseline_of(local(lake, "baselines are kept in the folder of a lake"), baseline), control
+
+
+def _print_markdown(
+    comparison: Comparison,
+    causes: Comparison,
+    names: tuple[str, str],
+    notes: Sequence[str],
+    limit: int,
+    limit_percent: float | None,
+) -> None:
+    from pipelines.faces.cli.fleet.compared_markdown import markdown
+    from pipelines.fleet.trends.comparison_verdict import judge
+
+    judged = "" if limit_percent is None else judge(comparison, limit_percent).said
+    limits = [finding.sentence for finding in caveats.noted()]
+    caveats.begin()  # they are in the text
+    typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged))
 
 
 def _write(

@@ -1,0 +1,75 @@
+"""A comparison as GitHub's Markdown, for a comment on a pull request: verdict, both sides, causes, work, where to look."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from pipelines.base import units
+from pipelines.base.foreign_text import in_markdown, visible
+from pipelines.fleet.trends.comparison import Comparison, Difference, totals
+from pipelines.fleet.trends.comparison_verdict import in_words, lengths, percent, sentence
+
+_CAUSES = 8  # rows
+
+
+def markdown(
+    comparison: Comparison,
+    causes: Comparison,
+    names: tuple[str, str],
+    notes: Sequence[str],
+    limit: int,
+    judged: str = "",
+) -> str:
+    """Return the comment. `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on."""
+    blocks = [f"### {in_markdown(sentence(comparison.whole))}"]
+    blocks += [f"**{in_markdown(judged)}**"] if judged else []
+    blocks += ["\n".join(f"> {in_markdown(note)}" for note in notes)] if notes else []
+    blocks.append(_sides(comparison, names))
+    blocks.append(_rows("Where the time goes", causes, _changed(causes)[:_CAUSES]))
+    work = comparison.whole.rows or comparison.whole.host
+    blocks.append(
+        _rows("GPU time" if comparison.whole.rows else "Own time on the host", comparison, work[: limit or None])
+    )
+    blocks.append(_where_to_look(comparison, names))
+    return "\n\n".join(blocks)
+
+
+def _sides(comparison: Comparison, names: tuple[str, str]) -> str:
+    n, gpu = len(comparison.pairs), totals(comparison.whole.categories)
+    rows = [("length", *lengths(comparison.whole.pairs)), ("GPU time", gpu.control_ns / n, gpu.test_ns / n)]
+    lines = [
+        f"| {name} | {units.time(control)} | {units.time(test)} | {percent(control, test)} |"
+        for name, control, test in rows
+    ]
+    control, test = map(in_markdown, names)
+    return "\n".join([f"| | {control} | {test} | change |", "|---|---:|---:|---:|", *lines])
+
+
+def _changed(causes: Comparison) -> list[Difference]:
+    rows = causes.whole.rows or causes.whole.host
+    return sorted(rows, key=lambda row: -abs(row.diff_ns))
+
+
+def _rows(title: str, comparison: Comparison, rows: Sequence[Difference]) -> str:
+    n = len(comparison.pairs)
+    lines = [
+        f"| {in_markdown(in_words(row, comparison.by))} | {units.time(row.control_ns / n)} | {units.time(row.test_ns / n)} "
+        f"| {units.difference(row.diff_ns / n)} |"
+        for row in rows
+    ]
+    window = "step" if comparison.pairs[0].pair.control.step is not None else "trace"
+    head = [f"**{title}**, by {comparison.by}, a {window}", "", f"| {comparison.by} | control | test | diff |"]
+    return "\n".join([*head, "|---|---:|---:|---:|", *lines])
+
+
+def _where_to_look(comparison: Comparison, names: tuple[str, str]) -> str:
+    commands = "\n".join(map(visible, _commands(comparison, names)))
+    return f"**Where to look**\n\n```\n{commands}\n```"
+
+
+def _commands(comparison: Comparison, names: tuple[str, str]) -> Iterator[str]:
+    control, test = names
+    other = "kernel" if comparison.by != "kernel" else "operator"
+    yield shlex.join(["tracelake", "compare", control, test, "--by", other])
+    yield shlex.join(["tracelake", "why", test])

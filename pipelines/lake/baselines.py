@@ -1,0 +1,61 @@
+"""Named baselines of a lake: a name for a trace or a capture with which others are compared. File `baselines.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from pipelines.base.close_names import meant
+from pipelines.base.errors import TracelakeError
+from pipelines.lake.commit.locks import held
+
+FILE = "baselines.json"
+_LOCK = ".baselines.lock"
+_NAME = re.compile(r"[\w./-]{1,100}", re.ASCII)
+
+
+class NoBaseline(TracelakeError, LookupError):
+    """A name that no baseline of the lake has, or that none can have."""
+
+    hint = "Set one with `tracelake baseline set NAME TRACE`."
+
+
+def baselines(root: Path) -> dict[str, str]:
+    """Return the id of a trace or a capture by name, sorted. Raise NoBaseline if the file is damaged."""
+    try:
+        content = json.loads((root / FILE).read_text(encoding="utf-8"))
+        return {str(name): str(content[name]) for name in sorted(content)}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError) as error:
+        raise NoBaseline(f"{root / FILE} is damaged ({error}): remove it and set the baselines again") from None
+
+
+def baseline(root: Path, name: str) -> str:
+    """Return the id that a name has. Raise NoBaseline, with a name that is like it."""
+    ids = baselines(root)
+    if name not in ids:
+        raise NoBaseline(f"the lake {root} has no baseline {name!r}: {meant(name, ids)}")
+    return ids[name]
+
+
+def set_baseline(root: Path, name: str, trace_or_capture_id: str | None) -> None:
+    """Give the id the name, or with None remove the name. Raise NoBaseline for an impossible name, or one to remove that is not there."""
+    if not _NAME.fullmatch(name):
+        raise NoBaseline(f"{name!r} is no name: use letters, digits, dots, dashes and slashes")
+    with held(root, _LOCK):
+        ids = baselines(root)
+        if trace_or_capture_id is None:
+            baseline(root, name)
+            del ids[name]
+        else:
+            ids[name] = trace_or_capture_id
+        handle, temporary = tempfile.mkstemp(prefix=f".{FILE}-", dir=root)
+        with open(handle, "w", encoding="utf-8") as file:
+            json.dump(ids, file, indent=1, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, root / FILE)
