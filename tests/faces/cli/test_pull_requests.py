@@ -1,0 +1,156 @@
+"""A comparison in a pull request: Markdown that a trace's names cannot break, baselines by name, and the action."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.lake.baselines import FILE, NoBaseline, baseline, baselines, set_baseline
+from tests.effort import first_of
+from tests.harness import call, kernel, op, x
+
+from .test_early_ends import run
+
+ROOT = Path(__file__).parents[3]
+
+
+def trace(folder: Path, name: str, length: float, operator: str = "aten::mm") -> Path:
+    events: list[dict[str, Any]] = []
+    for i in range(6):
+        at = 300.0 * i
+        events.append(x("user_annotation", f"ProfilerStep#{i}", at, 299))
+        events += [op(operator, at + 1, 20), call("cudaLaunchKernel", at + 5, 10, i + 1)]
+        events += [kernel("gemm", at + 30, length, i + 1), call("cudaDeviceSynchronize", at + 40, length - 10, 100 + i)]
+    path = folder / name
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> None:
+    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
+    text = run("compare", control, test, "--format", "markdown", "--fail-on", "500%").stdout
+    lines = text.splitlines()
+    assert lines[0].startswith("### The step takes ") and lines[2].startswith("**") and "500 % allowed" in lines[2]
+    assert "| GPU time | 100.0 us | 200.0 us | +100.0 % |" in lines
+    for heading in (
+        "**Where the time goes**, by cause, a step",
+        "**GPU time**, by operator, a step",
+        "**Where to look**",
+    ):
+        assert heading in lines
+    assert f"tracelake why {test}" in lines
+    tables = [line for line in lines if line.startswith("|")]
+    assert {line.count("|") for line in tables} == {5}
+
+
+@pytest.mark.slow  # of text, with the same function
+def test_exit_codes_are_those_of_text(tmp_path: Path) -> None:
+    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
+    assert run("compare", control, test, "--format", "markdown", "--fail-on", "5%", code=3).stdout.startswith("###")
+
+
+def test_caveats_are_in_the_comment_once(tmp_path: Path) -> None:
+    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
+    events = json.loads(test.read_text())["traceEvents"]
+    test.write_text(json.dumps({"traceEvents": events * 2}))
+    text = run("compare", control, test, "--format", "markdown").stdout
+    assert text.count("repeat another one") == 1 and text.startswith("###")
+
+
+def test_names_of_a_trace_cannot_break_the_comment(tmp_path: Path) -> None:
+    evil = "a|b<img src=x>`@team`[l](http://x)\n# h"
+    control, test = trace(tmp_path, "a.json", 100, evil), trace(tmp_path, "b.json", 200, evil)
+    text = run("compare", control, test, "--format", "markdown", "--by", "operator").stdout
+    assert "<img" not in text.replace("\\<", "") and "\n# h" not in text
+    rows = [line for line in text.splitlines() if "img" in line and line.startswith("|")]
+    assert rows and all(line.replace("\\|", "").count("|") == 5 for line in rows)
+
+
+def test_a_baseline_is_the_control(tmp_path: Path) -> None:
+    control, test, lake = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200), tmp_path / "lake"
+    run("baseline", "set", "main", control, "--lake", lake)
+    (trace_id,) = json.loads(run("baseline", "list", "--lake", lake, "--json").stdout).values()
+    by_name = json.loads(run("compare", "--baseline", "main", test, "--lake", lake, "--json").stdout)
+    by_file = json.loads(run("compare", control, test, "--json").stdout)
+    assert by_name["verdict"] == by_file["verdict"] and by_name["windows"][0]["trace_ids"] == [trace_id]
+    run("baseline", "set", "other", trace_id[:6], "--lake", lake)
+    assert baselines(lake) == {"main": trace_id, "other": trace_id}
+    run("baseline", "remove", "main", "--lake", lake)
+    assert "did you mean other" in run("compare", "--baseline", "othr", test, "--lake", lake, code=1).output
+
+
+@pytest.mark.parametrize(
+    "words", first_of([["set", "a", "none"], ["set", "main"], ["list", "main"], ["remove"], ["set", "a b", "1"]], 1)
+)
+def test_a_baseline_needs_its_words(words: list[str], tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run("ingest", trace(tmp_path, "a.json", 100), "--lake", lake)
+    assert "Traceback" not in run("baseline", *words, "--lake", lake, code=1).output
+    assert baselines(lake) == {}
+
+
+def test_the_file_of_baselines_may_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("[")
+    with pytest.raises(NoBaseline, match=f"{FILE} is damaged"):
+        baseline(tmp_path, "main")
+
+
+@pytest.mark.slow  # three processes
+def test_many_may_set_baselines_at_once(tmp_path: Path) -> None:
+    program = "import sys; from pathlib import Path; from pipelines.lake.baselines import set_baseline as s\n"
+    program += "for i in range(20): s(Path(sys.argv[1]), f'{sys.argv[2]}-{i}', 'id')"
+    setters = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n)], cwd=ROOT) for n in range(3)]
+    assert [setter.wait() for setter in setters] == [0, 0, 0]
+    assert len(baselines(tmp_path)) == 60
+    set_baseline(tmp_path, "0-0", None)
+    assert len(baselines(tmp_path)) == 59
+
+
+@pytest.mark.parametrize(("fail_on", "status"), first_of([("5%", "3"), ("", "0")], 1))
+def test_the_action_compares_and_says_how_it_ended(fail_on: str, status: str, tmp_path: Path) -> None:
+    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
+    assert action(tmp_path, CONTROL=str(control), TEST=str(test), FAIL_ON=fail_on) == 0
+    outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert outputs["status"] == status and Path(outputs["markdown"]).read_text().startswith("### ")
+    assert (tmp_path / "summary").read_text() == Path(outputs["markdown"]).read_text()
+
+
+@pytest.mark.slow  # a process
+def test_an_error_of_the_action_is_its_status(tmp_path: Path) -> None:
+    assert action(tmp_path, CONTROL="absent.json", TEST="absent.json") == 1
+    assert not (tmp_path / "output").exists()
+
+
+def action(folder: Path, **inputs: str) -> int:
+    program = folder / "tracelake"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tracelake "$@"\n')
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        **dict.fromkeys(("CONTROL", "TEST", "BASELINE", "LAKE", "FAIL_ON", "BY"), ""),
+        **inputs,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(folder),
+        "GITHUB_OUTPUT": str(folder / "output"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+    }
+    return subprocess.run([ROOT / "action" / "compare.sh"], env=environment, cwd=folder, check=False).returncode
+
+
+def test_the_action_hands_its_inputs_over_as_variables() -> None:
+    """An input in a script would be run as part of it."""
+    text = yaml.safe_load((ROOT / "action" / "action.yml").read_text())
+    assert text["runs"]["using"] == "composite"
+    for step in text["runs"]["steps"]:
+        assert "${{" not in step["run"]
+        for value in step["env"].values():
+            name = value.removeprefix("${{ inputs.").removesuffix(" }}")
+            assert not value.startswith("${{ inputs.") or name in text["inputs"]
