@@ -8,7 +8,7 @@ setup(
     packages=[*find_packages(include=["tracelake", "pipelines*", "assets*", "dagster_project*"]), SQL],
     package_dir={SQL: "sql"},
     package_data={
-        "": ["templates/*", "*.yaml", "plans/*.toml", "page/*", "vendor/*", "py.typed"],
+        "": ["templates/*", "*.yaml", "plans/*.toml", "page/*", "vendor/*", "skill.md", "py.typed"],
         SQL: ["**/*.sql", "**/*.csv"],
     },
 )

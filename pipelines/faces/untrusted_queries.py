@@ -56,6 +56,7 @@ class LakeQuery:
     query: str
     limits: Limits = field(default_factory=Limits)
     without_broken: bool = False  # answer without missing or damaged files, and name them
+    needs_all: bool = False  # refuse to answer from tables that are not computed yet for all traces
     is_stopped: bool = False
     _locked: LockedLake | None = None
 
@@ -79,6 +80,9 @@ class LakeQuery:
             store = open_store(self.lake, without_broken=self.without_broken)
             requested = store.asked(tables)
             lacks = requested.lacks()
+            if self.needs_all and (missing := lacks[len(requested.skipped) :]):
+                reason, _, how = missing[0].partition("; ")
+                raise QueryFailed(reason, how[:1].upper() + how[1:])
             with LockedLake(lambda settings: store.connect(settings, tables=tables), self.limits) as locked:
                 self._locked = locked
                 self._not_if_stopped()

@@ -12,6 +12,7 @@ from typing import Any
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cells import Cutter
+from pipelines.faces.mcp_tools.commands import command, identifier
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import of_rows, queries
 from pipelines.lake.publish.contents import column_types
@@ -29,6 +30,8 @@ INSTRUCTIONS = (
 _LONGEST = 2_000  # characters of a cell
 _MOST_BYTES = 200_000
 _MOST_CAUSES = 1_000
+_OF_FIXES = ("sentence", "window", "fixes", "caveats")
+"""Keys of the answer of `why` that the tool `fixes` returns."""
 _TYPES = {"string": str, "integer": int}
 Started = tuple[Callable[[], str], Callable[[], None]]
 """A started request: a function that returns its answer, and a function that stops it."""
@@ -107,6 +110,37 @@ def make_tools(served: Served) -> dict[str, Tool]:
             },
             ("trace",),
             partial(_why, served),
+        ),
+        Tool(
+            "fixes",
+            "What would help a trace or a capture, largest saving first: each change retimed by itself, so savings do not add up.",
+            {"trace": _text("The id of a trace or a capture, or the beginning of one.")},
+            ("trace",),
+            lambda trace: command(served.lake, ["why", identifier(trace)], served.rows, _OF_FIXES),
+        ),
+        Tool(
+            "what_if",
+            "How long the window takes if something is gone or faster: use it to prove a fix. Targets: an operator, annotation or "
+            "function with everything inside it; `wait:NAME`, `self:NAME`, `kernel:GLOB`, `stream:N`, `class:CLASS`, `cause:CAUSE`.",
+            {
+                "trace": _text("The id of a trace or a capture, or the beginning of one."),
+                "remove": _text("A target that is gone."),
+                "scale": _text("A target and a factor, such as kernel:*gemm*=0.5."),
+                "window": _text("An annotation, such as ProfilerStep#5; by default all of the trace."),
+            },
+            ("trace",),
+            partial(_what_if, served),
+        ),
+        Tool(
+            "compare",
+            "What one trace or capture does more, less or slower than another: verdict, causes or work by row, largest change first.",
+            {
+                "control": _text("The id of a trace or a capture, or the beginning of one."),
+                "test": _text("What to compare with it."),
+                "by": _text("operator, category, module, shape, kernel or cause (of all time)."),
+            },
+            ("control", "test"),
+            partial(_compare, served),
         ),
         Tool(
             "tables",
@@ -232,6 +266,19 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
             asking.stop()
 
     return answer, stop
+
+
+def _what_if(served: Served, trace: str, remove: str = "", scale: str = "", window: str = "") -> Started:
+    changes = [f"--{name}={value}" for name, value in (("remove", remove), ("scale", scale)) if value]
+    if not changes:
+        raise QueryFailed("what_if needs a change", "Set remove or scale.")
+    of_window = [f"--annotation={window}"] if window else []
+    return command(served.lake, ["what-if", identifier(trace), *changes, *of_window], served.rows)
+
+
+def _compare(served: Served, control: str, test: str, by: str = "") -> Started:
+    words = ["compare", identifier(control), identifier(test), *([f"--by={by}"] if by else [])]
+    return command(served.lake, words, served.rows)
 
 
 def _text(description: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio.to_thread
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -165,6 +165,7 @@ class Console:
         if kind not in KINDS:
             raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
+        asking.needs_all = True  # a file has no place for a caveat
         download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent
 
@@ -252,6 +253,11 @@ async def _body(request: Request) -> _Body:
     return _Body(value)
 
 
+async def _disconnected(_: Request, error: Exception) -> Response:
+    """Return the answer to a client that disconnected before it had sent its request. Nobody reads it."""
+    return Response(status_code=499)
+
+
 def _told(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
     async def tell(_: Request, error: Any) -> Response:
         return JSONResponse({"error": visible_lines(str(error)), "hint": visible(error.hint)}, status)
@@ -288,7 +294,12 @@ def make_app(settings: Settings) -> Starlette:
         Route("/report/{id}", console.waiting),
         Route("/reports/{name}", console.report),
     ]
-    handlers: Any = {Busy: _told(503), TracelakeError: _told(400), QueryStopped: _told(499)}
+    handlers: Any = {
+        Busy: _told(503),
+        TracelakeError: _told(400),
+        QueryStopped: _told(499),
+        ClientDisconnect: _disconnected,
+    }
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.state.console = console
     app.add_middleware(Guarded, hosts=(*LOCAL, *settings.hosts))

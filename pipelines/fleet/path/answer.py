@@ -123,9 +123,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}",
     )
     if not paths:
-        raise PathRefused(
-            "the capture has no path through its ranks: none of the capture's traces is used; see table capture_ranks"
-        )
+        raise PathRefused(f"the capture has no path through its ranks: {why_no_path(con, capture_id)}")
     path = paths[0]
     if refused := path.pop("refused_reason"):
         raise PathRefused(f"the capture has no path through its ranks: {refused}")
@@ -149,6 +147,23 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         stretches=[_stretch(rank, list(part)) for rank, part in groupby(segments, key=lambda s: s.rank)],
         segments=segments,
     )
+
+
+def why_no_path(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
+    """Return why a capture has no path through its ranks, with what to do about it, from `TABLES` in `con`."""
+    of_capture = f"capture_id = {quoted(capture_id)}"
+    refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of_capture}").fetchall()[0][0]
+    if refused:
+        return refused
+    ((n_without_rank,),) = con.execute(
+        f"SELECT count(*) FROM capture_ranks WHERE {of_capture} AND left_out_reason = 'no_rank'"
+    ).fetchall()
+    if n_without_rank:
+        return (
+            f"{n_without_rank} of its files do not say which rank they are (no distributedInfo, no rank in the file's name): "
+            "name them rank0.json.gz, rank1.json.gz, …, or call torch.distributed.init_process_group before you profile"
+        )
+    return "none of the capture's traces is used; see table capture_ranks"
 
 
 def _sums(segments: Sequence[PathSegment], attribute: str) -> dict[Any, float]:

@@ -47,6 +47,7 @@ OTHERS = {
         "memory",
         "flame",
         "baseline",
+        "skill",
     ),
 }
 """Those of a lake, and of other files."""

@@ -141,3 +141,16 @@ def as_json(command: str, subject: Path, more: list[str], out: Path) -> dict[str
     out.mkdir()
     answer = json.loads(run(command, subject, *more, "--json").stdout)
     return answer if isinstance(answer, dict) else answer[0]
+
+
+def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: Path) -> None:
+    write_capture(CaptureSpec(ranks=2, steps=2, seed=7), tmp_path / "whole")
+    (tmp_path / "ranks").mkdir()
+    for number, path in enumerate(sorted((tmp_path / "whole").glob("*rank*"))):
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        content.pop("distributedInfo")
+        (tmp_path / "ranks" / f"{'ab'[number]}.json").write_text(json.dumps(content))
+    for command, code in (("why", 0), ("capture-path", 1)):
+        said = " ".join(run(command, tmp_path / "ranks", code=code).output.split())
+        assert "2 of its files do not say which rank they are" in said and "name them rank0.json.gz" in said
+        assert "None" not in said

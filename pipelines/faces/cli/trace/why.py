@@ -164,7 +164,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     from pipelines.faces.cli.fleet.opened_capture import lake_of, processes_of
     from pipelines.faces.cli.refresh_tables import open_analyst
     from pipelines.faces.why import TABLES, why
-    from pipelines.fleet.path.answer import find_capture
+    from pipelines.fleet.path.answer import find_capture, why_no_path
     from pipelines.models.sqltext import quoted
 
     with lake_of([subject], lake) as (folder, id_prefix):
@@ -176,7 +176,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
             if answer := capture_why(con, capture_id, Path(subject).name):
                 return [_NamedAnswer(subject, answer)]
             of_capture = f"capture_id = {quoted(capture_id)}"
-            refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of_capture}").fetchall()[0][0]
+            refused = why_no_path(con, capture_id)
             ranks = con.execute(
                 "SELECT trace_id, coalesce('rank ' || r.rank, t.file), t.path FROM capture_ranks AS r "
                 f"JOIN traces AS t USING (trace_id) WHERE r.{of_capture} AND coalesce(r.left_out_reason, 'no_rank') = 'no_rank'"

@@ -1,0 +1,84 @@
+"""MCP tools that are commands of tracelake with `--json`: each runs in a process, which a stopped request ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.untrusted_queries import QueryFailed
+
+_ID = re.compile(r"[0-9a-f]{4,64}")
+_SECONDS = 600
+SLOWER = 3
+"""Exit status of `compare` where something is slower, which is an answer."""
+
+
+def identifier(text: str) -> str:
+    """Return the id of a trace or a capture, or the beginning of one. Raise QueryFailed if it is none."""
+    if not _ID.fullmatch(text):
+        raise QueryFailed(f"{text!r} is not the id of a trace or a capture", "ask `inventory` lists the ids.")
+    return text
+
+
+def command(
+    lake: Path | str, words: Sequence[str], rows: int, keys: Sequence[str] = ()
+) -> tuple[Callable[[], str], Callable[[], None]]:
+    """Return a started request: a function that runs the command and returns its JSON, and a function that stops it.
+
+    `keys`: the keys to return of each object; by default all. Lists in the JSON have at most `rows` entries; `truncated` names those that are cut. The function raises QueryFailed
+    with the command's own message.
+    """
+    processes: list[subprocess.Popen[str]] = []
+
+    def answer() -> str:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tracelake", *words, "--json", "--lake", str(lake)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        try:
+            output, messages = process.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise QueryFailed(f"{words[0]} took more than {_SECONDS} s") from None
+        if process.returncode not in (0, SLOWER):
+            said, _, hint = messages.strip().removeprefix("error: ").partition("\n")
+            raise QueryFailed(visible(said) or f"{words[0]} ended with {process.returncode}", visible(hint))
+        document = json.loads(output)
+        objects = document if isinstance(document, list) else [document]
+        chosen = [{key: value for key, value in one.items() if not keys or key in keys} for one in objects]
+        return bounded(chosen if isinstance(document, list) else chosen[0], rows)
+
+    def stop() -> None:
+        for process in processes:
+            process.terminate()
+
+    return answer, stop
+
+
+def bounded(answer: Any, rows: int) -> str:
+    """Return an answer as JSON whose lists have at most `rows` entries. `truncated`: the lists that had more, with their length."""
+    cut: dict[str, int] = {}
+
+    def part(value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            return {key: part(inner, f"{path}.{key}" if path else key) for key, inner in value.items()}
+        if isinstance(value, list):
+            if len(value) > rows:
+                cut[path or "answer"] = len(value)
+            return [part(inner, f"{path}[]") for inner in value[:rows]]
+        return value
+
+    shortened = part(answer, "")
+    whole = shortened if isinstance(shortened, dict) else {"answers": shortened}
+    return json.dumps({**whole, "truncated": cut or False}, ensure_ascii=False)

@@ -1,0 +1,97 @@
+"""The tools that are commands: fixes, what-if, compare. And the skill, which tells a model how to use them."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import COMMANDS, app
+from pipelines.faces.mcp_tools import commands
+from pipelines.faces.mcp_tools.commands import bounded, identifier
+from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
+from pipelines.faces.untrusted_queries import QueryFailed
+from pipelines.lake import Lake
+from pipelines.lake.read.sandbox import Limits
+from pipelines.readers.ingest import ingest
+from tests.faces.cli.test_pull_requests import trace
+
+SKILL = Path(commands.__file__).with_name("skill.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tool], list[str]]:
+    """The tools of a lake with two traces, and their ids."""
+    folder = tmp_path_factory.mktemp("commands")
+    files = [trace(folder, "a.json", 100), trace(folder, "b.json", 200)]
+    report = ingest(files, Lake(folder / "lake"))
+    ids = {Path(row.path).name: row.trace_id or "" for row in report.rows}
+    return make_tools(Served(folder / "lake", Limits(), rows=3)), [ids["a.json"], ids["b.json"]]
+
+
+def answer(tool: Tool, **given: Any) -> Any:
+    start, _ = tool.start(**tool.checked(given))
+    return json.loads(start())
+
+
+def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]]) -> None:
+    tools, (_, slow) = served
+    helps = answer(tools["fixes"], trace=slow[:8])
+    assert helps.keys() == {"sentence", "window", "fixes", "caveats", "truncated"} and helps["fixes"]
+    proof = answer(tools["what_if"], trace=slow, scale="kernel:gemm=0.5")
+    saved = answer(tools["what_if"], trace=slow, remove="kernel:gemm")
+    assert proof != saved
+    with pytest.raises(QueryFailed, match="needs a change"):
+        answer(tools["what_if"], trace=slow)
+
+
+def test_two_traces_are_compared(served: tuple[dict[str, Tool], list[str]]) -> None:
+    tools, (fast, slow) = served
+    compared = answer(tools["compare"], control=fast, test=slow, by="cause")
+    assert compared["verdict"].startswith("The step takes") and compared["by"] == "cause"
+    assert len(compared["rows"]) <= 3 and all(len(value) <= 3 for value in compared.values() if isinstance(value, list))
+
+
+def test_errors_are_the_commands_own(served: tuple[dict[str, Tool], list[str]]) -> None:
+    tools, (fast, _) = served
+    with pytest.raises(QueryFailed, match=r"--by 'colour' is none of"):
+        answer(tools["compare"], control=fast, test=fast, by="colour")
+
+
+@pytest.mark.parametrize("text", ["--help", "a b c d", "/etc/passwd", "ABCDEF", "abc", ""])
+def test_only_ids_reach_a_command(text: str) -> None:
+    with pytest.raises(QueryFailed, match="is not the id"):
+        identifier(text)
+
+
+def test_lists_are_cut_and_said() -> None:
+    document = {"rows": [{"names": list(range(9))}] * 5, "few": [1]}
+    assert json.loads(bounded(document, 3)) == {
+        "rows": [{"names": [0, 1, 2]}] * 3,
+        "few": [1],
+        "truncated": {"rows": 5, "rows[].names": 9},
+    }
+    assert json.loads(bounded([1, 2], 3)) == {"answers": [1, 2], "truncated": False}
+
+
+def test_a_stopped_request_ends_its_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(commands.sys, "executable", str(program))
+    start, stop = commands.command("lake", ["why", "abcd"], 3)
+    threading.Timer(0.5, stop).start()
+    with pytest.raises(QueryFailed, match="why ended with -15"):
+        start()
+
+
+def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
+    assert CliRunner().invoke(app, ["skill"]).stdout == SKILL
+    named = set(re.findall(r"tracelake ([a-z][a-z-]+)", SKILL))
+    assert named and named <= COMMANDS.keys()
+    assert SKILL.startswith("---\nname: tracelake\ndescription: ")
