@@ -221,8 +221,8 @@ def test_the_local_search_finds_what_an_exhaustive_one_does(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_the_local_search_finds_what_an_exhaustive_one_does_in_500_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(range(500), 5, monkeypatch)
+def test_the_local_search_finds_what_an_exhaustive_one_does_in_150_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(range(150), 5, monkeypatch)
 
 
 @pytest.mark.slow
