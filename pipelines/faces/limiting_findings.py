@@ -86,13 +86,13 @@ def findings_of_traces(con: Any, of: str = "") -> list[LimitingFinding]:
     if of:
         members = f"SELECT trace_id FROM capture_ranks WHERE starts_with(capture_id, {quoted(of)})"
         condition = f"starts_with(t.trace_id, {quoted(of)}) OR t.trace_id IN ({members})"
-    return [LimitingFinding(*found) for found in con.execute(_traces_query(condition)).fetchall()]
+    return [LimitingFinding(*values) for values in con.execute(_traces_query(condition)).fetchall()]
 
 
 def findings_of_captures(con: Any, of: str = "") -> list[LimitingFinding]:
     """Return the findings about the captures in `con` (table `capture_quality`) whose ids have the prefix `of`."""
     query = _captures_query(f"starts_with(c.capture_id, {quoted(of)})")
-    return [LimitingFinding(*found) for found in con.execute(query).fetchall()]
+    return [LimitingFinding(*values) for values in con.execute(query).fetchall()]
 
 
 def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: str) -> list[LimitingFinding]:
@@ -100,4 +100,4 @@ def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: 
     capture = f"capture_id = {quoted(capture_id)}"
     members = f"t.trace_id IN (SELECT trace_id FROM capture_ranks WHERE {capture})"
     rows = [*ask(_captures_query(f"c.{capture}")), *ask(_traces_query(members))]
-    return [LimitingFinding(*found.values()) for found in rows]
+    return [LimitingFinding(*row_by_column.values()) for row_by_column in rows]

@@ -32,7 +32,7 @@ def head(subject: Subject) -> dict[str, Any]:
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
     ids = {trace["trace_id"] for trace in traces}
     of_capture = findings_of_captures(subject.con, subject.capture_id) if subject.capture_id else []
-    findings = [*of_capture, *(found for found in findings_of_traces(subject.con) if found.trace_id in ids)]
+    findings = [*of_capture, *(finding for finding in findings_of_traces(subject.con) if finding.trace_id in ids)]
     caveats = [f"{finding.sentence}." for finding in findings]
     return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
