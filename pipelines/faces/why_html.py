@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import percent
 from pipelines.faces.report.cause_bars import colour_of
 from pipelines.faces.what_helps import SHOWN, change_of, saving_of
 
-if TYPE_CHECKING:
-    from pipelines.faces.why import Why
-
 _LEAST = 1  # percent of the window that a cause must take to be in the legend
 
 
-def why_html(answer: Why) -> str:
-    """Return the answer as HTML without scripts, in which every text of the trace is escaped."""
+def why_html(answer: Any) -> str:
+    """Return the answer, a Why, as HTML without scripts, in which every text of the trace is escaped."""
     caveats = [caveat for caveat in answer.caveats if caveat["severity"] != "info"]
     said = "".join(f"<p>{_text(caveat['severity'])}: {_text(caveat['detail'])}</p>" for caveat in caveats)
     return f"<div>{said}<p><b>{_text(answer.sentence)}</b></p>{_bar(answer)}{_fixes(answer)}</div>"
 
 
-def _bar(answer: Why) -> str:
+def _bar(answer: Any) -> str:
     parts, legend = "", ""
     for cause in answer.causes:
         colour, share = colour_of(cause.kind["cause"]), f"{cause.share:.1f} %"
@@ -34,7 +31,7 @@ def _bar(answer: Why) -> str:
     return f'<div style="display:flex;height:18px;max-width:60em">{parts}</div><p>{legend}</p>'
 
 
-def _fixes(answer: Why) -> str:
+def _fixes(answer: Any) -> str:
     rows = [
         f"<li>{percent(row['saves_percent'])}: {_text(saving_of(row, answer.steps))}, {_text(change_of(row))}</li>"
         for row in answer.fixes[:SHOWN]

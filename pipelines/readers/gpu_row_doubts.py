@@ -42,4 +42,4 @@ def _findings(row: dict[str, Any]) -> Iterator[Finding]:
             f"GPU work overlaps on its own stream for {units.time(overlap_ns)} of {units.time(gpu_ns)}, which a stream does "
             "not do: sums of GPU time count that twice"
         )
-        yield Finding("overlapping_work", "warning", overlap_ns, detail)
+        yield Finding("overlapping_work", "warning", row["n_overlapping"], detail)

@@ -36,8 +36,8 @@ import torch
 
 from pipelines.record.clocks import Clock, CudaClock, HostClock
 from pipelines.record.folder import Recording
-from pipelines.record.graph import modules_of
-from pipelines.record.hooks import why
+from pipelines.record.modules.graph import modules_of
+from pipelines.record.modules.hooks import why
 from pipelines.record.peaks import device_name
 from pipelines.record.perf_event.thread_counters import ThreadCounters
 from pipelines.record.sampling import Sampling

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from pipelines.record.clocks import Clock
-from pipelines.record.graph import boundary, class_of, tensors_in
-from pipelines.record.hooks import Hooks, Noted
-from pipelines.record.operators import OperatorCalls
+from pipelines.record.modules.graph import boundary, class_of, tensors_in
+from pipelines.record.modules.hooks import Hooks, Noted
+from pipelines.record.modules.operators import OperatorCalls
 from pipelines.record.perf_event.thread_counters import ThreadCounters, between
 from pipelines.record.span import Inputs, Span
 

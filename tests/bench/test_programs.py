@@ -30,7 +30,9 @@ def run(folder: Path, module: str, *words: str) -> str:
         ("engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch"),
         pytest.param("scale_sizing", "{} --mb 0.1", "duckdb", marks=pytest.mark.slow),
         pytest.param("scale_ranks", "{} --ranks 8", "duckdb", marks=pytest.mark.slow),
-        pytest.param("scale_engines", "spark --quick --only kernel", "pyspark", marks=[pytest.mark.slow, pytest.mark.spark]),
+        pytest.param(
+            "scale_engines", "spark --quick --only kernel", "pyspark", marks=[pytest.mark.slow, pytest.mark.spark]
+        ),
     ],
 )
 def test_a_program_prints_its_numbers(tmp_path: Path, module: str, words: str, needs: str) -> None:

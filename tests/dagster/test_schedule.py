@@ -100,7 +100,7 @@ def words_of(monkeypatch: pytest.MonkeyPatch, **config: Any) -> list[str]:
 
 
 def test_engines_are_compared_with_serial_and_run_by_themselves_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = "--out out --iterations 50 --warmup 5 --size small --seed 0 --jitter-us 0.0"
+    usual = "--out out --iterations 50 --warmup 5 --seed 0 --jitter-us 0.0"
     assert words_of(monkeypatch) == [f"--compare serial sw dataflow --rounds 5 {usual}"]
     assert words_of(monkeypatch, engines=["sw", "dataflow"], max_depth=7, trace=True, device="cpu") == [
         f"--engine sw {usual} --device cpu --trace",

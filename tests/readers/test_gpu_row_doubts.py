@@ -85,7 +85,7 @@ def test_overlaps_count_on_a_stream_only_and_against_every_earlier_row(tmp_path:
     assert doubts([OVERLAPPING[0], other_stream], tmp_path) == {}
     within = [kernel("long", 0, 100, 1), kernel("short", 10, 5, 2), kernel("late", 60, 40, 3)]
     n, severity, detail = doubts(within, tmp_path)["overlapping_work"]
-    assert (n, severity) == (45_000, "warning")
+    assert (n, severity) == (2, "warning")
     assert detail == (
         "GPU work overlaps on its own stream for 45.0 us of 145.0 us, which a stream does not do: sums of GPU time count that twice"
     )

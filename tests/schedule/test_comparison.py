@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.schedule.errors import PlanWarning
-from pipelines.schedule.measurement import measure as measuring
+from pipelines.schedule.measurement import task_times
 from pipelines.schedule.measurement.comparison import periods_in_turn, verdict
 from pipelines.schedule.measurement.measure import Settings, measure
 from pipelines.schedule.measurement.task_times import Limit, limit_of, work_durations
@@ -206,9 +206,12 @@ def test_serial_is_part_of_every_comparison(tmp_path: Path, capsys: pytest.Captu
 def test_a_plan_that_the_host_will_hold_up_gives_a_warning_before_it_is_measured(
     monkeypatch: pytest.MonkeyPatch, host_ms: float, is_warned: bool
 ) -> None:
-    monkeypatch.setattr(measuring, "limit_of", lambda run, measured: limit(10, host_ms=host_ms))
+    monkeypatch.setattr(task_times, "limit_of", lambda run, measured: limit(10, host_ms=host_ms))
     run = replace(SIMULATED, device="cpu", size="tiny", iterations=50, warmup=2)
-    for start in (lambda: measure(run, "r", None), lambda: periods_in_turn(run, ["serial", "sw"], 1)):
+    for start in (
+        lambda: measure(run, "r", None, task_times.warn_if_host_bound),
+        lambda: periods_in_turn(run, ["serial", "sw"], 1),
+    ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", PlanWarning)
             start()

@@ -16,11 +16,11 @@ from pipelines.schedule.measurement.measure import (
     Settings,
     engine_of,
     nominal_durations,
+    recorded,
     recorder_of,
     set_up,
-    warm_up,
 )
-from pipelines.schedule.measurement.task_times import Limit, limit_of, ms
+from pipelines.schedule.measurement.task_times import Limit, limit_of, ms, warn_if_host_bound
 
 AT_LIMIT = 1.05
 """Periods that differ by at most this factor count as equal when they are compared with the ideal."""
@@ -73,9 +73,11 @@ def _on_device(run: Settings, engines: Sequence[str]) -> Any:
     for engine in engines:
         seconds(engine, max(1, run.warmup), 0)
     pipelined = [engine for engine in engines if engine != "serial"]
-    if pipelined:
+    if pipelined and run.warmup:
         probe, recorder = replace(run, engine=pipelined[0]), recorder_of(run, device)
-        warm_up(probe, engine_of(probe, tasks, recorder), workload, recorder)
+        pipeline = engine_of(probe, tasks, recorder)
+        warn_if_host_bound(probe, recorded(probe, pipeline, workload.batches(run.warmup), recorder))
+        pipeline.drain()
     return seconds
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.record.peaks import device_name
-from pipelines.schedule.errors import PlanWarning
 from pipelines.schedule.measurement.delays import Late, delayed, delays, pause_on
-from pipelines.schedule.measurement.task_times import limit_of, ms
 from pipelines.schedule.pictures.timeline import Timeline
 from pipelines.schedule.plan.plan import PipelineTask
 from pipelines.schedule.plan.plan_file import PlanFile
@@ -90,11 +87,17 @@ class Measured:
         return any(launch.device_start_ns is not None for launch in self.launches or ())
 
 
-def measure(run: Settings, run_id: str, trace: Path | None) -> Measured:
-    """Run the plan. `trace`: path for torch.profiler's trace of the measured iterations. Engine exceptions pass through."""
+def measure(
+    run: Settings, run_id: str, trace: Path | None, on_warm_up: Callable[[Settings, Measured], Any] = lambda *_: None
+) -> Measured:
+    """Run the plan. Engine exceptions pass through.
+
+    `trace`: path for torch.profiler's trace of the measured iterations. `on_warm_up`: called with what the iterations
+    before them were like, on a device.
+    """
     if run.device == "simulated":
         return _on_paper(run)
-    return _on_device(run, run_id, trace)
+    return _on_device(run, run_id, trace, on_warm_up)
 
 
 def torch_version() -> str | None:
@@ -160,13 +163,17 @@ def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, Pi
     return resolve_device(device), workload, tasks
 
 
-def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
+def _on_device(
+    run: Settings, run_id: str, trace: Path | None, on_warm_up: Callable[[Settings, Measured], Any]
+) -> Measured:
     device, workload, tasks = set_up(run, n_delays=max(run.iterations, run.warmup))
     recorder = recorder_of(run, device)
     pipeline = engine_of(run, tasks, recorder)
-    warm_up(run, pipeline, workload, recorder)
+    if run.warmup:
+        on_warm_up(run, recorded(run, pipeline, workload.batches(run.warmup), recorder))
+        pipeline.drain()
     with _profiled(trace, run_id, run.device.partition(":")[0]) if trace else nullcontext():
-        measured = _recorded(run, pipeline, workload.batches(run.iterations), recorder)
+        measured = recorded(run, pipeline, workload.batches(run.iterations), recorder)
     pipeline.drain()
     profile = _profile(pipeline, next(iter(workload.batches(1)))) if run.profile else None
     return replace(measured, device_name=device_name(run.device).removeprefix("cpu:"), profile=profile)
@@ -179,22 +186,7 @@ def recorder_of(run: Settings, device: Device) -> RecordingDevice:
     return RecordingDevice(device, events=run.device.startswith("cuda"))
 
 
-def warm_up(run: Settings, pipeline: _PipelineBase, workload: Workload, recorder: RecordingDevice) -> None:
-    """Run the iterations before the measurement. Give a PlanWarning if the host will be the bottleneck."""
-    if not run.warmup:
-        return
-    limit = limit_of(run, _recorded(run, pipeline, workload.batches(run.warmup), recorder))
-    pipeline.drain()
-    if limit.is_host_bound:
-        warnings.warn(
-            f"{run.plan.name}, size {run.size}: the host needs {ms(limit.host_ns)} per iteration to submit, and the device "
-            f"could do one in {ms(limit.ideal_ns)} ({limit.bound_by}): use larger batches or no pipeline",
-            PlanWarning,
-            stacklevel=2,
-        )
-
-
-def _recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:
+def recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:
     """Run all batches and return what was recorded."""
     from pipelines.schedule.measurement.recording import recorded_timeline
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
+from pipelines.schedule.errors import PlanWarning
+from pipelines.schedule.measurement.measure import Measured, Settings
 from pipelines.schedule.search.cycles import ideal_period
-
-if TYPE_CHECKING:
-    from pipelines.schedule.measurement.measure import Measured, Settings
 
 
 def median_durations(run: Settings, measured: Measured) -> dict[str, int]:
@@ -63,6 +62,18 @@ def limit_of(run: Settings, measured: Measured) -> Limit:
     for name, submit_ns in submit_times(measured).items():
         by_thread[run.plan.checked.schedule[name].thread_group] += submit_ns
     return Limit(float(ideal_ns), bound_by, sum(durations.values()), max(by_thread.values(), default=0))
+
+
+def warn_if_host_bound(run: Settings, measured: Measured) -> None:
+    """Give a PlanWarning if submitting the tasks takes longer than the plan would take on the device."""
+    limit = limit_of(run, measured)
+    if limit.is_host_bound:
+        warnings.warn(
+            f"{run.plan.name}, size {run.size}: the host needs {ms(limit.host_ns)} per iteration to submit, and the device "
+            f"could do one in {ms(limit.ideal_ns)} ({limit.bound_by}): use larger batches or no pipeline",
+            PlanWarning,
+            stacklevel=2,
+        )
 
 
 def ms(ns: float) -> str:

@@ -1,11 +1,11 @@
 -- One row: a trace with GPU work, with what its rows say that cannot be: work that is there twice, lasts no time, or
 -- overlaps on a stream.
--- How: a row repeats the one before it on its stream if start, length, name and correlation are the same. Among the other
--- rows, an overlap is the part of a row before the end of an earlier one.
+-- How: a row repeats the one before it on its stream if start, length, name and correlation are the same. Among the
+-- other rows, an overlap is the part of a row before the end of an earlier one.
 WITH work AS (
     SELECT
-        e.trace_id, e.pid, coalesce(e.device, -1) AS device, coalesce(e.stream, -1) AS stream, e.tid, e.name, e.start_ns,
-        e.duration_ns, e.correlation
+        e.trace_id, e.pid, coalesce(e.device, -1) AS device, coalesce(e.stream, -1) AS stream, e.tid, e.name,
+        e.start_ns, e.duration_ns, e.correlation
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     WHERE e.start_ns IS NOT NULL AND e.duration_ns >= 0
@@ -33,7 +33,10 @@ SELECT
     count(*) AS n_rows,  -- Its rows of GPU work.
     count(*) FILTER (WHERE is_repeated) AS n_repeated,  -- Rows that repeat another one.
     count(*) FILTER (WHERE duration_ns = 0) AS n_without_length,  -- Rows of length 0.
-    CAST(sum(duration_ns) FILTER (WHERE NOT is_repeated) AS BIGINT) AS gpu_ns,  -- Sum of the lengths, without repeated rows, ns.
+    -- Sum of the lengths, without repeated rows, ns.
+    CAST(sum(duration_ns) FILTER (WHERE NOT is_repeated) AS BIGINT) AS gpu_ns,
+    -- Rows that overlap an earlier one.
+    count(*) FILTER (WHERE NOT is_repeated AND last_end_ns > start_ns) AS n_overlapping,
     CAST(
         sum(greatest(0, least(start_ns + duration_ns, last_end_ns) - start_ns)) FILTER (WHERE NOT is_repeated) AS BIGINT
     ) AS overlap_ns  -- Overlaps on the rows' own streams, ns.

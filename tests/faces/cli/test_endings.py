@@ -113,13 +113,15 @@ def test_stdout_is_closed() -> None:
 def test_every_entry_point_is_tested() -> None:
     """A new `python -m pipelines.…` ends as the others do; bench prints only after it measured for minutes.
 
-    isolated is a child of the sensor's runs, reference and flow write a file: they print nothing but errors.
+    isolated is a child of the sensor's runs, deliver of a training process, reference and flow write a file: they print nothing
+    but errors.
     """
     assert {words[1] for words in PRINTING} | {
         "pipelines.record.bench",
         "pipelines.readers.child_processes",
         "pipelines.faces.flow",
         "pipelines.faces.reference",
+        "pipelines.faces.training.deliver",
     } == set(ENTRY_POINTS)
     text = (ROOT / "pipelines" / "record" / "bench.py").read_text()
     assert "signal.signal(signal.SIGPIPE, signal.SIG_DFL)" in text

@@ -130,7 +130,7 @@ def run(line: str, world: Path) -> Result | subprocess.CompletedProcess[str]:
     if "{captures}" in line:
         names["captures"] = asked("SELECT capture_id FROM captures ORDER BY n_ranks DESC LIMIT 2")
     if "{run}" in line:
-        names["run"] = asked("SELECT run_id FROM schedule_runs")
+        names["run"] = asked("SELECT run_id FROM schedule_runs WHERE engine = 'dataflow' LIMIT 1")
     if "{stacks}" in line:
         names["stacks"] = asked("SELECT recording_id FROM recordings WHERE kind = 'stacks'")
     words = shlex.split(re.sub(r"\{(\w+)\}", lambda found: names[found[1]], line))

@@ -92,7 +92,7 @@ def test_what_limits_the_answers_is_told(tmp_path: Path) -> None:
     database.add("rocpd_memory_allocate", pid=PID, size=1)
     assert found(database, tmp_path) == {
         "rocm_one_stream": ("warning", 1), "rocm_no_waits": ("warning", 1), "rocm_nameless": ("warning", 1),
-        "rocm_unknown_kernel": ("warning", 1), "rocm_tables_left_out": ("info", 1),
+        "rocm_unknown_kernel": ("warning", 1), "rocm_tables_left_out": ("info", 1), "overlapping_work": ("warning", 2),
     }  # fmt: skip
 
 

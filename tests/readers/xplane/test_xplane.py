@@ -192,7 +192,11 @@ def test_what_is_wrong_is_found_and_placed(tmp_path: Path) -> None:
     nameless = gpu()
     nameless.lines[0][3].append(("x", 0, 1, {}))
     cut = nameless.data().replace(part(2, "x"), part(2, "y"))  # the name of the third event is another's
-    assert findings_of(tmp_path, part(1, cut)).keys() == {"xplane_no_launch", "xplane_no_wall_clock"}
+    assert findings_of(tmp_path, part(1, cut)).keys() == {
+        "xplane_no_launch",
+        "xplane_no_wall_clock",
+        "zero_length_work",
+    }
     unknown = gpu()
     unknown.extra = part(3, part(1, 9) + part(4, part(1, 99) + part(2, 5)) + part(4, part(1, 1) + part(5, 3)))
     found = findings_of(tmp_path, space(unknown, Plane("/other", host().lines), TASK) + part(3, "lost 5 events"))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipelines.record.hooks import Noted
+from pipelines.record.modules.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
 """Name, and shapes, types and literals of the arguments, one per schema position, as JSON. None if not describable."""
