@@ -120,7 +120,7 @@ class Augmented(Workload):
 class UnevenlyAugmented(Augmented):
     """Augmented with one batch in four that takes several times as long to decode, as with files of many sizes.
 
-    A clock waits for the slow batch in its period. Data flow decodes ahead while the model trains.
+    A clock may wait for the slow batch in its period, where data flow decodes ahead while the model trains.
     """
 
     layers_of_batch = (1, 1, 1, 12) * (_POOL // 4)
