@@ -17,7 +17,7 @@ from pipelines.schedule.measurement import task_times
 from pipelines.schedule.measurement.comparison import periods_in_turn, verdict
 from pipelines.schedule.measurement.measure import Settings, measure
 from pipelines.schedule.measurement.task_times import Limit, limit_of, work_durations
-from pipelines.schedule.plan.plan_file import load_plan
+from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.run import main
 
 MS = 1_000_000
@@ -220,3 +220,12 @@ def test_a_plan_that_the_host_will_hold_up_gives_a_warning_before_it_is_measured
             "mlp, size tiny: the host needs 10.1 ms per iteration to submit, and the device could do one in 10 ms "
         )
         assert texts == ([f"{expected}(default): use larger batches or no pipeline"] if is_warned else [])
+
+
+def test_the_page_has_the_simulated_speedups() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "software-pipelines.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {name.strip("`"): speedup for name, _, _, speedup, _ in (row for row in rows if len(row) == 5)}
+    for name in plan_names():
+        periods = periods_in_turn(replace(SIMULATED, plan=load_plan(name)), ["serial", "sw", "dataflow"], 1)
+        assert told[name] == f"{periods['serial'][0] / min(periods['sw'][0], periods['dataflow'][0]):.2f}", name

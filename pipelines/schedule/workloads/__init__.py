@@ -53,9 +53,6 @@ WORKLOADS = {
     "augmented": WorkloadInfo(
         "augmented", "Augmented", {"Decode": 7 * _MS, "Augment": 2 * _MS, "CopyBatch": _MS, **_MLP}
     ),
-    "unevenly_augmented": WorkloadInfo(
-        "augmented", "UnevenlyAugmented", {"Decode": 7 * _MS, "Augment": 2 * _MS, "CopyBatch": _MS, **_MLP}
-    ),
     "sparse_dist": WorkloadInfo("sparse_dist", "SparseDist", {**_DIST, **_DENSE, "Forward": 38 * _MS // 10, **_UPDATE}),
     "fused_sparse_dist": WorkloadInfo(
         "fused_sparse_dist",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import cycle, islice
 from typing import Any, ClassVar
 
 import torch
 
-from pipelines.schedule.plan.plan import DeclaredIO, PipelineTask
+from pipelines.schedule.plan.plan import DeclaredIO, IterContext, PipelineTask
 
 
 class Workload(ABC):
@@ -46,6 +46,29 @@ class Workload(ABC):
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of the tensor on the device, also if the device is the CPU."""
         return tensor.to(self.device, non_blocking=True, copy=True)
+
+
+class TrainedModel(Workload):
+    """A workload with one model and one optimizer: Forward stores `ctx.loss`, Backward and OptimizerStep are as usual."""
+
+    def __init__(self, device: Any, seed: int, make: Callable[[], torch.nn.Module]) -> None:
+        """`make`: returns the model; its random numbers follow from the seed."""
+        super().__init__(device, seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = make().to(self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: p.detach() for name, p in self.model.named_parameters()}
+
+    def _backward(self, ctx: IterContext) -> None:
+        ctx.loss.backward()
+        self.losses.append(ctx.loss.detach())
+
+    def _step(self, ctx: IterContext) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
 
 def gradients(parameters: Iterable[torch.Tensor]) -> DeclaredIO:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pipelines.schedule.plan.plan import IterContext, PipelineTask
-from pipelines.schedule.workloads.base import Workload, gradients
+from pipelines.schedule.workloads.base import TrainedModel, gradients
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,12 @@ class MlpSize:
         """Return the shape with half the batch."""
         return replace(self, batch=self.batch // 2)
 
+    def model(self) -> nn.Sequential:
+        """Return the layers, with fresh weights."""
+        widths = [self.inputs, *[self.width] * self.layers]
+        layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+        return nn.Sequential(*layers, nn.Linear(self.width, 1))
+
 
 SIZES = {
     "tiny": MlpSize(batch=16, inputs=32, width=32, layers=2),
@@ -34,23 +40,17 @@ SIZES = {
 }
 
 
-class Mlp(Workload):
+class Mlp(TrainedModel):
     """Regression on the output of a fixed random layer."""
 
     sizes = SIZES
 
     def __init__(self, size: MlpSize, device: Any, seed: int) -> None:
-        super().__init__(device, seed)
+        super().__init__(device, seed, size.model)
         teacher = torch.randn(size.inputs, 1, generator=self._host) / size.inputs**0.5
         for _ in range(4):
             inputs = torch.randn(size.batch, size.inputs, generator=self._host)
             self._pool.append((self._pinned(inputs), self._pinned(torch.tanh(inputs @ teacher))))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            widths = [size.inputs, *[size.width] * size.layers]
-            layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
-            self.model = nn.Sequential(*layers, nn.Linear(size.width, 1)).to(self.device)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
 
     def tasks(self) -> list[PipelineTask]:
         return [
@@ -60,23 +60,12 @@ class Mlp(Workload):
             PipelineTask("OptimizerStep", self._step),
         ]
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        return {name: p.detach() for name, p in self.model.named_parameters()}
-
     def _copy(self, ctx: IterContext) -> None:
         inputs, target = ctx.batch
         ctx.inputs, ctx.target = self._copied(inputs), self._copied(target)
 
     def _forward(self, ctx: IterContext) -> None:
         ctx.loss = nn.functional.mse_loss(self.model(ctx.inputs), ctx.target)
-
-    def _backward(self, ctx: IterContext) -> None:
-        ctx.loss.backward()
-        self.losses.append(ctx.loss.detach())
-
-    def _step(self, ctx: IterContext) -> None:
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
 
 
 class CopyHeavyMlp(Mlp):
