@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -11,7 +13,7 @@ def hugging_face_callback(
 ) -> Any:
     """Return a TrainerCallback for `Trainer(callbacks=[…])` that profiles and hands each trace on.
 
-    `on_trace_ready`: as of torch.profiler, such as `trace_handler(…)`. Of the steps, `wait` are skipped, `warmup` warm the
+    An error of the profiler never stops training: it is a RuntimeWarning, and the profiler stops. `on_trace_ready`: as of torch.profiler, such as `trace_handler(…)`. Of the steps, `wait` are skipped, `warmup` warm the
     profiler up and `active` are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError without transformers.
     """
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -72,6 +74,27 @@ class _ProfiledLoop:
         self._profiler: Any = None
 
     def begin(self) -> None:
+        self._safely(self._start)
+
+    def step(self) -> None:
+        if self._profiler is not None:
+            self._safely(self._profiler.step)
+
+    def end(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            self._safely(profiler.stop)
+
+    def _safely(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:
+            profiler, self._profiler = self._profiler, None
+            with suppress(Exception):
+                profiler.stop()
+            warnings.warn(f"the profiler has stopped: {error}", RuntimeWarning, stacklevel=4)
+
+    def _start(self) -> None:
         import torch
         from torch.profiler import ProfilerActivity, profile, schedule
 
@@ -83,12 +106,3 @@ class _ProfiledLoop:
             record_shapes=True,
         )
         self._profiler.start()
-
-    def step(self) -> None:
-        if self._profiler is not None:
-            self._profiler.step()
-
-    def end(self) -> None:
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            profiler.stop()

@@ -91,8 +91,11 @@ class TraceHandler:
         step = getattr(profiler, "step_num", 0)
         name = f"rank{rank}.step{step}.{time.time_ns()}.{_host()}.{os.getpid()}"
         part, complete = self._hidden / f"{name}.part.json", self._hidden / f"{name}.json"
-        profiler.export_chrome_trace(str(part))
-        os.replace(part, complete)
+        try:
+            profiler.export_chrome_trace(str(part))
+            os.replace(part, complete)
+        finally:
+            part.unlink(missing_ok=True)
         return complete
 
     def _deliver(self, file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ class LoopAnswer:
     def step(self) -> None:
         """End a step. Call it after each step of a loop whose steps do not end with its first optimizer."""
         self._remove_hook()
-        self._advance()
+        self._end_step()
 
     def metrics(self) -> dict[str, float]:
         """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.
@@ -117,11 +118,14 @@ class LoopAnswer:
         profiler.export_chrome_trace(str(Path(self._folder.name) / "loop.json"))
 
     def _on_optimizer(self, optimizer: Any, *_: Any) -> None:
+        if self._optimizer is None:
+            self._optimizer = id(optimizer)
+        if self._optimizer == id(optimizer):
+            self._end_step()
+
+    def _end_step(self) -> None:
         try:
-            if self._optimizer is None:
-                self._optimizer = id(optimizer)
-            if self._optimizer == id(optimizer):
-                self._advance()
+            self._advance()
         except Exception as error:
             self._give_up(error)
 
@@ -156,7 +160,7 @@ class LoopAnswer:
             self.why = analysis.why()
 
     def _give_up(self, error: Exception) -> None:
-        self._profiler = None
-        self._remove_hook()
+        with suppress(Exception):  # otherwise it would go on recording
+            self._stop()
         self._clean_up()
         warnings.warn(f"why the loop takes as long as it does is unknown: {error}", RuntimeWarning, stacklevel=3)

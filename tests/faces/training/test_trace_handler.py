@@ -77,6 +77,20 @@ def test_an_error_is_a_warning(tmp_path: Path) -> None:
         train(handler)
 
 
+def test_half_a_trace_does_not_stay(tmp_path: Path) -> None:
+    class Profiler:
+        step_num = 1
+
+        def export_chrome_trace(self, path: str) -> None:
+            Path(path).write_text("{")
+            raise OSError("no space left")
+
+    handler = trace_handler(tmp_path / "lake")
+    with pytest.warns(RuntimeWarning, match="no space left"):
+        handler(Profiler())
+    assert list(handler._hidden.iterdir()) == []
+
+
 def test_a_failed_delivery_is_a_warning_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("no folder")
     handler = trace_handler(tmp_path / "lake")

@@ -93,15 +93,18 @@ def test_an_exception_of_the_loop_passes_and_leaves_no_hook(steps_seen: list[int
     assert len(_global_optimizer_post_hooks) == 0
 
 
-@pytest.mark.parametrize("where", ["_start", "_advance", "_answer"])
-def test_an_error_of_the_recorder_is_a_warning(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ends", ["optimizer", "step"])
+@pytest.mark.parametrize("where", ["_start", "_export", "_answer"])
+def test_an_error_of_the_recorder_is_a_warning(where: str, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(why_loop.LoopAnswer, where, fail)
-    with pytest.warns(RuntimeWarning, match="is unknown: no space left"), why(steps=2) as answer:
-        loop(3)
-    assert answer.metrics() == {}
+    with pytest.warns(RuntimeWarning, match="is unknown: no space left") as caught, why(steps=2) as answer:
+        loop(3, answer if ends == "step" else None, optimizer=ends == "optimizer")
+    assert answer.metrics() == {} and answer._profiler is None
+    assert sum("is unknown" in str(warning.message) for warning in caught) == 1
+    assert not torch.autograd._profiler_enabled()
 
 
 def test_fewer_than_one_step() -> None:
@@ -119,6 +122,19 @@ def test_the_profiled_loop_of_a_callback_follows_its_schedule() -> None:
     profiled.end()
     profiled.end()
     assert len(traces) == 2
+
+
+def test_an_error_of_a_callback_is_a_warning_and_stops_the_profiler() -> None:
+    def fail(_: Any) -> None:
+        raise OSError("no space left")
+
+    profiled = callbacks._ProfiledLoop(fail, wait=0, warmup=0, active=1, repeat=0)
+    profiled.begin()
+    with pytest.warns(RuntimeWarning, match="the profiler has stopped: no space left"):
+        profiled.step()
+    assert not torch.autograd._profiler_enabled()
+    profiled.step()
+    profiled.end()
 
 
 def test_hugging_face(tmp_path: Any) -> None:
