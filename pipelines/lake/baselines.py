@@ -45,7 +45,9 @@ def baseline(root: Path, name: str) -> str:
 def set_baseline(root: Path, name: str, trace_or_capture_id: str | None) -> None:
     """Give the id the name, or with None remove the name. Raise NoBaseline for an impossible name, or one to remove that is not there."""
     if not _NAME.fullmatch(name):
-        raise NoBaseline(f"{name!r} is no name: use letters, digits, dots, dashes and slashes")
+        raise NoBaseline(
+            f"a baseline cannot be called {name!r}: use up to 100 letters, digits, dots, dashes and slashes"
+        )
     with held(root, _LOCK):
         ids = baselines(root)
         if trace_or_capture_id is None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def command(
     with the command's own message.
     """
     processes: list[subprocess.Popen[str]] = []
+    stopped = threading.Event()
 
     def answer() -> str:
         process = subprocess.Popen(
@@ -45,6 +47,8 @@ def command(
             text=True,
         )
         processes.append(process)
+        if stopped.is_set():
+            process.terminate()
         try:
             output, messages = process.communicate(timeout=_SECONDS)
         except subprocess.TimeoutExpired:
@@ -60,6 +64,7 @@ def command(
         return bounded(chosen if isinstance(document, list) else chosen[0], rows)
 
     def stop() -> None:
+        stopped.set()
         for process in processes:
             process.terminate()
 

@@ -145,6 +145,25 @@ def action(folder: Path, **inputs: str) -> int:
     return subprocess.run([ROOT / "action" / "compare.sh"], env=environment, cwd=folder, check=False).returncode
 
 
+@pytest.mark.parametrize("ours", ["", "7\n"], ids=["first push", "next push"])
+def test_the_action_comments_once_and_leaves_other_comments_alone(ours: str, tmp_path: Path) -> None:
+    """`gh` is a program that writes down what it was called with; its own `--jq` finds our comment."""
+    gh = tmp_path / "gh"
+    gh.write_text(
+        f'#!/bin/sh\nprintf "%s|" "$@" >> {tmp_path}/calls\ncase "$*" in *--jq*) printf "%s" "{ours}";; esac\n'
+    )
+    gh.chmod(0o755)
+    (tmp_path / "text.md").write_text("### slower `$(touch evil)`\n")
+    environment = {"MARKDOWN": str(tmp_path / "text.md"), "NUMBER": "12", "GITHUB_REPOSITORY": "a/b"}
+    environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([ROOT / "action" / "comment.sh"], env=environment, cwd=tmp_path, check=True)
+    _, _, written = (tmp_path / "calls").read_text().partition("| .id|")
+    target = "PATCH|repos/a/b/issues/comments/7" if ours else "POST|repos/a/b/issues/12/comments"
+    body = "body=<!-- tracelake compare -->\n### slower `$(touch evil)`"
+    assert written == f"api|--method|{target}|--raw-field|{body}|"
+    assert not (tmp_path / "evil").exists()
+
+
 def test_the_action_hands_its_inputs_over_as_variables() -> None:
     """An input in a script would be run as part of it."""
     text = yaml.safe_load((ROOT / "action" / "action.yml").read_text())

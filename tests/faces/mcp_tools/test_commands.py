@@ -79,13 +79,17 @@ def test_lists_are_cut_and_said() -> None:
     assert json.loads(bounded([1, 2], 3)) == {"answers": [1, 2], "truncated": False}
 
 
-def test_a_stopped_request_ends_its_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("after_s", [0.0, 0.5], ids=["before it starts", "while it runs"])
+def test_a_stopped_request_ends_its_process(after_s: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     monkeypatch.setattr(commands.sys, "executable", str(program))
     start, stop = commands.command("lake", ["why", "abcd"], 3)
-    threading.Timer(0.5, stop).start()
+    if after_s:
+        threading.Timer(after_s, stop).start()
+    else:
+        stop()
     with pytest.raises(QueryFailed, match="why ended with -15"):
         start()
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import duckdb
 import pyarrow.csv
 import pyarrow.parquet
@@ -395,26 +394,6 @@ def test_what_is_committed_while_it_serves_is_shown(tmp_path: Path) -> None:
                 },
             )
             assert server.ask("/download", {"sql": "SELECT * FROM traces", "format": kind}).status == 200
-
-
-@pytest.mark.parametrize("path", ["/why", "/query", "/question", "/download", "/report"])
-def test_a_request_of_which_only_a_part_arrives_is_no_error(lake: Lake, path: str) -> None:
-    messages = [{"type": "http.request", "body": b'{"sql": ', "more_body": True}, {"type": "http.disconnect"}]
-    statuses = []
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
-    scope |= {"headers": headers, "scheme": "http", "http_version": "1.1", "server": ("localhost", 1), "root_path": ""}
-
-    async def receive() -> Any:
-        return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    asgi: Any = app.make_app(app.Settings(lake.root, Limits(30, 0, "500MB", "1GB")))
-    anyio.run(asgi, scope, receive, send)  # raises what the server would log
-    assert statuses == [499]
 
 
 def test_a_lake_without_traces_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Writes MARKDOWN as a comment on pull request NUMBER, or over the comment of an earlier push. Other comments of the
+# same bot stay: ours begins with a mark.
+set -euo pipefail
+mark='<!-- tracelake compare -->'
+body=$(printf '%s\n%s' "$mark" "$(cat "$MARKDOWN")")
+comments="repos/$GITHUB_REPOSITORY/issues/$NUMBER/comments"
+ours=$(gh api "$comments" --paginate --jq ".[] | select(.body | startswith(\"$mark\")) | .id" | head -n 1)
+if [[ -n $ours ]]; then
+  gh api --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$ours" --raw-field body="$body" > /dev/null
+else
+  gh api --method POST "$comments" --raw-field body="$body" > /dev/null
+fi
