@@ -52,12 +52,16 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
-    """Return the first sentence of `tracelake why` for each of the newest traces."""
+    """Return the first sentence of `tracelake why` for each of the newest traces, and what limits it."""
     newest = con.execute(
         f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_TOLD}"
     ).fetchall()
-    sentences = [(file, answer.sentence) for trace_id, file in newest if (answer := why(con, trace_id))]
-    return {"why": dg.MetadataValue.md(markdown_table(["trace", "why"], sentences, width=400))} if sentences else {}
+    rows = [
+        (file, answer.sentence, "; ".join(row["detail"] for row in answer.caveats if row["severity"] != "info"))
+        for trace_id, file in newest
+        if (answer := why(con, trace_id))
+    ]
+    return {"why": dg.MetadataValue.md(markdown_table(["trace", "why", "caveats"], rows, width=400))} if rows else {}
 
 
 def image(name: str, svg: str) -> dg.MetadataValue:

@@ -1,5 +1,6 @@
 """What the UI shows of the fleet: the page of today, and pictures that say what they are of."""
 
+import json
 from pathlib import Path
 
 import dagster as dg
@@ -7,11 +8,13 @@ import pytest
 
 from assets.pictures import pictures
 from assets.today import today_page
+from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.faces.cli.test_pull_requests import trace
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +46,13 @@ def test_pictures_are_of_the_newest_and_the_worst_capture_by_name(lake: Lake) ->
     newest, worst = pictures(lake, "rank_steps")
     assert newest.startswith("ranks by steps of the newest capture, even ")
     assert worst.startswith("ranks by steps of the worst capture, late ")
+
+
+def test_what_limits_the_answer_to_why_stands_beside_it(tmp_path: Path) -> None:
+    path = trace(tmp_path, "twice.json", 100)
+    path.write_text(json.dumps({"traceEvents": json.loads(path.read_text())["traceEvents"] * 2}))
+    lake = Lake(tmp_path / "lake")
+    ingest([path], lake)
+    materialize_all(lake, [*TABLES, "critical_path"])
+    (row,) = str(pictures(lake, "critical_path")["why"].value).splitlines()[2:]
+    assert "twice.json" in row and "the GPU computes" in row and "rows of GPU work repeat another one" in row
