@@ -22,9 +22,9 @@ from statistics import median
 
 from pipelines.schedule.errors import PipelineError, PlanError
 from pipelines.schedule.measurement.comparison import Comparison, periods_in_turn
-from pipelines.schedule.measurement.measure import ENGINES, TRACE_FILE, Settings, measure
+from pipelines.schedule.measurement.measure import TRACE_FILE, measure
 from pipelines.schedule.measurement.run_folder import Rows, close_folder, discard_folder, open_folder, tables_of
-from pipelines.schedule.measurement.task_times import warn_if_host_bound
+from pipelines.schedule.measurement.settings import ENGINES, Settings
 from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.workloads import SIZES
 
@@ -62,7 +62,7 @@ def _run(settings: Settings, options: argparse.Namespace, comparison: Comparison
     folder = open_folder(options.out, run_id)
     trace = folder / TRACE_FILE if options.trace else None
     try:
-        measured = measure(settings, run_id, trace, warn_if_host_bound)
+        measured = measure(settings, run_id, trace)
         tables = tables_of(settings, run_id, measured, TRACE_FILE if trace else None)
         if comparison:
             tables |= comparison.tables(settings, measured)

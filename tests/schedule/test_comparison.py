@@ -15,7 +15,8 @@ import pytest
 from pipelines.schedule.errors import PlanWarning
 from pipelines.schedule.measurement import task_times
 from pipelines.schedule.measurement.comparison import periods_in_turn, verdict
-from pipelines.schedule.measurement.measure import Settings, measure
+from pipelines.schedule.measurement.measure import measure
+from pipelines.schedule.measurement.settings import Settings
 from pipelines.schedule.measurement.task_times import Limit, limit_of, work_durations
 from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.run import main
@@ -209,7 +210,7 @@ def test_a_plan_that_the_host_will_hold_up_gives_a_warning_before_it_is_measured
     monkeypatch.setattr(task_times, "limit_of", lambda run, measured: limit(10, host_ms=host_ms))
     run = replace(SIMULATED, device="cpu", size="tiny", iterations=50, warmup=2)
     for start in (
-        lambda: measure(run, "r", None, task_times.warn_if_host_bound),
+        lambda: measure(run, "r", None),
         lambda: periods_in_turn(run, ["serial", "sw"], 1),
     ):
         with warnings.catch_warnings(record=True) as caught:

@@ -11,16 +11,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from pipelines.schedule.measurement.measure import (
-    Measured,
-    Settings,
-    engine_of,
-    nominal_durations,
-    recorded,
-    recorder_of,
-    set_up,
-)
-from pipelines.schedule.measurement.task_times import Limit, limit_of, ms, warn_if_host_bound
+from pipelines.schedule.measurement.measure import engine_of, nominal_durations, recorder_of, set_up, warm_up
+from pipelines.schedule.measurement.settings import Measured, Settings
+from pipelines.schedule.measurement.task_times import Limit, limit_of, ms
 
 AT_LIMIT = 1.05
 """Periods that differ by at most this factor count as equal when they are compared with the ideal."""
@@ -73,11 +66,9 @@ def _on_device(run: Settings, engines: Sequence[str]) -> Any:
     for engine in engines:
         seconds(engine, max(1, run.warmup), 0)
     pipelined = [engine for engine in engines if engine != "serial"]
-    if pipelined and run.warmup:
+    if pipelined:
         probe, recorder = replace(run, engine=pipelined[0]), recorder_of(run, device)
-        pipeline = engine_of(probe, tasks, recorder)
-        warn_if_host_bound(probe, recorded(probe, pipeline, workload.batches(run.warmup), recorder))
-        pipeline.drain()
+        warm_up(probe, engine_of(probe, tasks, recorder), workload, recorder)
     return seconds
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,90 +14,30 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.record.peaks import device_name
 from pipelines.schedule.measurement.delays import Late, delayed, delays, pause_on
-from pipelines.schedule.pictures.timeline import Timeline
+from pipelines.schedule.measurement.settings import ENGINES, Measured, Settings
+from pipelines.schedule.measurement.task_times import warn_if_host_bound
 from pipelines.schedule.plan.plan import PipelineTask
-from pipelines.schedule.plan.plan_file import PlanFile
 from pipelines.schedule.simulation.durations import Duration
-from pipelines.schedule.simulation.simulated import SimulatedDevice, simulate
+from pipelines.schedule.simulation.simulated import SimulatedDevice
 from pipelines.schedule.workloads import WORKLOADS, build
 
 if TYPE_CHECKING:
     from pipelines.schedule.devices import Device
     from pipelines.schedule.engine.pipeline import _PipelineBase
     from pipelines.schedule.measurement.profiler import ProfileResult
-    from pipelines.schedule.measurement.recording import Launch, RecordingDevice
+    from pipelines.schedule.measurement.recording import RecordingDevice
     from pipelines.schedule.workloads.base import Workload
 
-ENGINES = {"serial": "serial", "sw": "SWPipeline", "dataflow": "DataFlowPipeline"}
-"""Command line names → timeline names."""
 TRACE_FILE = "trace.json.gz"
 TRACE_KEY = "schedule_run_id"
 """The metadata key of the trace that names the run."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Options of a run. `device`: cuda:N, cpu or simulated."""
-
-    plan: PlanFile
-    engine: str
-    device: str
-    iterations: int
-    warmup: int = 0
-    seed: int = 0
-    size: str = "small"
-    max_depth: int | None = None
-    jitter_us: float = 0.0
-    jitter_task: str | None = None
-    profile: bool = False
-
-    @property
-    def depth(self) -> int:
-        """Return the maximum number of iterations in flight."""
-        if self.engine == "dataflow":
-            return self.max_depth or self.plan.checked.depth + 2
-        return 1 if self.engine == "serial" else self.plan.checked.depth
-
-    @property
-    def limit(self) -> int | None:
-        """Return `depth` as an option of the engine, or None if the plan determines the engine's depth."""
-        return self.depth if self.engine == "dataflow" else None
-
-    def simulated(self, durations: Mapping[str, Duration], **options: Any) -> Timeline:
-        """Return the timeline of the plan simulated with this engine. `options` are those of `simulate`."""
-        engine = ENGINES[self.engine]
-        return simulate(self.plan.checked, durations, engine=engine, max_depth=self.limit, **options)
-
-
-@dataclass
-class Measured:
-    """Result of a run. `launches`: one per span, in the same order, or None for a simulation."""
-
-    timeline: Timeline
-    launches: list[Launch] | None
-    wall_ns: int
-    started_at: datetime
-    """UTC, without a time zone."""
-    device_name: str | None
-    profile: ProfileResult | None
-
-    @property
-    def by_events(self) -> bool:
-        """Return whether the times were measured by CUDA events."""
-        return any(launch.device_start_ns is not None for launch in self.launches or ())
-
-
-def measure(
-    run: Settings, run_id: str, trace: Path | None, on_warm_up: Callable[[Settings, Measured], Any] = lambda *_: None
-) -> Measured:
-    """Run the plan. Engine exceptions pass through.
-
-    `trace`: path for torch.profiler's trace of the measured iterations. `on_warm_up`: called with what the iterations
-    before them were like, on a device.
-    """
+def measure(run: Settings, run_id: str, trace: Path | None) -> Measured:
+    """Run the plan. `trace`: path for torch.profiler's trace of the measured iterations. Engine exceptions pass through."""
     if run.device == "simulated":
         return _on_paper(run)
-    return _on_device(run, run_id, trace, on_warm_up)
+    return _on_device(run, run_id, trace)
 
 
 def torch_version() -> str | None:
@@ -163,17 +103,13 @@ def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, Pi
     return resolve_device(device), workload, tasks
 
 
-def _on_device(
-    run: Settings, run_id: str, trace: Path | None, on_warm_up: Callable[[Settings, Measured], Any]
-) -> Measured:
+def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
     device, workload, tasks = set_up(run, n_delays=max(run.iterations, run.warmup))
     recorder = recorder_of(run, device)
     pipeline = engine_of(run, tasks, recorder)
-    if run.warmup:
-        on_warm_up(run, recorded(run, pipeline, workload.batches(run.warmup), recorder))
-        pipeline.drain()
+    warm_up(run, pipeline, workload, recorder)
     with _profiled(trace, run_id, run.device.partition(":")[0]) if trace else nullcontext():
-        measured = recorded(run, pipeline, workload.batches(run.iterations), recorder)
+        measured = _recorded(run, pipeline, workload.batches(run.iterations), recorder)
     pipeline.drain()
     profile = _profile(pipeline, next(iter(workload.batches(1)))) if run.profile else None
     return replace(measured, device_name=device_name(run.device).removeprefix("cpu:"), profile=profile)
@@ -186,7 +122,14 @@ def recorder_of(run: Settings, device: Device) -> RecordingDevice:
     return RecordingDevice(device, events=run.device.startswith("cuda"))
 
 
-def recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:
+def warm_up(run: Settings, pipeline: _PipelineBase, workload: Workload, recorder: RecordingDevice) -> None:
+    """Run the iterations before the measurement. Give a PlanWarning if the host will be the bottleneck."""
+    if run.warmup:
+        warn_if_host_bound(run, _recorded(run, pipeline, workload.batches(run.warmup), recorder))
+        pipeline.drain()
+
+
+def _recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:
     """Run all batches and return what was recorded."""
     from pipelines.schedule.measurement.recording import recorded_timeline
 

@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipelines.schedule.measurement.measure import Measured, Settings, torch_version
+from pipelines.schedule.measurement.measure import torch_version
 from pipelines.schedule.measurement.run_tables import TABLES, arrow_table
+from pipelines.schedule.measurement.settings import Measured, Settings
 from pipelines.schedule.measurement.task_times import median_durations, submit_times, work_durations
 from pipelines.schedule.search.cycles import longest_cycle
 from pipelines.schedule.search.predict import prediction_of, steady

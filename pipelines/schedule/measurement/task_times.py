@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from pipelines.schedule.errors import PlanWarning
-from pipelines.schedule.measurement.measure import Measured, Settings
+from pipelines.schedule.measurement.settings import Measured, Settings
 from pipelines.schedule.search.cycles import ideal_period
 
 

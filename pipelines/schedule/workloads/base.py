@@ -51,7 +51,7 @@ class Workload(ABC):
 class TrainedModel(Workload):
     """A workload with one model and one optimizer: Forward stores `ctx.loss`, Backward and OptimizerStep are as usual."""
 
-    def __init__(self, device: Any, seed: int, make: Callable[[], torch.nn.Module]) -> None:
+    def __init__(self, device: Any, seed: int, make: Callable[[], torch.nn.Sequential]) -> None:
         """`make`: returns the model; its random numbers follow from the seed."""
         super().__init__(device, seed)
         with torch.random.fork_rng(devices=[]):
