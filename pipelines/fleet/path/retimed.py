@@ -61,7 +61,7 @@ class CaptureGain:
                 for rank, (before_us, after_us) in self.ranks.items()
             },
             "inferred_waits": self.inferred_waits,
-            "caveats": list(self.caveats),
+            "caveats": [{"severity": "info", "detail": caveat} for caveat in self.caveats],
             "matched_by": list(self.matched_by),
         }
 

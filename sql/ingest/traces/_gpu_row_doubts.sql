@@ -1,35 +1,32 @@
--- One row: a trace with GPU work, with what its rows say that cannot be: work that is there twice, lasts no time, or
--- overlaps on a stream.
+-- One row: how much GPU work of a trace cannot be true, as it is there twice, lasts no time, or overlaps on its
+-- stream. None for a trace without GPU work.
 -- How: a row repeats the one before it on its stream if start, length, name and correlation are the same. Among the
--- other rows, an overlap is the part of a row before the end of an earlier one.
+-- other rows, an overlap is the part of a row before the end of an earlier one. Sorting holds all rows in memory, so it
+-- gets hashes instead of names and streams.
 WITH work AS (
     SELECT
-        e.trace_id, e.pid, coalesce(e.device, -1) AS device, coalesce(e.stream, -1) AS stream, e.tid, e.name,
-        e.start_ns, e.duration_ns, e.correlation
+        hash(e.pid, e.device, e.stream, e.tid) AS lane, hash(e.name, e.correlation) AS identity, e.start_ns,
+        e.duration_ns
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     WHERE e.start_ns IS NOT NULL AND e.duration_ns >= 0
 ),
 compared AS (
     SELECT
-        *,
+        start_ns, duration_ns,
         coalesce(
             lag(start_ns) OVER by_start = start_ns
             AND lag(duration_ns) OVER by_start = duration_ns
-            AND lag(name) OVER by_start = name
-            AND lag(correlation) OVER by_start IS NOT DISTINCT FROM correlation,
+            AND lag(identity) OVER by_start = identity,
             FALSE
         ) AS is_repeated,
         coalesce(
             max(start_ns + duration_ns) OVER (by_start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns
         ) AS last_end_ns
     FROM work
-    WINDOW by_start AS (
-        PARTITION BY trace_id, pid, device, stream, tid ORDER BY start_ns, duration_ns, name, correlation
-    )
+    WINDOW by_start AS (PARTITION BY lane ORDER BY start_ns, duration_ns, identity)
 )
 SELECT
-    trace_id,  -- The trace.
     count(*) AS n_rows,  -- Its rows of GPU work.
     count(*) FILTER (WHERE is_repeated) AS n_repeated,  -- Rows that repeat another one.
     count(*) FILTER (WHERE duration_ns = 0) AS n_without_length,  -- Rows of length 0.
@@ -41,4 +38,4 @@ SELECT
         sum(greatest(0, least(start_ns + duration_ns, last_end_ns) - start_ns)) FILTER (WHERE NOT is_repeated) AS BIGINT
     ) AS overlap_ns  -- Overlaps on the rows' own streams, ns.
 FROM compared
-GROUP BY trace_id
+HAVING count(*) > 0

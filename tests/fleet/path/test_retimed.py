@@ -171,10 +171,10 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
     found = asked(tmp_path, "--remove", "cpu")
     assert set(found["ranks"]) == {"0", "1"} and found["inferred_waits"] > 0
-    caveat, unseen, lost = found["caveats"]
+    caveat, unseen, lost = (told["detail"] for told in found["caveats"])
     assert "left out" in caveat and caveat.endswith(": 2")
     assert "no cuda_sync events" in unseen and unseen.endswith("(ranks 0, 1)")
-    assert lost["caveat"] == "lost_kernels" and lost["detail"].startswith("rank2")
+    assert found["caveats"][2]["caveat"] == "lost_kernels" and lost.startswith("rank2")
     text = " ".join(CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "cpu"]).stdout.split())
     assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text
 
@@ -199,7 +199,8 @@ def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Pat
             elif e["ts"] + e["dur"] > pause:
                 e["dur"] += 5000
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
-    (caveat,) = asked(tmp_path, "--remove", "kernel_gaps", "--remove", "launch_overhead")["caveats"]
+    (told,) = asked(tmp_path, "--remove", "kernel_gaps", "--remove", "launch_overhead")["caveats"]
+    caveat = told["detail"]
     assert caveat.startswith("5.") and "of rank" in caveat and "gaps over 1 ms in which nothing ran" in caveat
     one = (
         CliRunner().invoke(app, ["what-if", str(path), "--remove", "kernel_gaps", "--remove", "launch_overhead"]).stdout
@@ -223,7 +224,7 @@ def drifting(folder: Path) -> None:
 @pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     drifting(tmp_path)
-    (caveat,) = asked(tmp_path, "--remove", "cpu")["caveats"]
+    (told,) = asked(tmp_path, "--remove", "cpu")["caveats"]
     # Of clocks without noise the least slope counts as a drift: other ranks may be told, too.
-    said, _, ranks = caveat.partition(": ")
+    said, _, ranks = told["detail"].partition(": ")
     assert "clocks drift" in said and "1" in ranks.split(", ")
