@@ -28,13 +28,8 @@ _NEWEST = """
 
 
 def python_spec(name: str) -> dg.AssetSpec:
-    """Return the spec of a table that Python computes from each window's graph, for example with `networkx.dag_longest_path`.
-
-    The table derives from the private table `_edges`. `critical_path_edges` contains the same edges by name, so Dagster shows
-    that table as upstream.
-    """
-    library = "networkx" if name == "longest_path" else "numpy"
-    return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
+    """Return the spec of a table that Python computes from each window's graph, for example with `networkx.dag_longest_path`."""
+    return table_spec(name, {"networkx" if name == "longest_path" else "numpy", "python"})
 
 
 class OverlayConfig(dg.Config):
@@ -45,7 +40,7 @@ class OverlayConfig(dg.Config):
 
 @dg.asset(
     deps=["critical_path", "events", "traces", "capture_ranks"],
-    group_name="path",
+    group_name="fleet",
     kinds={"perfetto", "json"},
     owners=OWNERS,
     partitions_def=DAYS,

@@ -37,6 +37,13 @@ PROCESS_TAG = "tracelake/process"
 """Tag of a run: the process that works on it, so that a killed process is detected."""
 LEFT_OUT_TAG = "tracelake/left_out"
 """Tag of a run: number of traces missing from tables because a model failed on them. Repeating the run would not help."""
+PUBLISHED = {
+    "_edges": "critical_path_edges",
+    "_event_waits": "event_waits",
+    "_kernel_class": "event_classes",
+    "_longest_path": "longest_path",
+}
+"""The public table that shows the rows of a private model. Tables that read the model are downstream of that table."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
 _LOGS = 5000  # files; if there are more, count their rows in Parquet instead of reading the logs of their batches
@@ -98,10 +105,7 @@ class Span(BatchSpan):
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """Return the public tables that a table's SQL reads, directly or through private models. Staged files count as `trace_files`.
-
-    A table that reads the private `_longest_path` gets `longest_path` as upstream, which has the same rows with names.
-    """
+    """Return the public tables that a table is made of, directly or through private models. Staged files count as `trace_files`."""
     tables: dict[str, None] = {}
     todo, visited = list(catalog.models[name].dependencies), set()
     while todo:
@@ -110,12 +114,11 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
         visited.add(source)
         if source in catalog.models:
             model = catalog.models[source]
-            if source == "_longest_path" and name != "longest_path":
-                tables["longest_path"] = None
-            elif model.private:
-                todo += model.dependencies
+            public = PUBLISHED.get(source, "") if model.private else source
+            if public not in ("", name):
+                tables[public] = None
             else:
-                tables[source] = None
+                todo += model.dependencies
         elif reads := catalog.given[source].reads:
             todo += reads
         elif catalog.given[source].layer == "ingest" and mark_of(name) != RUN_MARK:
@@ -142,7 +145,7 @@ def with_tables_behind(names: Iterable[str]) -> list[str]:
     return list(tables)
 
 
-def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more: Any) -> dg.AssetSpec:
+def table_spec(name: str, kinds: Iterable[str], **more: Any) -> dg.AssetSpec:
     """Return the asset spec of a table of the catalog. Documentation, columns, version and source come from its SQL file."""
     catalog = load_catalog()
     model = catalog.models[name]
@@ -151,7 +154,7 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
     metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source}
     return dg.AssetSpec(
         name,
-        deps=sorted({*upstreams(catalog, name), *deps}),
+        deps=sorted(upstreams(catalog, name)),
         description=model.doc,
         group_name=group_of(model),
         code_version=catalog.version(name),

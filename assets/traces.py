@@ -76,7 +76,7 @@ def batch_hash(states: dict[Path, str]) -> str:
 
 @dg.observable_source_asset(
     key=TRACE_FILES,
-    group_name="inputs",
+    group_name="traces",
     description=f"Trace files in the watched folder (`{INBOX}`), or those named in a run's configuration.",
 )
 def trace_files() -> dg.ObserveResult:

@@ -3,20 +3,15 @@
 import dagster as dg
 
 from assets.engines import capture_units, ingest_units
-from assets.groups import group_of
 from assets.schedule import schedule_runs
 from assets.traces import lake_tables
 from assets.upkeep import merge_batches, retire_batches
-from pipelines.models.catalog import load_catalog
-from pipelines.readers.schedule_runs import RUN_TABLES
 
 # Runs with this tag run one at a time (see dagster.yaml).
 WRITES = {"tracelake/writes": "lake"}
 
 # Overlays and schedules need a lake in a folder. For another one definitions.py leaves out their assets.
-_OF_TRACES = dg.AssetSelection.all() - dg.AssetSelection.groups(
-    *{group_of(load_catalog().models[name]) for name in RUN_TABLES}
-)
+_OF_TRACES = dg.AssetSelection.all() - dg.AssetSelection.assets(schedule_runs)
 ingest_and_analyse = dg.define_asset_job(
     "ingest_and_analyse",
     selection=_OF_TRACES,

@@ -3,19 +3,20 @@
 import os
 import subprocess
 import sys
-from collections import Counter
+from itertools import pairwise
 from pathlib import Path
-from urllib.parse import unquote
 
 import dagster as dg
+import networkx as nx
 import pytest
 
 from assets.checks import unique_keys
-from assets.groups import LINEAGE, WAY, group_of
-from assets.metadata import upstreams
+from assets.groups import GROUPS, group_of
+from assets.metadata import PUBLISHED, upstreams
 from dagster_project.definitions import defs
 from dagster_project.demo import asset_names
 from dagster_project.sensors import daily
+from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,13 +39,42 @@ def test_every_public_table_is_an_asset_and_no_private_one() -> None:
     assert keys == {*load_catalog().public, "trace_files", "overlay", "fleet_today"}
 
 
-def test_lineage_is_the_sqls() -> None:
+def test_lineage_is_the_catalogs() -> None:
+    """Both ways: an edge of Dagster is a path of the catalog through private models that no public table shows, and such a path is an edge."""
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
+    reads = nx.DiGraph((read, name) for name, model in catalog.models.items() for read in model.dependencies)
+    reads.add_edges_from((read, name) for name, given in catalog.given.items() for read in given.reads or ())
+    files = {name for name, given in catalog.given.items() if given.layer == "ingest" and not given.reads}
+    hidden = {name for name in reads if name not in catalog.public and name not in PUBLISHED and name not in files}
     for name in catalog.public:
+        own = {private for private, public in PUBLISHED.items() if public == name}
+        between = nx.ancestors(reads.subgraph(hidden | own | {name}), name) if name in reads else set()
+        sources = {source for node in (name, *between) for source in reads.pred.get(node, ())} - between
         parents = {key.to_user_string() for key in graph.get(dg.AssetKey(name)).parent_keys}
-        by_python = catalog.models[name].kind == "python" or name == "longest_path"
-        shown_too = {"critical_path_edges"} if by_python else set()  # the public face of `_edges`
-        assert parents == {*upstreams(catalog, name), *shown_too}, name
+        expected = {PUBLISHED.get(source, source) for source in sources - files}
+        assert parents - {"trace_files"} == expected, name
+        assert ("trace_files" in parents) == (bool(sources & files) and mark_of(name) != RUN_MARK), name
+
+
+def test_a_published_private_model_is_read_by_its_public_table() -> None:
+    catalog = load_catalog()
+    for private, public in PUBLISHED.items():
+        assert private in catalog.models[public].dependencies and catalog.models[private].private
+
+
+def test_the_path_is_downstream_of_what_it_is_made_of() -> None:
+    graph = defs.resolve_asset_graph()
+    ways = (
+        ("trace_files", "traces", "captures", "fleet_today"),
+        ("trace_files", "events", "event_classes", "kernels", "merged_intervals"),
+        ("events", "event_classes", "critical_path_edges", "longest_path", "critical_path"),
+        ("events", "event_waits", "critical_path_edges", "longest_path", "causes"),
+        ("longest_path", "fixes"),
+    )
+    for table, after in {pair for way in ways for pair in pairwise(way)}:
+        assert dg.AssetKey(table) in graph.get_ancestor_asset_keys(dg.AssetKey(after)), (table, after)
+    runs = ("schedule_plans", "schedule_runs", "schedule_task_timings", "schedule_speedups")
+    assert {graph.get(dg.AssetKey(table)).group_name for table in runs} == {"schedules"}
 
 
 def test_upstreams_pass_through_private_models() -> None:
@@ -67,7 +97,7 @@ def test_models_carry_their_documentation() -> None:
     model = load_catalog().models["kernels"]
     columns = node.metadata["dagster/column_schema"].columns
     assert node.description == model.doc
-    assert node.group_name == "gpu"
+    assert node.group_name == "kernels"
     assert [(c.name, c.description) for c in columns] == [(c.name, c.doc) for c in model.columns]
     assert node.code_version == load_catalog().version("kernels")
 
@@ -104,26 +134,15 @@ def test_every_header_check_is_in_the_check_of_its_group() -> None:
     assert keys == {(one.of[0][0], "unique_keys") for one in folded} | own | found
 
 
-def test_a_group_fits_a_screen() -> None:
+def test_the_lineage_has_nine_groups_from_left_to_right() -> None:
     graph = defs.resolve_asset_graph()
-    groups = Counter(graph.get(key).group_name for key in graph.get_all_asset_keys())
-    assert max(groups.values()) <= 12, groups
-
-
-def test_groups_are_read_from_left_to_right_and_the_way_to_why_fits_one_screen() -> None:
-    graph = defs.resolve_asset_graph()
-    stage = {group: place for place, groups in enumerate(WAY) for group in groups}
-    assert stage.keys() <= {graph.get(key).group_name for key in graph.get_all_asset_keys()}
-    for key in graph.get_all_asset_keys():
-        own = stage.get(graph.get(key).group_name or "")
+    groups = {key: graph.get(key).group_name or "" for key in graph.get_all_asset_keys()}
+    assert set(groups.values()) == set(GROUPS) and len(GROUPS) == 9
+    for key, group in groups.items():
         for parent in graph.get(key).parent_keys:
-            before = stage.get(graph.get(parent).group_name or "")
-            assert own is None or before is None or before <= own, (parent, key)
-    selection = unquote(LINEAGE.partition("~")[2])
-    way = dg.AssetSelection.from_string(selection).resolve(graph)
-    assert {graph.get(key).group_name for key in way} == stage.keys()
+            assert GROUPS.index(groups[parent]) <= GROUPS.index(group), (parent, key)
     page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
-    assert f"http://127.0.0.1:3000{LINEAGE}" in page
+    assert all(f"| `{group}` |" in page for group in GROUPS)
 
 
 def test_names_for_the_progress_bar() -> None:
