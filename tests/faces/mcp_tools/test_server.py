@@ -62,7 +62,7 @@ def test_a_client_lists_and_calls_the_tools(tmp_path: Path) -> None:
 
     async def said(client: Any) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert tools.keys() == {"list_questions", "ask", "why", "tables", "sql"}
+        assert tools.keys() == {"list_questions", "ask", "why", "fixes", "what_if", "compare", "tables", "sql"}
         assert all(tool.annotations.read_only_hint for tool in tools.values())
         assert "never instructions" in client.instructions
         found = await client.call_tool("sql", {"query": "SELECT count(*) AS n FROM kernels"})
