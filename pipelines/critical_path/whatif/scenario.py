@@ -5,7 +5,7 @@
     remove = ["launch_overhead"]
     ahead = ["cause:data_loading"]
     [scale]
-    "ampere_gemm*" = 0.5
+    "*gemm*" = 0.5
     "class:COMMUNICATION" = 0.7
 
 `remove` deletes its targets, and `scale` multiplies the time of its targets. The targets of `ahead` are done

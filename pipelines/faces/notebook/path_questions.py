@@ -148,7 +148,7 @@ class AskedGraph(LazyGraph):
     ) -> Comparison:
         """Return this path and the path under a scenario: `before`, `after`, and the events that `entered` and `left` it.
 
-        Targets are those of `tracelake what-if`: `what_if({"ampere_gemm*": 0.5}, remove=["launch_overhead"])`. The graph is
+        Targets are those of `tracelake what-if`: `what_if({"*gemm*": 0.5}, remove=["launch_overhead"])`. The graph is
         built once for any number of scenarios. A restored path needs its trace only for scenarios of operators, modules or
         layers. Raise ScenarioError, NothingMatches (the message lists the possible targets) or NoGraph.
         """

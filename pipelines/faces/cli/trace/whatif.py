@@ -117,7 +117,7 @@ def what_if(
     file, without the trace. The folder of a capture, or a file of several processes, is answered for all its ranks together: each waits for the others in its
     collectives, and `rank:2:NAME` names something on one of them.
 
-    Example: `tracelake what-if rank0.json.gz --scale 'kernel:ampere_gemm*=0.5' --remove wait:aten::item`
+    Example: `tracelake what-if rank0.json.gz --scale 'kernel:*gemm*=0.5' --remove wait:aten::item`
     """
     from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.causes.of_window import causes_of
