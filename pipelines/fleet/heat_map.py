@@ -22,6 +22,7 @@ def rank_step_heat_map(
 ) -> str:
     """Return SVG with one row per rank and one column per step, colored from 0 to the largest value.
 
+    If no value is below half of the largest, colors begin at the smallest, because all cells would look alike otherwise.
     `cells` are rows of `rank_steps`. `marked` ranks get a frame. Raise WrongValue if the metric is unknown or no cell
     has it.
     """
@@ -32,13 +33,14 @@ def rank_step_heat_map(
         raise WrongValue(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
     steps = sorted({cell["step"] for cell in measured}, key=lambda step: (step is None, step or 0))
     ranks = sorted({cell["rank"] for cell in measured})
-    top = max(cell[metric] for cell in measured)
+    least, top = (choose(cell[metric] for cell in measured) for choose in (min, max))
+    bottom = least if 2 * least > top else 0
     width = 62 if len(steps) <= _STEPS_WITH_NUMBERS else max(4, 1000 // len(steps))
     drawn = [
         svg.Cell(
             ranks.index(cell["rank"]),
             steps.index(cell["step"]),
-            cell[metric] / top if top else 0.0,
+            (cell[metric] - bottom) / (top - bottom) if top > bottom else 0.0,
             _says(cell),
             f"{cell[metric] / 1e6:.2f}",
         )
@@ -50,7 +52,7 @@ def rank_step_heat_map(
         [f"rank {rank}" for rank in ranks],
         ["no step" if step is None else f"step {step}" if width > 40 else str(step) for step in steps],
         drawn,
-        ("0", f"{top / 1e6:.3g} ms"),
+        (f"{bottom / 1e6:.3g} ms" if bottom else "0", f"{top / 1e6:.3g} ms"),
         width=width,
         height=24,
         framed=(ranks.index(rank) for rank in sorted(marked & set(ranks))),

@@ -138,6 +138,21 @@ def test_the_picture() -> None:
     assert len([box for box in svg.iterfind("{*}rect") if box.get("class") == "bad"]) == 1
 
 
+@pytest.mark.parametrize(("least", "begin"), [(780_000, "0.78 ms"), (411_000, "0.411 ms"), (410_000, "0")])
+def test_cells_that_differ_little_have_different_colours(least: int, begin: str) -> None:
+    cells = [cell(4, 0, least), cell(4, 1, 820_000)]
+    svg = ET.fromstring(rank_step_heat_map("job", cells, "caused_wait_ns"))
+    colours = [box.get("fill") for box in svg.iterfind("{*}rect") if box.find("{*}title") is not None]
+    assert (colours[0] == "#fffaf0") == (begin != "0") and colours[1] == "#ef6548"
+    texts = [text.text for text in svg.iterfind("{*}text")]
+    assert begin in texts and "0.82 ms" in texts
+
+
+def test_cells_that_are_all_alike_are_pale() -> None:
+    svg = ET.fromstring(rank_step_heat_map("job", [cell(4, 0, 7), cell(4, 1, 7)], "caused_wait_ns"))
+    assert {box.get("fill") for box in svg.iterfind("{*}rect") if box.find("{*}title") is not None} == {"#fffaf0"}
+
+
 def test_a_picture_of_nothing_says_so() -> None:
     with pytest.raises(ValueError, match="no step of any rank has caused_wait_ns"):
         rank_step_heat_map("job", [cell(4, 0, None)], "caused_wait_ns")

@@ -35,14 +35,16 @@ TEMPLATES = Environment(
     loader=PackageLoader(__package__ or "", "templates"), autoescape=True, finalize=_shown, undefined=StrictUndefined
 )
 TEMPLATES.globals.update(in_words=in_words, docs_address=docs_address)
+_WIDTH = 1000
+"""Pixels of a bar, about. A part that is less than one of them is not visible."""
 macros: Any = TEMPLATES.get_template("blocks.html").module
 
 
 def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Markup:
     """Return labeled stacked bars, all to the scale of the longest.
 
-    `colours`: CSS class by kind, in the order of the legend, which shows kinds in words.
+    `colours`: CSS class by kind, in the order of the legend, which shows in words the kinds that can be seen in a bar.
     """
     longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
-    used = {part.kind for _, parts in rows for part in parts if part.value > 0}
+    used = {part.kind for _, parts in rows for part in parts if part.value >= longest / _WIDTH}
     return macros.bars(rows, colours, longest, used)

@@ -72,7 +72,7 @@ def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) 
     page, _ = world
     assert page.sections[:3] == ["verdict", "stragglers", "breakdown"]
     said = page.texts["verdict"]
-    assert re.search(r"Rank 2 is a straggler: the other ranks wait [\d.]+ ms for it", said)
+    assert re.search(r"Rank 2 is a straggler: the other 3 ranks together wait [\d.]+ ms for it", said)
     assert said.index("rank 2 holds the others up") < said.index("What to do")
     assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
     # What a finding says is gained is what `why` answers for that rank.

@@ -136,6 +136,15 @@ def test_causes_that_are_often_in_one_window_differ_in_colour() -> None:
         assert f".{one} {{ background: var(--{one})" in style and f"--{one}: #" in style, one
 
 
+def test_the_legend_has_only_causes_that_can_be_seen() -> None:
+    bars = cause_bars(
+        [("long", [("gpu_computing", 9_989), ("copies", 11)]), ("short", [("launching", 9), ("data_loading", 0)])]
+    )
+    legend = bars[bars.index('class="legend"') :]
+    assert "GPU computing" in legend and "copies exposed" in legend
+    assert "launching" not in legend and "data loading" not in legend
+
+
 def test_numbers_of_the_lake_have_formats_of_numbers() -> None:
     """The name of a column tells its format. One that no rule knows would be shown as a name, with all digits."""
     types = {table: dict(columns) for table, columns in types_of_tables(load_catalog()).items()}

@@ -76,7 +76,9 @@ def _who(stragglers: Stragglers) -> str:
         return f"No rank is a straggler: the ranks wait {time(waited)} for each other in all{longest}."
     row = next(row for row in stragglers.ranks if row["is_straggler"])
     share = f" ({percent(row['caused_percent'])} of all waiting)" if row["caused_percent"] is not None else ""
-    return f"Rank {row['rank']} is a straggler: the other ranks wait {time(row['caused_wait_ns'] or 0)} for it{share}."
+    n_others = len(stragglers.ranks) - 1
+    who = f"the other {n_others} ranks together wait" if n_others > 1 else "the other rank waits"
+    return f"Rank {row['rank']} is a straggler: {who} {time(row['caused_wait_ns'] or 0)} for it{share}."
 
 
 def _where_of_all(subject: Subject) -> str:
@@ -147,14 +149,9 @@ def _of_cause(cause: Cause, answer: Why, subject: Subject) -> Row:
         "advice": cause.advice,
         "gain": f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        "command": cause.command(_placeholder(subject), answer.options()),
+        "command": cause.command(subject.shown["path"], answer.options()),
         "docs": ("why.md", "why"),
     }
-
-
-def _placeholder(subject: Subject) -> str:
-    """Return the placeholder for the trace in commands on the page."""
-    return "RANK.json.gz" if len(subject.traces) > 1 else "TRACE"
 
 
 def _fixes(subject: Subject, answer: Why | None) -> Markup:
@@ -164,7 +161,7 @@ def _fixes(subject: Subject, answer: Why | None) -> Markup:
     rank_text = f" {subject.label}" if len(subject.traces) > 1 else ""
     without = " without the profiler" if answer.is_without_profiler else ""
     title = f"What would help{rank_text}, each by itself, in the {time(answer.length)}{without}"
-    rows = [_fix(row, answer, _placeholder(subject)) for row in answer.fixes[:SHOWN]]
+    rows = [_fix(row, answer, subject.shown["path"]) for row in answer.fixes[:SHOWN]]
     return macros.heading(title) + macros.helps(rows)
 
 
