@@ -20,7 +20,7 @@ from pipelines.faces.why import CLAUSE, NAME, Cause, grouped, microseconds, name
 from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
 
-TABLES = ("capture_ranks", "capture_quality", "capture_paths", "capture_causes", "capture_fixes")
+TABLES = ("traces", "findings", "capture_ranks", "capture_quality", "capture_paths", "capture_causes", "capture_fixes")
 """Tables that the answer reads."""
 _RETIMED_EDGES = threshold("retimed_edges")
 

@@ -32,7 +32,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     ingest([tmp_path / "capture"], lake, job="train")
     materialize_all(lake, [*TRACE, *CAPTURE])
     shown = newest_why(LakeQuery(lake.root, NEWEST))
-    with lake.connect(["traces", *CAPTURE]) as con:
+    with lake.connect(CAPTURE) as con:
         ((capture,),) = con.execute("SELECT DISTINCT capture_id FROM traces").fetchall()
         of_all = capture_why.capture_why(con, capture)
     assert of_all is not None and (shown["id"], shown["sentence"]) == (capture, of_all.sentence)
