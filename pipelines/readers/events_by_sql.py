@@ -36,7 +36,7 @@ from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import CHANGED, FindingCounter
 from pipelines.readers.kineto.source import TooLarge, content_hash
 from pipelines.readers.lost_work import BY_OTHERS, lost_work
-from pipelines.readers.secrets import with_masks
+from pipelines.readers.secrets import with_masked_ids, with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,7 +195,7 @@ def _tables(con: duckdb.DuckDBPyConnection, request: ReadRequest, model: str, tr
         for first in range(0, max(n, 1), _ROWS):
             within = f"CAST(event_id AS BIGINT) >= {first} AND CAST(event_id AS BIGINT) < {first + _ROWS}"
             con.execute(f"CREATE OR REPLACE VIEW {_PART} AS FROM {_MODEL} WHERE {within}")
-            table = database.arrow_result(con, query).to_arrow_table()
+            table = with_masked_ids(database.arrow_result(con, query).to_arrow_table())
             expected = np.arange(first, min(first + _ROWS, n))
             if not np.array_equal(table.column("event_id").to_numpy(), expected):
                 message = f"{model}.sql does not number its events from 0 on; correct its event_id"

@@ -2,54 +2,93 @@
 
 Profilers write environment variables, command lines and metadata of a job into its trace. Programs write them into the
 names of their spans, and dumps and snapshots into stacks. A value counts as a secret by its name (TOKEN, SECRET, KEY,
-PASSWORD, CREDENTIAL), as the user and password of a URL, or by the format of a provider's tokens. Numbers alone are not
-secrets (`num_tokens`: 128; a password may be a number), and neither are tokenizers.
+PASSWORD, COOKIE …), by its place (user and password of a URL, the header Authorization, curl's -u, a signature in a query string), or
+by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Numbers alone are not secrets (`num_tokens`:
+128; a password may be a number), and neither are tokenizers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.models.sqltext import quoted
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_IDS = ("cat", "pid", "tid", "flow_id")
 MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
-# Followed by neither a letter nor quotation: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER.
-_NAME = r"(?:token|secret|key|password|passwd|credential)s?"
+# Followed by neither a letter nor quotation: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other
+# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only.
+_WORDS = r"token|secret|key|password|passwd|passphrase|credential|cookie"
+_VARIABLES = r"(?-i:(?:\b|_)(?:AUTH|PASS)|_PWD)"
+_NAME = rf"(?:(?:{_WORDS})s?|{_VARIABLES})"
 _MORE = r"(?:[^A-Za-z\"'\\=:\s][^\"'\\=:\s]*)?"
 _BEFORE = r"[^\"'\\=:\s]*"
 _QUOTE = r"\\*[\"']"
 _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
+# Names that can be nothing else, in lists, objects and running text, where a key or a token is often no secret.
+_SURE = (
+    r"(?:password|passwd|passphrase|credential|secret|cookie|(?:api|access|private|secret)[_-]?key|"
+    r"(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]?token)s?"
+)
+_SURE_NAME = rf"{_QUOTE}{_BEFORE}(?:{_SURE}|{_VARIABLES}|(?-i:_(?:TOKEN|KEY)S?)){_MORE}{_QUOTE}"
 # HF_TOKEN=…, --api-key=…
 _ASSIGNED = (rf"(?i)({_NAME}{_MORE}=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
 # In a name, only environment variables count: `prefill num_tokens=8k` describes the work.
-_EXPORTED = (rf"([A-Z0-9]_(?:TOKEN|SECRET|KEY|PASSWORD|PASSWD|CREDENTIAL)S?=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
+_EXPORTED = (
+    rf"([A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)=(?:{_QUOTE})?){_WORD}",
+    rf"\1{MASK}",
+)
 # Pattern → replacement (RE2; \1 is the first group).
 _RULES = (
+    # {"name": "HF_TOKEN", "value": "…"}, also the other way around; before the next rule, which would mask the name of a "key"
+    (
+        rf"(?i)(\"(?:name|key)\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\"\s*,\s*\"value\"\s*:\s*\"){_VALUE}",
+        rf"\1{MASK}",
+    ),
+    (
+        rf"(?i)(\"value\"\s*:\s*\"){_VALUE}(\"\s*,\s*\"(?:name|key)\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\")",
+        rf"\1{MASK}\2",
+    ),
     # {"HF_TOKEN": "…"}, also in a text that is JSON itself
     (rf"(?i)({_QUOTE}{_BEFORE}{_NAME}{_MORE}{_QUOTE}\s*:\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}(?:password|passwd|secret){_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
-    # {"name": "HF_TOKEN", "value": "…"}
-    (rf"(?i)(\"name\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\"\s*,\s*\"value\"\s*:\s*\"){_VALUE}", rf"\1{MASK}"),
+    # {"HF_TOKEN": ["…", "…"]}, {"HF_TOKEN": {"of": "…"}}, ["HF_TOKEN", "…"]
+    (rf"(?i)({_SURE_NAME}\s*:\s*\[\s*)({_QUOTE})[^\[\]]*\]", rf"\1\2{MASK}\2]"),
+    (rf"(?i)({_SURE_NAME}\s*:\s*{{\s*)({_QUOTE})[^{{}}]*}}", rf"\1\2{MASK}\2:\2{MASK}\2}}"),
+    (rf"(?i)(\[\s*{_SURE_NAME}\s*,\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
+    # AWS_SECRET_ACCESS_KEY: …
+    (
+        rf"([A-Z0-9](?:_[A-Z0-9]+)*_(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|KEY):\s+){_WORD}",
+        rf"\1{MASK}",
+    ),
     # --api-key …, ["--api-key", "…"]
     (rf"(?i)(--?[a-z0-9_-]*{_NAME}(?:{_QUOTE}\s*,\s*{_QUOTE}|\s+)){_WORD}", rf"\1{MASK}"),
-    (r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@\"'\\]*:[^/\s@\"'\\]+@", rf"\1{MASK}@"),  # https://user:password@host
-    (r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{MASK}"),
-    # Hugging Face, OpenAI and Anthropic, GitHub, GitLab, AWS, Slack, JSON web tokens, Google
+    # curl -u user:password
     (
-        r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|"
-        r"glpat-[A-Za-z0-9_-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|"
-        r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*|AIza[A-Za-z0-9_-]{30,})",
-        MASK,
+        rf"((?:^|[\s\"'])(?:-u|--user|--proxy-user)(?:\s+|=|{_QUOTE}\s*,\s*)(?:{_QUOTE})?[^\s:\"'\\]+:)[^\s\"'\\]+",
+        rf"\1{MASK}",
+    ),
+    (r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@\"'\\]*:[^/\s@\"'\\]+@", rf"\1{MASK}@"),  # https://user:password@host
+    # https://host/file?X-Amz-Signature=…
+    (r"(?i)([?&](?:x-[a-z]+-)?(?:sig|signature|credential|security-token)=)[^&\s\"'\\]+", rf"\1{MASK}"),
+    (r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{MASK}"),
+    (
+        rf"(?i)(authorization(?:{_QUOTE})?\s*[:=,]\s*(?:{_QUOTE})?(?:basic|digest|token|apikey)\s+)[^\s\"'\\]+",
+        rf"\1{MASK}",
     ),
     (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:[^\"\\]|\\+[^\"\\])*", rf"\1{MASK}"),
+    *((row["pattern"], MASK) for row in rule_rows("secret_formats")),
 )
 # Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
-    r"(?i)token|secret|key|passw|credential|://[^/\"]*@|bearer\s|hf_|sk-|gh[pousr]_|github_pat_|glpat-|akia|asia|xox[abprs]-|"
-    r"eyj|aiza"
+    rf"(?i:{_WORDS}|://[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=])|AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=]|"
+    + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())
 
@@ -105,3 +144,15 @@ def with_masks(query: str, texts: Sequence[str] = ("args", "extra"), names: Sequ
     masked_columns = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     replaced = f" REPLACE ({', '.join(f'{text} AS {name}' for name, text in masked_columns)})" if masked_columns else ""
     return f"SELECT *{replaced} FROM (\n{query}\n)"
+
+
+def with_masked_ids(events: pa.Table) -> pa.Table:
+    """Return events with values that look like secrets masked in the columns of ids, of which few differ and hardly any are texts."""
+    import pyarrow as pa
+
+    for name in _IDS:
+        column = events.column(name)
+        if may_hold_secrets("\n".join(value for value in column.unique().to_pylist() if value).encode()):
+            texts = [value and masked_text(value) for value in column.to_pylist()]
+            events = events.set_column(events.column_names.index(name), name, pa.array(texts, column.type))
+    return events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.base import database
+from pipelines.base.datafiles import rule_rows
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
@@ -128,6 +130,7 @@ def test_none_of_twelve_is_stored_or_shown(tmp_path: Path) -> None:
     assert check(lake).faults == []
 
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 EACH = {
     '{"GCP_CREDENTIALS": "abc"}': '{"GCP_CREDENTIALS": "***"}',
     '{"access_token_id": "a1"}': '{"access_token_id": "***"}',
@@ -138,6 +141,26 @@ EACH = {
     "run --secret v1 -k 2": "run --secret *** -k 2",
     "ssh://git:pw@host/p ssh://git@host/p": "ssh://***@host/p ssh://git@host/p",
     "bearer 0123456789ab": "bearer ***",
+    "export AWS_SECRET_ACCESS_KEY: wJalrXUt and on": "export AWS_SECRET_ACCESS_KEY: *** and on",
+    '{"env": [["HF_TOKEN", "v1"], ["LANG", "C"]]}': '{"env": [["HF_TOKEN", "***"], ["LANG", "C"]]}',
+    '{"key": "HF_TOKEN", "value": "v1"}': '{"key": "***", "value": "***"}',
+    '{"value": "v1", "name": "HF_TOKEN"}': '{"value": "***", "name": "HF_TOKEN"}',
+    '{"API_KEYS": ["v1", "v2"], "n": 1}': '{"API_KEYS": ["***"], "n": 1}',
+    '{"API_KEY": {"of": "v1", "n": 1}}': '{"API_KEY": {"***":"***"}}',
+    r'{"text": "{\"API_KEY\": [\"v1\", 2]}"}': r'{"text": "{\"API_KEY\": [\"***\"]}"}',
+    "Authorization: Basic dXNlcjpwYXNz": "Authorization: Basic ***",
+    '{"Authorization": "Basic dXNlcjpwYXNz"}': '{"Authorization": "Basic ***"}',
+    "curl -u bob:pa55 https://host": "curl -u bob:*** https://host",
+    '["curl", "-u", "bob:pa55"]': '["curl", "-u", "bob:***"]',
+    "curl --user=bob:pa55": "curl --user=bob:***",
+    '{"DB_PASS": "v1", "PGPASS": "v1"}': '{"DB_PASS": "***", "PGPASS": "v1"}',
+    '{"REGISTRY_AUTH": "v1", "MYSQL_PWD": "v1"}': '{"REGISTRY_AUTH": "***", "MYSQL_PWD": "***"}',
+    '{"ssh_passphrase": "v1", "Cookie": "v1"}': '{"ssh_passphrase": "***", "Cookie": "***"}',
+    '{"PWD": "/home/me", "forward_pass": "a", "author": "b"}': '{"PWD": "/home/me", "forward_pass": "a", "author": "b"}',
+    '{"keys": ["a", "b"], "token": {"text": "the"}}': '{"keys": ["a", "b"], "token": {"text": "the"}}',
+    '["token_ids", "attention_mask"]': '["token_ids", "attention_mask"]',
+    "https://b.s3.amazonaws.com/x?X-Amz-Signature=ab12&part=3": "https://b.s3.amazonaws.com/x?X-Amz-Signature=***&part=3",
+    "https://a.blob.core.windows.net/x?sv=2024&sig=aB%3D": "https://a.blob.core.windows.net/x?sv=2024&sig=***",
     **dict.fromkeys(
         (
             "hf_AbCdEfGhIjKlMnOp",
@@ -149,6 +172,18 @@ EACH = {
             "xoxb-1234567890-ab",
             "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxw",
             "AIzaSyA1234567890123456789012345678901",
+            "https://hooks.slack.com/services/T01234567/B01234567/abcdefghijklmnopqrstuvwx",
+            f"nvapi-{_LETTERS}",
+            f"npm_{_LETTERS}",
+            f"pypi-AgEIcHlwaS5vcmc{_LETTERS}",
+            f"r8_{_LETTERS}",
+            f"SG.{_LETTERS[:22]}.{_LETTERS}{_LETTERS[:7]}",
+            f"sk_live_{_LETTERS[:24]}",
+            f"sq0csp-{_LETTERS}{_LETTERS[:7]}",
+            f"glrt-{_LETTERS[:20]}",
+            f"GR1348941{_LETTERS[:20]}",
+            f"AKC{_LETTERS[:12]}",
+            "0123456789abcdef0123456789abcdef-us12",
         ),
         "***",
     ),
@@ -161,6 +196,13 @@ def test_each_kind_of_secret_and_each_provider() -> None:
             text: con.execute(f"SELECT {masked('m')} FROM (SELECT ? AS m)", [text]).fetchall()[0][0] for text in EACH
         }
     assert found == EACH
+
+
+def test_each_format_has_an_example() -> None:
+    tokens = [text for text, shown in EACH.items() if shown == MASK]
+    for row in rule_rows("secret_formats"):
+        fitting = [text for text in tokens if re.search(row["pattern"], text)]
+        assert fitting and all(re.search(row["hint"], text) for text in fitting), row
 
 
 def test_what_holds_no_secret_for_sure_has_none() -> None:
@@ -193,6 +235,18 @@ def test_a_file_of_one_event_is_looked_at(tmp_path: Path, name: str) -> None:
             load_trace(con, path, lean=lean)
             told = con.execute("SELECT name, args FROM events").fetchall()
         assert "abcdef" not in str(told) and str(told).count(MASK) == 2
+
+
+@pytest.mark.parametrize(("column", "key"), [("cat", "cat"), ("pid", "pid"), ("tid", "tid"), ("flow_id", "id")])
+def test_ids_are_looked_at(tmp_path: Path, column: str, key: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(
+        json.dumps({"traceEvents": [x("cpu_op", "a", 1, 1), x("cpu_op", "b", 3, 1) | {key: "A_TOKEN=abcdef"}]})
+    )
+    with database.connect() as con:
+        load_trace(con, path)
+        texts = con.execute(f"SELECT {column} FROM events ORDER BY event_id").fetchall()
+    assert texts[1] == (f"A_TOKEN={MASK}",) and texts[0] != texts[1]
 
 
 def test_what_is_no_secret_stays(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
 from pipelines.readers.kineto.source import Kept, Source, TooLarge
 from pipelines.readers.kineto.tolerant_reader import read_stretch
 from pipelines.readers.read_request import ReadRequest
-from pipelines.readers.secrets import may_hold_secrets, with_masks
+from pipelines.readers.secrets import may_hold_secrets, with_masked_ids, with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,8 +288,8 @@ class _Pieces:
                 raise
             return None
         if mended:
-            return table
-        return None if has_duplicate_key(table, self.kinds) else table.drop_columns("_kind")
+            return with_masked_ids(table)
+        return None if has_duplicate_key(table, self.kinds) else with_masked_ids(table.drop_columns("_kind"))
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
         # The last plain piece does not contain the bracket that ends the array.
