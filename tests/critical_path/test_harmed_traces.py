@@ -10,7 +10,7 @@ from tests.critical_path.invariants import check_rule
 from tests.critical_path.mutated import broken
 from tests.critical_path.test_polls import launched, polls
 from tests.effort import LISTS, SLOW, at_once
-from tests.harness import kernel
+from tests.harness import call, kernel, sync
 
 
 @settings(
@@ -31,3 +31,19 @@ def test_a_call_that_asks_and_has_work_of_its_own() -> None:
     alone = polls(40, 504, tid=2)
     of_another = kernel("k", 800, 5, alone[7]["args"]["correlation"])
     check_rule({"traceEvents": [*launched(), *asking, of_one, *alone, of_another]})
+
+
+def test_a_wait_that_a_row_records_and_a_call_shows_again_has_one_edge() -> None:
+    """The call of the wait is in the file twice, its cuda_sync row once: the wait is recorded, and inferred from the other call."""
+    recorded = {"wait_on_stream": 20, "wait_on_cuda_event_record_corr_id": 3}
+    events = [
+        call("cudaLaunchKernel", 0, 5, 1),
+        kernel("first", 81, 5, 1, stream=20),
+        call("cudaEventRecord", 17, 1, 3),
+        sync("Stream Wait Event", 19, 1, 4, stream=7, **recorded),
+        call("cudaStreamWaitEvent", 60, 2, 4),
+        call("cudaStreamWaitEvent", 63, 2, 4),
+        call("cudaLaunchKernel", 69, 1, 5),
+        kernel("second", 86, 5, 5),
+    ]
+    check_rule({"traceEvents": events})

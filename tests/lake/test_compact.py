@@ -218,3 +218,18 @@ def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
     assert [one.day for one in compact(lake, older_than=9, dry_run=True).merges] == []
     with pytest.raises(ValueError, match="at least"):
         compact(lake, older_than=-1)
+
+
+def test_tables_are_computed_although_their_batches_are_merged_meanwhile(lake: Lake) -> None:
+    """`materialize` beside `compact --grace-hours 0`: its batches are gone when it comes to them, or in between."""
+    rows = everything(lake)
+    merges = []
+
+    def merge_once(_model: str) -> None:
+        if not merges:
+            merges.extend(compact(lake, grace=NO_GRACE).merges)
+
+    done = materialize(lake, TABLES, force=True, on_step=merge_once)
+    assert [merge.state for merge in merges] == ["merged"]
+    assert {row.batch.batch_id for row in done} >= {merges[0].into}
+    assert everything(lake) == rows and check(lake).faults == []

@@ -85,7 +85,7 @@ def compute_traces(
 
     One process computes at a time, one batch at a time (`Lake.compute_lock`). Work that another process did while this
     one waited is not repeated. Private models, and public ones that the requested tables read, are computed with them
-    and not stored. Publishes nothing.
+    and not stored. Publishes nothing. Batches that `compact` merges meanwhile are left out, and the merged ones computed.
 
     Raises CatalogError for a name that is not a table, or for a necessary op_formulas.csv that cannot be used. After
     all other batches are computed, raises BrokenFiles for batches in which `events` or another input is missing or
@@ -96,23 +96,32 @@ def compute_traces(
     requested = requested_tables(catalog, tables)
     catalog.refuse_errors(requested)
     broken: list[Broken] = []
-    todo = lake.batches() if batches is None else list(batches)
+    known = lake.batches()
+    todo = known if batches is None else list(batches)
     for batch in todo if force else stale_batches(lake, catalog, requested, todo):
         with lake.compute_lock(lambda: say("another process computes tables, waiting")):
             stale_tables = requested if force else stale(lake, catalog, requested, batch)
             if not stale_tables:  # another process computed it while this one waited
                 continue
-            if lost := lake.broken(SOURCES, [batch]):
-                broken += lost
-                continue
             try:
+                if lost := lake.broken(SOURCES, [batch]):
+                    raise BrokenFiles(lost)
                 done = _compute_batch(lake, _Work(catalog, stale_tables, batch, say))
             except BrokenFiles as error:
-                broken += error.broken
+                broken += error.broken if batch in lake.batches() else []
                 continue
         yield from done
+    if merged := _merged_meanwhile(lake, todo, known):
+        yield from compute_traces(lake, requested, merged, force, on_step)
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
+
+
+def _merged_meanwhile(lake: Lake, todo: Sequence[Batch], known: Sequence[Batch]) -> list[Batch]:
+    """Return the batches that are new since `known` on days of batches of `todo` that are gone: `compact` merged these."""
+    now = lake.batches()
+    days = {batch.day for batch in set(todo) - set(now)}
+    return [batch for batch in now if batch.day in days and batch not in known]
 
 
 def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:

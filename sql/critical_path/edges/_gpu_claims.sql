@@ -12,13 +12,19 @@ WITH depending AS (
 known AS (
     SELECT DISTINCT window_no, event_id FROM depending
 ),
-waits AS (
+all_waits AS (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
     FROM _kernel_waits AS w
     LEFT JOIN known AS d ON d.window_no = w.window_no AND d.event_id = w.event_id
     WHERE w.source_in_window AND NOT w.is_same_stream AND NOT (w.is_inferred AND d.event_id IS NOT NULL)
-    UNION
+    UNION ALL
     SELECT window_no, event_id, source_event_id, FALSE FROM depending
+),
+-- A wait may be recorded by one call and inferred from another: then it is recorded.
+waits AS (
+    SELECT window_no, event_id, source_event_id, bool_and(is_inferred) AS is_inferred
+    FROM all_waits
+    GROUP BY window_no, event_id, source_event_id
 ),
 -- Materialized: DuckDB would join the work that waits with all other work of the window.
 waiting AS MATERIALIZED (

@@ -85,7 +85,10 @@ def queries() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all files that the pages name."""
-    folder = tmp_path_factory.mktemp("readme")
+    return make_world(tmp_path_factory.mktemp("readme"))
+
+
+def make_world(folder: Path) -> Path:
     write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder / "fleet")  # as `make demo` does
     for name, seed in (("rank0", 1), ("before", 2), ("after", 3)):
         (path,) = write_capture(CaptureSpec(ranks=1, steps=3, seed=seed), folder / "one").paths

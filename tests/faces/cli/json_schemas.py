@@ -1,0 +1,149 @@
+"""The JSON schemas of what `--json` prints, in docs/json: `python -m tests.faces.cli.json_schemas` writes them anew.
+
+A schema is inferred from answers about the files of the README's test. Any number, text or truth value may be null: not measured. The version of a
+schema grows when a key goes or changes its type, not when one is added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from tests.faces.cli.test_readme import make_world
+
+DOCS = Path(__file__).parents[3] / "docs" / "json"
+COMMANDS: dict[str, list[str]] = {
+    "ingest": ["ingest fleet"],
+    "tables": ["tables --lake lake"],
+    "tables-table": ["tables kernels --lake lake"],
+    "why": ["why rank0.json.gz", "why rank0.json.gz --step 1"],
+    "why-capture": ["why fleet"],
+    "breakdown": ["breakdown rank0.json.gz"],
+    "critical-path": ["critical-path rank0.json.gz", "critical-path rank0.json.gz --alternatives 3"],
+    "what-if": ["what-if rank0.json.gz --remove cpu"],
+    "what-if-capture": ["what-if fleet --remove cpu"],
+    "capture-path": ["capture-path fleet"],
+    "stragglers": ["stragglers fleet"],
+    "compare": [
+        "compare before.json.gz after.json.gz",
+        "compare fleet fleet",
+        "compare before.json.gz after.json.gz --by cause",
+    ],
+    "graphs": ["graphs demo/serving/server.json.gz"],
+    "overlay": ["overlay rank0.json.gz --out out"],
+    "slice": ["slice rank0.json.gz --step 1 --out out/slice.json"],
+    "timeline": ["timeline fleet --out out/timeline.json"],
+    "report": ["report fleet --out out/report.html"],
+    "memory": ["memory rank3_snapshot.pickle"],
+    "flight-recorder": ["flight-recorder dumps/nccl_trace_rank_0 dumps/nccl_trace_rank_1"],
+    "op-job": ["op-job trace-ST.parquet"],
+    "materialize": ["materialize kernels --lake lake --force"],
+    "fleet": ["fleet --lake lake"],
+    "regressions": ["regressions --lake lake"],
+    "status": ["status --lake lake"],
+    "check": ["check --lake lake"],
+    "compact": ["compact --lake lake"],
+    "retention": ["retention --older-than 900d --lake lake"],
+}
+"""Command lines by schema, in this order, in a folder with the files of the README's test."""
+_TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
+_OF_NAMES = 12
+"""An object with more keys than this whose values are all alike maps names to values."""
+
+
+def schema_of(values: list[Any]) -> dict[str, Any]:
+    """Return the schema of all these values."""
+    scalars = sorted({_TYPES[type(value)] for value in values if type(value) in _TYPES})
+    schemas: list[dict[str, Any]] = (
+        [{"type": [*scalars, "null"]}] if scalars or values.count(None) == len(values) else []
+    )
+    objects = [value for value in values if isinstance(value, dict)]
+    lists = [value for value in values if isinstance(value, list)]
+    may_be_null = [] if schemas or None not in values else [{"type": "null"}]
+    if objects:
+        schemas.append(_of_objects(objects))
+    if lists:
+        entries = [entry for value in lists for entry in value]
+        schemas.append({"type": "array", **({"items": schema_of(entries)} if entries else {})})
+    schemas += may_be_null
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _of_objects(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = dict.fromkeys(key for value in objects for key in value)
+    if keys and (all(key.lstrip("-").isdigit() for key in keys) or _maps_names(objects, len(keys))):
+        return {
+            "type": "object",
+            "additionalProperties": schema_of([entry for value in objects for entry in value.values()]),
+        }
+    properties = {key: schema_of([value[key] for value in objects if key in value]) for key in keys}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [key for key in keys if all(key in value for value in objects)],
+    }
+
+
+def _maps_names(objects: list[dict[str, Any]], n_keys: int) -> bool:
+    kinds = {_TYPES.get(type(entry), "other") for value in objects for entry in value.values()}
+    return n_keys > _OF_NAMES and len(kinds) == 1
+
+
+def answers(folder: Path) -> dict[str, list[Any]]:
+    """Return what the commands print, by schema."""
+    make_world(folder)
+    printed: dict[str, list[Any]] = {}
+    with contextlib.chdir(folder):
+        for name, lines in COMMANDS.items():
+            for line in lines:
+                words = line.split()
+                if words[0] == "ingest":
+                    words += ["--lake", "lake"]
+                done = CliRunner().invoke(app, [*words, "--json"])
+                if done.exit_code not in (0, 1) or not done.stdout:
+                    raise RuntimeError(f"{line}: {done.output}")
+                printed.setdefault(name, []).append(json.loads(done.stdout))
+    return printed
+
+
+def schemas(printed: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
+    """Return the schema of each command's answers, without version."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {
+        name: {**head, "title": f"tracelake {COMMANDS[name][0].split()[0]} --json", **schema_of(values)}
+        for name, values in printed.items()
+    }
+
+
+def breaks(old: Any, new: Any) -> bool:
+    """Return whether a document that fits the new schema may lack something that the old one promises."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old != new
+    if set(old.get("required", ())) - set(new.get("required", ())) or old.get("type") != new.get("type"):
+        return True
+    shared_keys = (old.get("properties") or {}).keys() & (new.get("properties") or {}).keys()
+    nested = [(old["properties"][key], new["properties"][key]) for key in shared_keys]
+    nested += [(old[key], new[key]) for key in ("items", "additionalProperties") if key in old and key in new]
+    return any(breaks(*pair) for pair in nested) or ("anyOf" in old and old["anyOf"] != new.get("anyOf"))
+
+
+def write(folder: Path) -> None:
+    """Write the schemas into docs/json. The version grows where an old document's promises are broken."""
+    DOCS.mkdir(exist_ok=True)
+    for name, schema in schemas(answers(folder)).items():
+        path = DOCS / f"{name}.json"
+        old = json.loads(path.read_text()) if path.exists() else {"version": 1, **schema}
+        version = old["version"] + (1 if breaks(old, schema) else 0)
+        head = {key: schema.pop(key) for key in ("$schema", "title")}
+        path.write_text(json.dumps({**head, "version": version, **schema}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        write(Path(made))
