@@ -13,7 +13,7 @@ import pytest
 
 import pipelines.lake.publish.analyst_file as publishing
 from assets import critical_path
-from assets.checks import Keys, checks
+from assets.checks import Keys, checks, unique_keys
 from assets.critical_path import _newest, _remove_others
 from assets.metadata import Span, today
 from assets.traces import LAKE_TABLES, REJECTED_TAG
@@ -184,7 +184,8 @@ def test_real_traces(run, inbox: Path) -> None:
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
     """`check()` evaluates the checks of a few tables on the lake `tmp_path`; Dagster remembers what they found before."""
-    asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets("traces", "quality", "event_classes")
+    of = ["quality", *(keys_of(table)[0] for table in ("traces", "threads", "launches"))]
+    asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets(*of)
     job = dg.define_asset_job("only_checks", selection=asked)
     everything = dg.Definitions.merge(definitions(str(tmp_path)), dg.Definitions(jobs=[job]))
     with dg.DagsterInstance.ephemeral() as instance:
@@ -207,6 +208,12 @@ def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
         Lake(lake).put(table, batch, staged)
 
 
+def keys_of(table: str) -> tuple[str, str]:
+    """The check that looks at the keys of a table: that of its group, at the group's first table."""
+    (keys,) = (keys for keys in unique_keys() if table in [name for name, _ in keys.of])
+    return keys.of[0][0], "unique_keys"
+
+
 def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
     """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
     twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
@@ -214,7 +221,7 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": twice, "quality": error})
     for _ in range(2):  # what failed is looked at again
         found = check()
-        keys = found["traces", "unique_keys"]
+        keys = found[keys_of("threads")]
         assert not keys.passed
         shown = str(keys.metadata["found"].value)
         assert "| threads |" in shown and "| t, 1 | 2 |" in shown
@@ -227,14 +234,14 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
 def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> None:
     once = "FROM (VALUES ('t', 1), ('t', 2)) AS v(trace_id, event_id)"
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "launches": once})
-    assert check()["event_classes", "unique_keys"].metadata["files"].value == 1
-    assert check()["event_classes", "unique_keys"].metadata["files"].value == 0
+    assert check()[keys_of("launches")].metadata["files"].value == 1
+    assert check()[keys_of("launches")].metadata["files"].value == 0
     put(tmp_path, {"traces": "SELECT 'u' AS trace_id", "launches": once}, hour=1)
     found = check()
-    assert found["event_classes", "unique_keys"].metadata["files"].value == 1
-    assert found["traces", "unique_keys"].passed
+    assert found[keys_of("launches")].metadata["files"].value == 1
+    assert found[keys_of("traces")].passed
     put(tmp_path, {"traces": "SELECT 't' AS trace_id"}, hour=2)
-    assert not check()["traces", "unique_keys"].passed  # the trace is in two batches
+    assert not check()[keys_of("traces")].passed  # the trace is in two batches
 
 
 def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp_path: Path) -> None:

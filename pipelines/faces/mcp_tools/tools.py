@@ -237,12 +237,13 @@ def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Start
 
 
 def _why(served: Served, trace: str, window: str = "full") -> Started:
-    started = []
+    started, lacking = [], dict[str, None]()
 
     def rows(query: str) -> list[dict[str, Any]]:
         asking = LakeQuery(served.lake, query, served.limits, served.without_broken)
         started.append(asking)
-        with asking.answer() as (result, _):
+        with asking.answer() as (result, caveats):
+            lacking.update(dict.fromkeys(caveats))
             first = first_rows(result, _MOST_CAUSES, _MOST_BYTES)
         return [dict(zip(first.columns, row, strict=True)) for row in first.rows]
 
@@ -255,6 +256,8 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
             )
         rows_by_table = {table: rows(query) for table, query in queries(ids[0]["trace_id"], window).items()}
         explanation = of_rows(rows_by_table, ids[0]["path"] or trace)
+        if explanation is None and lacking:
+            raise QueryFailed(f"why {trace} takes as long as it does is not known: {'; '.join(lacking)}")
         if explanation is None:
             raise QueryFailed(
                 f"window {window!r} of trace {trace} has no critical path", "full, or a step: ProfilerStep#5."

@@ -49,7 +49,7 @@ COMMANDS: dict[str, list[str]] = {
     "status": ["status --lake lake"],
     "check": ["check --lake lake"],
     "compact": ["compact --lake lake"],
-    "retention": ["retention --older-than 900d --lake lake"],
+    "retention": ["retention --keep-days 900 --dry-run --lake lake"],
 }
 """Command lines by schema, in this order, in a folder with the files of the README's test."""
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}

@@ -99,3 +99,11 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
     named = set(re.findall(r"tracelake ([a-z][a-z-]+)", SKILL))
     assert named and named <= COMMANDS.keys()
     assert SKILL.startswith("---\nname: tracelake\ndescription: ")
+
+
+def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
+    """`why` reads tables; that none of them is there says nothing about the trace."""
+    tools, (fast, _) = served
+    with pytest.raises(QueryFailed, match="is not known: .*not computed.*tracelake materialize") as refused:
+        answer(tools["why"], trace=fast)
+    assert "no critical path" not in str(refused.value)

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
 from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
 from pipelines.faces.untrusted_queries import QueryFailed
+from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 
 QUESTIONS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("twenty_questions.toml").read_text())[
     "questions"
@@ -33,6 +36,7 @@ def ids(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[st
         path = shared / "traces" / name
         report = ingest(sorted(path.glob("*.json.gz")) if path.is_dir() else [path], lake, job=path.name)
         ids[name] = report.rows[0].trace_id or ""
+    materialize_all(lake, [*TABLES, *CAPTURE_TABLES, "captures"])
     tools = make_tools(Served(lake.root, Limits()))
     captures = answer(tools["sql"], query="SELECT capture_id, job FROM captures")["rows"]
     return tools, ids | {
