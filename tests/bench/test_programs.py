@@ -47,6 +47,7 @@ def test_growth_of_a_lake_and_of_a_day(tmp_path: Path) -> None:
         assert run(tmp_path, module, "{}", "--sizes", "1")
 
 
+@pytest.mark.slow  # 4 s
 def test_both_graphs_have_the_same_longest_path(tmp_path: Path) -> None:
     run(tmp_path, "longest_path", "make", "200", "{}/edges.npy")
     plain, ours = (

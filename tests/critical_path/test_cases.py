@@ -33,6 +33,7 @@ def solve(shared: Path, case: str, profile: str) -> tuple[PathAnswer, dict]:
     return solved(shared / "golden" / "cases", profile)[case]
 
 
+@pytest.mark.slow  # 5 s
 @pytest.mark.parametrize("case", CASES)
 def test_hta_profile_gives_htas_answer(shared: Path, case: str) -> None:
     expected = json.loads((shared / "golden" / "cases" / f"{case}.hta.json").read_text())
@@ -45,6 +46,7 @@ def test_hta_profile_gives_htas_answer(shared: Path, case: str) -> None:
         assert answer.length_us == expected["length"]
 
 
+@pytest.mark.slow  # 5 s
 @pytest.mark.parametrize(
     ("case", "length_us"),
     [

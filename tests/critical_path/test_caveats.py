@@ -201,6 +201,7 @@ def test_what_the_window_lacks_or_exceeds_is_told() -> None:
     assert caveats_of(early)["work_before_launch"]["n"] == 1
 
 
+@pytest.mark.slow  # 6 s
 def test_lost_launches_are_told_from_those_before_the_trace() -> None:
     """What the host saves is too little where the trace lost launches: work without one stays where it is."""
     own = launched("gemm", 100, 120, 50, 1)

@@ -200,6 +200,7 @@ def test_a_thread_that_works_begins_after_one_that_works() -> None:
     assert of_quiet[:2] == [("log", 150), ("hand-off, thread 2", 50)]
 
 
+@pytest.mark.slow  # 4 s
 def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that stopped last is found among any number, and of the others only so many are looked at."""
     threads, asked = 200, []

@@ -158,6 +158,7 @@ def test_the_time_around_operators_stays_with_the_operator_after_it() -> None:
     assert edges == sorted([*own, (0, 2, 10_000), (0, 4, 10_000), (3, 1, 30_000), (5, 1, 30_000)])
 
 
+@pytest.mark.slow  # 8 s
 def test_data_flows_between_what_operators_hold() -> None:
     """op4 needs op2; the operators around them have no tensors: 10 + 20, then the 20 before op4, its 20, and 10."""
     assert lengths("in what others hold") == (90, 80)

@@ -91,6 +91,7 @@ NOT_FULL = {
 }
 
 
+@pytest.mark.slow  # 6 s
 def test_a_full_queue_is_found_by_its_depth() -> None:
     found = [
         con.execute("SELECT event_id, source_event_id FROM _queue_waits ORDER BY ALL").fetchall()
@@ -101,6 +102,7 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
     assert dict(zip(NOT_FULL, found[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
 
 
+@pytest.mark.slow  # 4 s
 def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
     """A file that ends while the queue is full: what its last launches waited for is in it. Copies among them count, and clocks
     may disagree. Calls that are quick, that return at other times or while there was room, that are another thread's or whose
@@ -134,6 +136,7 @@ def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
     assert found[4:] == [known] * 4
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("late", [8, 40])
 def test_copies_from_the_host_hold_up_the_queue_and_take_no_room(late: float) -> None:
     """As on an H100 that copies: 1,021 launches wait, behind any number of copies, and none of them is slow of itself."""

@@ -103,6 +103,7 @@ def paths_of(traces: Sequence[list[Event]], profile: str = "default") -> list[li
         return [con.execute(f"{query} AND trace_id = '{one}' ORDER BY seq").fetchall() for one in trace_ids]
 
 
+@pytest.mark.slow  # 5 s
 def test_the_path_follows_the_graph_s_edges() -> None:
     found = paths_of([events for events, _ in TRACES.values()])
     for (name, (_, expected)), path in zip(TRACES.items(), found, strict=True):
@@ -133,6 +134,7 @@ def test_edges_are_of_one_replay_and_all_of_them_are_there() -> None:
     assert set(found) == ours | theirs and len(found) == len(ours | theirs)
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("change", ["end", "pid", "flow"])
 def test_arrows_that_meet_no_work_are_none(change: str) -> None:
     events = with_arrows(fork(), EDGES)

@@ -205,6 +205,7 @@ def small_graphs() -> list[list[tuple]]:
     return paths_of([[LAUNCH, *kernels] for kernels, _, _ in SMALL])
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("number", range(len(SMALL)), ids=[shown for *_, shown in SMALL])
 def test_small_graphs(number: int) -> None:
     """They end with the last kernel, and are as long as the wall clock since the launch began."""
@@ -227,6 +228,7 @@ def test_a_join_keeps_the_order_of_the_stream() -> None:
     assert into_c == [(0, True, DELAY, 20_000), (1, False, "DEPENDENCY", 0), (2, False, GAP, 10_000)]
 
 
+@pytest.mark.slow  # 5 s
 def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
     """As HTA: from end to start, where the negative gap is cut off at 0; it sees the graph's last kernel only."""
     eager = [call("cudaLaunchKernel", 0, 5, 1), call("cudaLaunchKernel", 6, 5, 2)]

@@ -56,6 +56,7 @@ def after(events: Events, target: str = "nccl") -> float:
     return compared.after.length_us
 
 
+@pytest.mark.slow  # 6 s
 @pytest.mark.parametrize("thread", IDLE)
 def test_such_a_thread_holds_nothing_up(thread: str) -> None:
     alone = after(WORK)
@@ -63,6 +64,7 @@ def test_such_a_thread_holds_nothing_up(thread: str) -> None:
     assert alone < 110 and after([*WORK, *IDLE[thread]]) == pytest.approx(alone, abs=1)
 
 
+@pytest.mark.slow  # 5 s
 def test_a_thread_that_works_or_is_waited_for_does() -> None:
     launches = [call("cudaLaunchKernel", 850, 5, 7, tid=2), kernel("copy", 856, 3, 7, stream=24)]
     assert after([*WORK, *IDLE["a logger"], *launches]) > 850

@@ -112,6 +112,7 @@ BOUNDARIES = {
 }
 
 
+@pytest.mark.slow  # 6 s
 def test_waits_on_both_sides_of_each_threshold() -> None:
     waits = inferred_in([trace for _, *pair in BOUNDARIES.values() for trace in pair])
     found = [{basis for _, basis in of.values()} for of in waits]
@@ -207,6 +208,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.slow  # 5 s
 def test_a_stream_that_was_told_to_wait_waited_for_what_ended_last() -> None:
     ((waits, answer),) = inferred_and_answered([STREAMS])
     assert waits == {4: (1, "wait_call"), 7: (4, "wait_call")}
@@ -225,6 +227,7 @@ def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 
 
+@pytest.mark.slow  # 5 s
 def test_what_was_not_waited_for() -> None:
     # Rows of another kind of wait say nothing of these.
     others = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
@@ -269,6 +272,7 @@ def after_a_gap(gap_us: int, covered_us: int, late_us: int) -> list[dict[str, An
     ]
 
 
+@pytest.mark.slow  # 7 s
 def test_where_no_calls_are_shown_times_must_tell() -> None:
     traces = [after_a_gap(*gap) for *gap, _ in GAPS]
     # Where the trace does show the calls, both must hold, for there was no such call before this work.
@@ -288,6 +292,7 @@ def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow  # 5 s
 def test_a_blocking_call_waited_for_what_ended_in_it() -> None:
     names = ("cudaStreamSynchronize", "hipDeviceSynchronize", "cudaFree", "cuStreamSynchronize")
     for name, (waits, answer) in zip(names, inferred_and_answered(map(blocked, names)), strict=True):
@@ -317,6 +322,7 @@ def two_streams(second_ends: float, name: str = "cudaStreamSynchronize") -> list
     ]
 
 
+@pytest.mark.slow  # 4 s
 def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
     """Of two that fit about as well, for the work launched last; one for the device for what ended last."""
     cases = (
@@ -338,6 +344,7 @@ def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
     assert waits[10] == (7, "blocking_call")
 
 
+@pytest.mark.slow  # 4 s
 def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
     """As in a job with torchrec: by the GPU's clock a copy ended 12 us after the call that waited for it 35 ms."""
     traces = [
@@ -388,6 +395,7 @@ def waited_for(name: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow  # 4 s
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
     """Told by its role alone: it was short, and nothing ended near it. Where work takes longer, it would have waited."""
     device = ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "hipFree")
@@ -459,6 +467,7 @@ def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it(
     assert (compared.before.length_us, compared.after.length_us) == (400, 300)
 
 
+@pytest.mark.slow  # 4 s
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
     """Collectives of 800 us that take twice as long end at 1620; the call then returns with them, and 1097 us are left."""
     after = {}
@@ -530,6 +539,7 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
     assert exposed > 60 and summary["gpu_communication_bound"] > exposed and summary["gpu_kernel_kernel_overhead"] < 5
 
 
+@pytest.mark.slow  # 4 s
 def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) -> None:
     """In cuda_event_sync that is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)

@@ -240,6 +240,7 @@ def in_pieces(piece: int, bucket: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow  # 7 s
 @example([(0, 1, 5), (1, 2, -9), (2, 3, 7)], 8, 3, 1)  # its path begins within what would be a chain
 @settings(max_examples=examples(150), deadline=None)
 @given(dags(), st.integers(1, 8), st.integers(0, 3), st.integers(0, 99))
@@ -253,6 +254,7 @@ def test_a_window_read_in_pieces_has_the_same_path(
             assert numbers_of_path(con) == [number(edge) for edge in path]
 
 
+@pytest.mark.slow  # 6 s
 @example([(1, 2, 5), (0, 1, 5)], 0)  # the path's edges are not in the table's order
 @settings(max_examples=examples(100), deadline=None)
 @given(dags(), st.integers(0, 99))

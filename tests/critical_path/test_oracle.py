@@ -25,6 +25,7 @@ def oracle(shared: Path) -> Any:
     return module
 
 
+@pytest.mark.slow  # 5 s
 def test_random_captures_have_the_oracles_edges(oracle: Any, tmp_path: Path) -> None:
     seeds = examples(40)
     paths, expected = [], []

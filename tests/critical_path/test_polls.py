@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -54,6 +56,7 @@ NO_LOOPS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # 6 s
 def test_a_loop_waited_for_what_ended_before_its_last_call() -> None:
     found = [
         con.execute("SELECT DISTINCT source_event_id, last_event_id FROM _poll_loops WHERE has_waited").fetchall()

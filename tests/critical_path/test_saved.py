@@ -51,6 +51,7 @@ def file(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.slow  # 3 s
 @PROFILES
 def test_nodes_edges_path_and_summary_are_what_they_were(trace: Path, profile: str, tmp_path: Path) -> None:
     con, answer = saved(trace, tmp_path / "it's.zip", profile)

@@ -39,6 +39,7 @@ HAND_OFFS = {
 }
 
 
+@pytest.mark.slow  # 5 s
 def test_hand_offs_on_both_sides() -> None:
     query = "SELECT count(*) FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF' AND (src_event_id, dst_event_id) = (1, 2)"
     traces = [trace for pair in HAND_OFFS.values() for trace in pair]
@@ -79,6 +80,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.slow  # 6 s
 def test_causes_on_both_sides() -> None:
     found = answers_of_all(trace for _, *pair in CAUSES.values() for trace in pair)
     has = [{row["cause"] for row in one.rows} for one in found]
@@ -135,6 +137,7 @@ CAVEATS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # 6 s
 @pytest.mark.parametrize("covers_window", ["true", "false"])
 def test_caveats_on_both_sides(covers_window: str) -> None:
     these = {name: row for name, row in CAVEATS.items() if (row[0] == "coverage") == (covers_window == "false")}
@@ -148,6 +151,7 @@ def test_caveats_on_both_sides(covers_window: str) -> None:
 PAST = {"past_window_percent": (10.001, 10)}
 
 
+@pytest.mark.slow  # 5 s
 def test_work_past_the_window_on_both_sides() -> None:
     step = {"ph": "X", "cat": "user_annotation", "name": "step", "pid": 100, "tid": 1, "ts": 0, "dur": 1000, "args": {}}
     found = []

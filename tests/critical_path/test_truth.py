@@ -16,6 +16,7 @@ from tests.harness import ANSWERED, answer_in, answers, connect, connect_all
 from tests.synthetic.textbook import TEXTBOOK, textbook
 
 
+@pytest.mark.slow  # 4 s
 def test_textbook_cases(tmp_path: Path) -> None:
     cases = [textbook(name) for name in TEXTBOOK]
     files = [case.write(tmp_path / name) for name, case in zip(TEXTBOOK, cases, strict=True)]

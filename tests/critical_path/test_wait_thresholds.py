@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.critical_path.test_covers import frame
 from tests.critical_path.test_full_queue import launches
 from tests.critical_path.test_polls import KERNEL, polls
@@ -51,6 +53,7 @@ POLLS = {
 }
 
 
+@pytest.mark.slow  # 4 s
 def test_loops_on_both_sides() -> None:
     query = f"SELECT count(DISTINCT last_event_id) FROM _poll_loops WHERE has_waited AND source_event_id = {KERNEL}"
     traces = [trace for pair in POLLS.values() for trace in pair]
@@ -88,6 +91,7 @@ QUEUES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # 4 s
 def test_full_queues_on_both_sides() -> None:
     traces = [trace for pair in QUEUES.values() for trace in pair]
     query = "SELECT count(*) > 0 FROM _queue_waits"
@@ -143,6 +147,7 @@ FLOORS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # 28 s
 def test_what_devices_take_on_both_sides() -> None:
     for name, (column, *pair) in FLOORS.items():
         con, traces = connect_all([trace for trace, _ in pair])
@@ -179,6 +184,7 @@ def waits(returns: float) -> Trace:
 NEEDS = {"call_usual_ns": {2: 3000}, "call_own_ns": {50: 3000, 50.001: 50_001}}
 
 
+@pytest.mark.slow  # 4 s
 def test_what_calls_need_on_both_sides() -> None:
     for name, by_return in NEEDS.items():
         con, traces = connect_all(map(waits, by_return))

@@ -115,6 +115,7 @@ def stepped(request: pytest.FixtureRequest, shared: Path) -> tuple[Path, list[tu
     return path, [(name, at, at + dur) for at, dur, name in steps]
 
 
+@pytest.mark.slow  # 5 s
 def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str, int, int]]]) -> None:
     path, steps = stepped
     con, trace_id = connect(path)
@@ -156,6 +157,7 @@ def test_what_is_not_there_gets_what_there_is(
         assert f"'{name}' (1)" in failed.stderr.replace("\n", " ")
 
 
+@pytest.mark.slow  # 4 s
 def test_names_of_gpu_work_and_late_instances(tmp_path: Path, run: Callable[..., Any]) -> None:
     """The list is of names that match, however many annotations begin before them."""
     many = [x("user_annotation", f"a{n}", n / 10, 0.05, 5) for n in range(30)]
@@ -211,6 +213,7 @@ def run() -> Callable[..., Any]:
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.mark.slow  # 5 s
 def test_the_edges_of_host_threads_are_those_of_their_window_whatever_else_is_computed() -> None:
     """Their places, too: in a group of windows, and each alone, with threads one after another."""
     con, trace_id = connect([*steps(240), *(op("b", i * 100, 40, tid=2) for i in range(200))])

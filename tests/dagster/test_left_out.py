@@ -63,6 +63,7 @@ def stored(result: dg.ExecuteInProcessResult) -> set[str]:
     return {event.step_materialization_data.materialization.asset_key.to_user_string() for event in events}
 
 
+@pytest.mark.slow  # 45 s
 def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict[str, Any]) -> None:
     lake = Lake(tmp_path / "lake")
     with dg.DagsterInstance.ephemeral() as instance:
@@ -86,6 +87,7 @@ def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict
         assert mended.success, failures(mended)
 
 
+@pytest.mark.slow  # 10 s
 def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dict[str, Any]) -> None:
     asked = tuple(name for name in ASKED if name != "quality")
     lake = Lake(tmp_path / "lake")
@@ -115,6 +117,7 @@ def test_of_a_ducklake_too(tmp_path: Path, odd: dict[str, Any], monkeypatch: pyt
         assert {*failures(result)} == {"checks"} and "captures" in stored(result)
 
 
+@pytest.mark.slow  # 12 s
 def test_what_else_failed_is_repeated(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assets.today.read_fleet", lambda con: 1 / 0)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -123,6 +126,7 @@ def test_what_else_failed_is_repeated(tmp_path: Path, odd: dict[str, Any], monke
         assert [one.dagster_run.run_id for one in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
 
 
+@pytest.mark.slow  # 6 s
 def test_of_other_days_nothing_is_said(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from assets.metadata import Span
     from assets.results import left_out

@@ -131,6 +131,7 @@ def test_a_broken_mark_is_named_and_a_broken_memory_is_begun_anew(world: World) 
     assert str(mark) in world.reason
 
 
+@pytest.mark.slow  # 4 s
 def test_what_failed_is_asked_for_again_later_each_time_and_in_processes_of_its_own(world: World) -> None:
     age(write_trace(world.inbox / "rank0.json"))
     (first,) = world.tick()

@@ -48,6 +48,7 @@ def test_pictures_are_of_the_newest_and_the_worst_capture_by_name(lake: Lake) ->
     assert worst.startswith("ranks by steps of the worst capture, late ")
 
 
+@pytest.mark.slow  # 5 s
 def test_what_limits_the_answer_to_why_stands_beside_it(tmp_path: Path) -> None:
     path = trace(tmp_path, "twice.json", 100)
     path.write_text(json.dumps({"traceEvents": json.loads(path.read_text())["traceEvents"] * 2}))

@@ -284,6 +284,7 @@ def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow  # 7 s
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has ended")
 def test_a_child_whose_parent_has_ended_before_it_could_listen_ends() -> None:
     program = "import os; from dagster_project.serve import _end_with; _end_with({}); print('goes on')"

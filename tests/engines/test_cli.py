@@ -31,6 +31,7 @@ def call(*words: object) -> Any:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+@pytest.mark.slow  # 4 s
 def test_ingest_and_materialize_on_an_engine(tmp_path: Path) -> None:
     file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), tmp_path / "lake"
     done = call("ingest", file, "--lake", lake, "--engine", "in-process", "--json")

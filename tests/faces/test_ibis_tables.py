@@ -22,6 +22,7 @@ from tests.engines.ibis_page import busy
 from tests.lake.world import write_trace
 
 
+@pytest.mark.slow  # 4 s
 def test_models_are_ibis_tables(tmp_path: Path) -> None:
     """Every public table is there; a named one is computed first; a join and a sum are as in SQL."""
     lake = Lake(tmp_path / "lake")

@@ -58,6 +58,7 @@ def world_of(pairs: Path, name: str) -> World:
     return World([pairs / f"{name}.{variant}.json.gz" for variant in "AB"])
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", NAMES)
 def test_change_of_the_length(pairs: Path, name: str) -> None:
     a, b = world_of(pairs, name).traces
@@ -76,6 +77,7 @@ def test_a_limit_is_kept_by_what_became_faster_alone(pairs: Path, name: str) -> 
     assert not judge(world.compare(b, a), 5).is_fine
 
 
+@pytest.mark.slow  # 16 s
 def test_on_the_command_line(pairs: Path) -> None:
     sides = [str(pairs / f"big_products.{variant}.json.gz") for variant in "AB"]
 
@@ -93,6 +95,7 @@ def test_on_the_command_line(pairs: Path) -> None:
     assert "instead of 5.59 ms (+95.1 %" in run(*sides[::-1], "--fail-on", "5%", code=3)
 
 
+@pytest.mark.slow  # 8 s
 def test_trends_and_questions(pairs: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     jobs = {variant: ingest([pairs / f"big_products.{variant}.json.gz"], lake, job=variant).rows[0] for variant in "AB"}

@@ -181,6 +181,7 @@ def test_kernels_of_a_step_counted_from_their_json(
         assert ours == pytest.approx([*before.get(name, (0, 0)), *after.get(name, (0, 0))]), name
 
 
+@pytest.mark.slow  # 5 s
 def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[..., World]) -> None:
     """What TraceLens says of an H100 and an MI300 that run the same model: each row, to the hundredth of a microsecond."""
     world = world_of(*(shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE))

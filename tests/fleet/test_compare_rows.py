@@ -50,6 +50,7 @@ def test_counts_and_the_order_of_rows() -> None:
     assert {row.device for row in rows} == {"gpu"}
 
 
+@pytest.mark.slow  # 10 s
 def test_own_time_on_the_host() -> None:
     found = times(small().compare(small().traces[0], small().traces[1]).whole.host)
     assert found == {

@@ -31,6 +31,7 @@ def lake_of(folder: Path, *captures: Path, job: str | None = "train") -> Lake:
     return lake
 
 
+@pytest.mark.slow  # 5 s
 def test_metrics_on_paper(tmp_path: Path) -> None:
     """5 steps; in each, gemm 300 us, AllReduce 100 long and 150 on rank 0, which waits 50 for rank 1."""
     con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200, 1250])))

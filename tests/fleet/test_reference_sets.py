@@ -87,6 +87,7 @@ def test_clocks(con_of: Opened, shared: Path, name: str) -> None:
         assert (clipped, applied, refused, method) == (clock["clipped"], False, None, "collective_ends")
 
 
+@pytest.mark.slow  # 13 s
 @pytest.mark.parametrize("name", SETS)
 def test_collectives(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)

@@ -75,6 +75,7 @@ def test_groups_that_the_user_tells(tmp_path: Path) -> None:
     assert groups["second"]["caused_wait_ns"] == caused[2] + caused[3]
 
 
+@pytest.mark.slow  # 6 s
 def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=4, steps=2), tmp_path / "in")
     assert capture.n_collectives == 4

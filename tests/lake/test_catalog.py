@@ -124,6 +124,7 @@ def test_the_log_of_a_damaged_catalog_is_not_applied_to_the_new_one(lake: Lake) 
     assert_as_before(lake, expected, "log")
 
 
+@pytest.mark.slow  # 4 s
 def test_a_catalog_that_is_none_is_made_again(lake: Lake) -> None:
     expected = shown(lake, SHOWN)
     for what, damage in _DAMAGES.items():
@@ -187,6 +188,7 @@ def do_rebuild(root: Path) -> None:
     rebuild(root)
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_a_rebuild_is_killed(lake: Lake) -> None:
     expected, calls = shown(lake, SHOWN), ("replace", "unlink")
@@ -203,6 +205,7 @@ def put_again(root: Path, staged: Path) -> None:
     lake.put_all(lake.batches()[-1], {"kernels": Staged(staged, 1, (), "new")})
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_what_a_killed_writer_announced_is_what_is_in_place(lake: Lake, tmp_path: Path) -> None:
     """Whoever looks next finds the old file or the new one, with its version and its digest."""

@@ -96,6 +96,7 @@ def do_compact(root: Path) -> None:
     compact(Lake(root), grace=NO_GRACE)
 
 
+@pytest.mark.slow  # 13 s
 def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
     before, files, captures = everything(lake), len(batch_files(lake.root)), known_captures(lake)
     due = compact(lake, dry_run=True).merges
@@ -130,6 +131,7 @@ def test_a_reader_that_opened_before_goes_on(lake: Lake) -> None:
         assert sorted(other.execute("FROM events").fetchall(), key=repr) == direct
 
 
+@pytest.mark.slow  # 11 s
 @pytest.mark.kills
 def test_killed_at_a_step_and_run_again(whole: Path) -> None:
     with kept(whole) as lake:
@@ -220,6 +222,7 @@ def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
         compact(lake, older_than=-1)
 
 
+@pytest.mark.slow  # 5 s
 def test_tables_are_computed_although_their_batches_are_merged_meanwhile(lake: Lake) -> None:
     """`materialize` beside `compact --grace-hours 0`: its batches are gone when it comes to them, or in between."""
     rows = everything(lake)

@@ -69,6 +69,7 @@ def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
         assert assert_whole(con) == 6
 
 
+@pytest.mark.slow  # 6 s
 @pytest.mark.kills
 def test_materialize_killed_at_a_step(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")

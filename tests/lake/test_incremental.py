@@ -212,6 +212,7 @@ def lake(two: Path) -> Iterator[Lake]:
         yield lake
 
 
+@pytest.mark.slow  # 7 s
 def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Path, updates: list[str]) -> None:
     old = [path for table in ("findings", *TABLES, MARK) for path in table_files(lake.root, table)]
     ingest([write_trace(tmp_path / "late.json", 9)], lake)

@@ -214,6 +214,7 @@ def test_a_pivot_that_looks_up_its_values(locked: LockedLake) -> None:
             _asked(locked, statement)
 
 
+@pytest.mark.slow  # 4 s
 def test_every_table_and_view_can_be_read(world: dict[str, Path]) -> None:
     with LockedLake(world["lake"]) as locked:
         for name in load_catalog().public:

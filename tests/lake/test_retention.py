@@ -173,6 +173,7 @@ def test_nonsense_is_refused(lake: Lake, days: int, grace: timedelta) -> None:
         retire(lake, days, grace)
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill before and after each rename and each removal: readers see whole batches, and a next run completes it."""

@@ -136,6 +136,7 @@ def test_why_path_and_breakdown_agree_about_a_class_with_all_its_rows() -> None:
     assert percents == (pytest.approx(100),) and "gpu_other_bound" not in summary
 
 
+@pytest.mark.slow  # 2 s
 @pytest.mark.parametrize(("target", "saved_us"), [("class:COMPUTATION", 400), ("class:QUANTIZATION", 300)])
 def test_what_if_scales_whatever_counts_as_a_class(target: str, saved_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = rule_rows("class_kinds")

@@ -26,6 +26,7 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
+@pytest.mark.slow  # 16 s
 def test_all_public_tables_of_every_batch(lake: Lake, tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "more.json", 9)], lake)
     catalog, steps = load_catalog(), []

@@ -204,6 +204,7 @@ def test_nor_do_many_of_anything_in_any_table(what: str) -> None:
 BY_WINDOW = ("window_gpu_time", "critical_path_caveats", "step_losses", "step_pipeline")
 
 
+@pytest.mark.slow  # 29 s
 def test_many_windows_and_polls_make_no_larger_steps_between() -> None:
     """The largest intermediate result of a model, on the way from the events to these tables."""
     assert growing("polls", 120, 8, BY_WINDOW) == {}

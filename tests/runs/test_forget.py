@@ -150,6 +150,7 @@ def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
     assert len(shown(lake, ["kernels"])["kernels"]) == 12
 
 
+@pytest.mark.slow  # 7 s
 def test_a_forgotten_trace_is_in_no_file_and_may_come_again(lake: Lake, whole: Path) -> None:
     expected = shown(lake, SHOWN)
     trace = traces_of_rank(lake)[1]
@@ -186,6 +187,7 @@ def do_forget(root: Path, trace: str) -> None:
     forget(Lake(root), trace)
 
 
+@pytest.mark.slow  # 10 s
 @pytest.mark.kills
 def test_forget_killed_at_a_step(whole: Path) -> None:
     trace = traces_of_rank(Lake(whole / "lake"))[1]

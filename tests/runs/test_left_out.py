@@ -85,6 +85,7 @@ def lines(stderr: str) -> list[str]:
 ENGINE = ("--engine", "in-process")
 
 
+@pytest.mark.slow  # 6 s
 @pytest.mark.parametrize("engine", [(), ENGINE], ids=["folder", "engine"])
 def test_materialize_names_what_it_left_out_until_it_is_there(
     lake: Lake, poison: str, fail: Fail, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, ...]
@@ -122,6 +123,7 @@ def test_tables_of_captures_lack_what_their_sources_lack(lake: Lake, poison: str
     assert all(f"trace {poison} (" in line for line in lines(done.stderr)) and lines(done.stderr)
 
 
+@pytest.mark.slow  # 4 s
 def test_a_trace_that_is_forgotten_is_missed_no_more(lake: Lake, poison: str, fail: Fail) -> None:
     fail(poison, "kernels")
     done = call("materialize", *TABLES, "--lake", lake.root)
@@ -178,6 +180,7 @@ def test_of_many_tables_five_are_named_and_all_are_in_the_command() -> None:
 INGEST = ("ingest", "--materialize")
 
 
+@pytest.mark.slow  # 25 s
 def test_ingest_can_compute_all_tables_of_what_it_took_in(tmp_path: Path, fail: Fail) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "old" / "rank0.json", 7)], lake)
@@ -200,6 +203,7 @@ def test_ingest_can_compute_all_tables_of_what_it_took_in(tmp_path: Path, fail: 
     assert call(*INGEST, late, "--lake", lake.root).exit_code == 1  # known, and still lacking
 
 
+@pytest.mark.slow  # 7 s
 def test_on_an_engine_ingest_says_so_too(tmp_path: Path, fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(None, "kernels")
     file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), tmp_path / "lake"

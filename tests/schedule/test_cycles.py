@@ -59,6 +59,7 @@ def test_the_longest_of_all_cycles_is_returned(data: st.DataObject, plan: Pipeli
         assert tasks == ""
 
 
+@pytest.mark.slow  # 9 s
 @MANY
 @given(st.data(), legal_plans())
 def test_an_engine_that_nothing_else_limits_reaches_it(data: st.DataObject, plan: PipelinePlan) -> None:

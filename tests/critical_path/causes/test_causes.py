@@ -226,6 +226,7 @@ OWNERS: dict[str, tuple[list[dict[str, Any]], Causes]] = {
 }
 
 
+@pytest.mark.slow  # 4 s
 def test_whose_time_it_is() -> None:
     found = causes_of_all(*(events for events, _ in OWNERS.values()))
     assert dict(zip(OWNERS, found, strict=True)) == {rule: causes for rule, (_, causes) in OWNERS.items()}
@@ -248,6 +249,7 @@ def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own() 
     assert row["halved_saves_ns"] is None
 
 
+@pytest.mark.slow  # 4 s
 def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
     """So it is where the wait is outside of operators, but what it waits for is a copy to the host."""
     found, copied = causes_of_all(
@@ -292,6 +294,7 @@ def copied(name: str, *around: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"])
 def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str) -> None:
     found = answer(copied(name, op("aten::to", 50, 390)))
@@ -360,6 +363,7 @@ def test_communication_beside_which_something_computes_is_not_said_to_have_nothi
     assert ", halving it 5.0 us" in one.told(1) and "halving" not in two.told(1)  # half of one row is not half of all
 
 
+@pytest.mark.slow  # 4 s
 def test_calls_of_other_vendors_launch() -> None:
     events = [*LAUNCHED, kernel("gemm", 50, 300, 1)]
     kinds = [f"{kind}_runtime" for kind in ("cuda", "xpu", "mtia", "privateuse1")]
@@ -397,6 +401,7 @@ PROFILERS = (
 NO_PROFILERS = ("train.py(101): start_trace", "myjob/profiler.py(9): start_trace", "profiler.py(356): wrapper")
 
 
+@pytest.mark.slow  # 9 s
 def test_starting_and_stopping_the_profiler_is_the_profiler_itself() -> None:
     """Before the first kernel and between others; what merely has a profiler's word in its name is the host's."""
 
@@ -428,6 +433,7 @@ def moved(events: list[dict[str, Any]], by_us: float) -> list[dict[str, Any]]:
     return [{**event, "ts": event["ts"] + by_us, "args": args(event)} for event in events]
 
 
+@pytest.mark.slow  # 5 s
 def test_a_jax_trace_names_its_profiler(shared: Path) -> None:
     path = shared / "traces" / "xplane" / "jax_conv_mi300_08.xplane.pb"
     if not path.is_file():
@@ -549,6 +555,7 @@ def test_a_window_is_told_per_step_where_steps_are_most_of_it() -> None:
         assert one.as_json()["window"]["steps"] == 2
 
 
+@pytest.mark.slow  # 6 s
 def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None:
     """The window of a step has one, however far the GPU runs behind."""
     steps = [x("user_annotation", f"ProfilerStep#{number}", 20 * number, 20) for number in (1, 2, 3)]
@@ -559,6 +566,7 @@ def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None
     assert answer(launched).as_json()["window"]["steps"] is None
 
 
+@pytest.mark.slow  # 4 s
 def test_computing_is_what_the_breakdown_counts() -> None:
     """Stages of MTIA jobs, event waits among them, do not compute; a CUDA graph as a whole does for all that is known."""
     names = {"permute_2d": 400, "job_exe - event wait": 200, "pe_exe": 100, "hccl_all_reduce": 50, "dma_request": 25}

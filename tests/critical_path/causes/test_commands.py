@@ -64,6 +64,7 @@ def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None
         assert answer["before"]["length_us"] - answer["after"]["length_us"] == pytest.approx(saves_us)
 
 
+@pytest.mark.slow  # 6 s
 def test_the_command_line_gives_the_same_numbers() -> None:
     """Of a cause whose name no event has, through the shell's words."""
     why = json.loads(CliRunner().invoke(app, ["why", str(EARLIER_WORK), "--json"]).stdout)

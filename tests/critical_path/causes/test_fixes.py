@@ -70,6 +70,7 @@ def test_the_page_has_each_kind_as_it_is_retimed_and_what_limits_it() -> None:
         assert line.endswith(f"| `{row['scenario']}` | {limits} |")
 
 
+@pytest.mark.slow  # 5 s
 def test_each_kind_is_retimed_as_its_row_says() -> None:
     con, trace_ids = connect_all(has for has, _ in HAS_AND_LACKS.values())
     with con:

@@ -57,6 +57,7 @@ def length_of(events: list[dict[str, Any]]) -> float:
     return 1000 * (max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events))
 
 
+@pytest.mark.slow  # 4 s
 def test_a_planted_cost_is_taken_away_again() -> None:
     """Where the host binds, where both do by turns, and where the GPU does, whose time stays."""
     kernels = (1.0, 12.0, 24.0, 60.0)
@@ -83,6 +84,7 @@ def test_a_trace_that_says_it_cost_nothing_is_as_long_without() -> None:
     assert row["without_profiler_ns"] == row["length_ns"] and row["rows"] == 0 and row["scale"] == 1
 
 
+@pytest.mark.slow  # 4 s
 def test_what_is_not_known_is_null() -> None:
     """Other writers, and traces without operators."""
     events = program(1, COST)
@@ -102,6 +104,7 @@ def test_weights_are_never_negative() -> None:
     assert cost.weights_without(weight, 0.5).tolist() == [0, 0, 95, -3, 0]
 
 
+@pytest.mark.slow  # 4 s
 def test_causes_without_it_have_all_of_the_shorter_window() -> None:
     trace = document(program(1, COST), COST, delay_us=4)
     told, traced = answer(trace), answer(trace, without=False)
@@ -120,6 +123,7 @@ def test_causes_without_it_have_all_of_the_shorter_window() -> None:
     )
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("without", [None, True, False])
 def test_only_the_causes_that_are_shown_are_retimed_where_that_is_asked(without: bool | None) -> None:
     trace = document(program(1, COST), COST, delay_us=4)
@@ -150,6 +154,7 @@ def test_batches_of_events_add_up_in_each_window(monkeypatch: pytest.MonkeyPatch
     assert {window: ns for window, _, ns in counts} == {window: 1000 * n for window, n in expected.items()}
 
 
+@pytest.mark.slow  # 6 s
 def test_it_is_calibrated_to_a_known_time() -> None:
     trace = document(program(1, COST), COST, delay_us=4)
     plain = answer(trace)
@@ -203,6 +208,7 @@ REMOVED = {"profiler_removed": (100.002, 100)}
 TOLD = {"profiler_told/sentence": (50.002, 50)}
 
 
+@pytest.mark.slow  # 6 s
 def test_answers_on_both_sides() -> None:
     assert [answer(gaps(us)).is_without_profiler for us in REMOVED["profiler_removed"]] == [True, False]
     assert ["without the profiler" in answer(gaps(us))._whole for us in TOLD["profiler_told/sentence"]] == [True, False]
@@ -244,6 +250,7 @@ def errors_of(shared: Path, *, names: tuple[str, ...] = ()) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow  # 4 s
 def test_some_runs_are_within_15_percent(shared: Path) -> None:
     """Two in which the host binds, one of them with stacks, and one in which the GPU does."""
     errors = errors_of(shared, names=("launch_bound.A", "slow_loader.A", "big_products.B"))

@@ -104,6 +104,7 @@ def test_a_target_without_time_has_no_factor() -> None:
         measured_scales(replace(pair("products"), ratio=("stream:7",)))
 
 
+@pytest.mark.slow  # 4 s
 def test_a_pair_is_judged_by_its_command_and_its_sentence() -> None:
     judged = judge(replace(pair("products"), whatif=("--scale", "op:aten::mm=0.5"), ratio=()))
     assert judged.cause == "gpu_computing"

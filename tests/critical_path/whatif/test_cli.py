@@ -27,6 +27,7 @@ def trace(tmp_path: Path) -> Path:
     return textbook("two_streams").write(tmp_path)
 
 
+@pytest.mark.slow  # 6 s
 def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     words = ("--scale", "stream:20=0", "--scale", "nothing?of=this*=1")
     done = what_if(trace, *words[:2], "--redraw", tmp_path / "drawn", "--json")
@@ -76,6 +77,7 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow  # 5 s
 def test_one_answer_of_many_is_in_memory_at_a_time(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ def test_tables_and_sensitivity(trace: Path, tmp_path: Path) -> None:
     assert "computing" in shown and "launch overhead" in shown and "kernel_launch_delay" not in shown
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize(
     ("words", "message"),
     [

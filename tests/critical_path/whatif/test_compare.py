@@ -234,6 +234,7 @@ def test_sensitivity_is_what_scenarios_say() -> None:
         assert {f.name: f.change_us[100] for f in everything if f.kernel_class == "HOST"} == {"ProfilerStep#0": -3.0}
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize(("removed", "length"), [("train.py(1): fit", 30.0), ("train.py(5): load", 90.0)])
 def test_host_time_goes_with_all_that_is_inside_what_is_named(removed: str, length: float) -> None:
     outer, inner = frame("train.py(1): fit", 10, 100), frame("train.py(5): load", 40, 40)

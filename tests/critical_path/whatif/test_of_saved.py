@@ -69,6 +69,7 @@ def test_scenarios_are_answered_as_from_the_trace(trace: Path, saved: Path) -> N
     assert "saved.zip: " in shown.stdout and shown.exit_code == 0
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("profile", PROFILES)
 def test_ties_are_broken_as_for_the_trace(profile: str, tmp_path: Path) -> None:
     file = tmp_path / "saved.parquet"

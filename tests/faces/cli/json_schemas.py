@@ -125,12 +125,17 @@ def breaks(old: Any, new: Any) -> bool:
     """Return whether a document that fits the new schema may lack something that the old one promises."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old != new
-    if set(old.get("required", ())) - set(new.get("required", ())) or old.get("type") != new.get("type"):
+    if set(old.get("required", ())) - set(new.get("required", ())) or _types(new) - _types(old):
         return True
     shared_keys = (old.get("properties") or {}).keys() & (new.get("properties") or {}).keys()
     nested = [(old["properties"][key], new["properties"][key]) for key in shared_keys]
     nested += [(old[key], new[key]) for key in ("items", "additionalProperties") if key in old and key in new]
     return any(breaks(*pair) for pair in nested) or ("anyOf" in old and old["anyOf"] != new.get("anyOf"))
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
+    types = schema.get("type", [])
+    return {types} if isinstance(types, str) else set(types)
 
 
 def write(folder: Path) -> None:

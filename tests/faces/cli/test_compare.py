@@ -58,6 +58,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return written(tmp_path_factory.mktemp("pair"), before=BEFORE, after=AFTER)
 
 
+@pytest.mark.slow  # 10 s
 def test_json(pair: list[Path]) -> None:
     told = asked(*pair)
     assert list(told) == ["verdict", "by", "windows", "rows", "host", "notes", "steps", "caveats"]

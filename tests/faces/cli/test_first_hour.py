@@ -75,6 +75,7 @@ def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> N
     assert {row["n_hosts"] for row in rows} == {None} and all("." not in row["last_ingested"] for row in rows)
 
 
+@pytest.mark.slow  # 7 s
 def test_a_wide_answer_is_read_at_120_columns(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console.out, "_width", 120)
     wide = run("sql", "FROM serving_steps ORDER BY start_ns LIMIT 5", "--lake", lake)

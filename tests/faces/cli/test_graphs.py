@@ -93,6 +93,7 @@ def shift(path: Path, seconds: float) -> None:
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
 
 
+@pytest.mark.slow  # 4 s
 def test_names_of_annotation_files(tmp_path: Path) -> None:
     """Beside the trace by its rank, or as asked for; a file that is none ends the command."""
     trace = tmp_path / "trace_rank0.json"
@@ -116,6 +117,7 @@ def test_names_of_annotation_files(tmp_path: Path) -> None:
     assert done.returncode == 1 and "nowhere.pkl" in done.stderr
 
 
+@pytest.mark.slow  # 4 s
 def test_what_people_are_shown(tmp_path: Path) -> None:
     shown = tracelake("graphs", written(tmp_path, "both"), "--top", 2).stdout
     assert "ran in 3 replays; the operator or module of 100.0 % of that is known" in shown

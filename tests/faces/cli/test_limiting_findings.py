@@ -143,6 +143,7 @@ def as_json(command: str, subject: Path, more: list[str], out: Path) -> dict[str
     return answer if isinstance(answer, dict) else answer[0]
 
 
+@pytest.mark.slow  # 20 s
 def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: Path) -> None:
     write_capture(CaptureSpec(ranks=2, steps=2, seed=7), tmp_path / "whole")
     (tmp_path / "ranks").mkdir()

@@ -61,6 +61,7 @@ def test_its_file_and_line_are_named(table: str) -> None:
     assert several or table != "step_pipeline"
 
 
+@pytest.mark.slow  # 4 s
 def test_rows_and_seconds_are_those_of_running_the_models() -> None:
     events = [op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 50, 1)]
     con, trace_id = connect(events)

@@ -74,6 +74,7 @@ def test_a_saved_path_and_a_notebook_say_it(files: tuple[Path, Path], tmp_path: 
             pass
 
 
+@pytest.mark.slow  # 4 s
 def test_a_saved_path_says_how_bad_it_is_as_its_file_does(tmp_path: Path) -> None:
     """One launch of 201: a warning."""
     events = [

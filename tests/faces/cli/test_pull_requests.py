@@ -33,6 +33,7 @@ def trace(folder: Path, name: str, length: float, operator: str = "aten::mm") ->
     return path
 
 
+@pytest.mark.slow  # 7 s
 def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> None:
     control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
     text = run("compare", control, test, "--format", "markdown", "--fail-on", "500%").stdout
@@ -56,6 +57,7 @@ def test_exit_codes_are_those_of_text(tmp_path: Path) -> None:
     assert run("compare", control, test, "--format", "markdown", "--fail-on", "5%", code=3).stdout.startswith("###")
 
 
+@pytest.mark.slow  # 6 s
 def test_caveats_are_in_the_comment_once(tmp_path: Path) -> None:
     control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
     events = json.loads(test.read_text())["traceEvents"]
@@ -64,6 +66,7 @@ def test_caveats_are_in_the_comment_once(tmp_path: Path) -> None:
     assert text.count("repeat another one") == 1 and text.startswith("###")
 
 
+@pytest.mark.slow  # 5 s
 def test_names_of_a_trace_cannot_break_the_comment(tmp_path: Path) -> None:
     evil = "a|b<img src=x>`@team`[l](http://x)\n# h"
     control, test = trace(tmp_path, "a.json", 100, evil), trace(tmp_path, "b.json", 200, evil)
@@ -73,6 +76,7 @@ def test_names_of_a_trace_cannot_break_the_comment(tmp_path: Path) -> None:
     assert rows and all(line.replace("\\|", "").count("|") == 5 for line in rows)
 
 
+@pytest.mark.slow  # 11 s
 def test_a_baseline_is_the_control(tmp_path: Path) -> None:
     control, test, lake = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200), tmp_path / "lake"
     run("baseline", "set", "main", control, "--lake", lake)

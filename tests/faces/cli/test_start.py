@@ -132,6 +132,7 @@ def test_one_more_trace_imports_no_pandas(lake: Path, tmp_path: Path) -> None:
     assert imported(("pandas",), "materialize", "--lake", lake) == []
 
 
+@pytest.mark.slow  # 4 s
 def test_the_path_of_a_file_imports_what_it_needs(tmp_path: Path) -> None:
     heavy = ("networkx", "pandas", "sqlglot", "torch", "rich.progress", "sqlite3")
     ours = (

@@ -35,6 +35,7 @@ once = cache(run)
 """`run`, of a file that does not change."""
 
 
+@pytest.mark.slow  # 4 s
 def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> None:
     said = once("why", trace).stdout
     assert run(trace).stdout == said
@@ -48,6 +49,7 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
     assert f"tracelake what-if {trace} --remove cause:data_loading" in said
 
 
+@pytest.mark.slow  # 6 s
 def test_its_commands_are_answered(trace: Path) -> None:
     commands = [
         line.strip() for line in once("why", trace).stdout.splitlines() if line.strip().startswith("tracelake ")
@@ -150,6 +152,7 @@ def test_what_a_late_rank_saves_is_told_of_the_rank_that_is_retimed() -> None:
     assert late.told(1) == "waiting for a late rank: 10.0 us; removing it on rank 12 saves 2.0 us"
 
 
+@pytest.mark.slow  # 11 s
 def test_the_profiler_is_taken_away_or_not_as_is_asked(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document(program(1, COST), COST)))
@@ -178,6 +181,7 @@ def test_a_time_without_the_profiler_that_cannot_be_is_refused(tmp_path: Path, u
     assert f"--untraced {'1.0 us' if untraced == '1us' else untraced}" in output and said in output
 
 
+@pytest.mark.slow  # 4 s
 def test_what_a_profiler_cost_another_writers_trace_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": program(1, COST)}))

@@ -39,6 +39,7 @@ def answer(tool: Tool, **given: Any) -> Any:
     return json.loads(start())
 
 
+@pytest.mark.slow  # 8 s
 def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]]) -> None:
     tools, (_, slow) = served
     helps = answer(tools["fixes"], trace=slow[:8])
@@ -50,6 +51,7 @@ def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]
         answer(tools["what_if"], trace=slow)
 
 
+@pytest.mark.slow  # 9 s
 def test_two_traces_are_compared(served: tuple[dict[str, Tool], list[str]]) -> None:
     tools, (fast, slow) = served
     compared = answer(tools["compare"], control=fast, test=slow, by="cause")
@@ -104,6 +106,6 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
 def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
     """`why` reads tables; that none of them is there says nothing about the trace."""
     tools, (fast, _) = served
-    with pytest.raises(QueryFailed, match="is not known: .*not computed.*tracelake materialize") as refused:
+    with pytest.raises(QueryFailed, match=r"is not known: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)
     assert "no critical path" not in str(refused.value)

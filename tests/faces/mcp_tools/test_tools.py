@@ -140,6 +140,7 @@ def test_what_cannot_be_answered_is_told(tools: dict[str, Tool], name: str, give
         answer(tools[name], **given)
 
 
+@pytest.mark.slow  # 4 s
 def test_what_a_table_lacks_is_a_caveat(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
     ingest([write_hostile(tmp_path / "more" / "rank7.json", 7)], lake, job="more")

@@ -108,6 +108,7 @@ def printed_summary(lines: list[str]) -> dict[str, float]:
     return {(row[0].strip() if len(row) == 2 else ""): float(row[-1]) for row in rows}
 
 
+@pytest.mark.slow  # 4 s
 def test_the_example_of_the_document(
     home: Path, pandas: Any, capsys: pytest.CaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -264,6 +264,7 @@ def test_show_critical_path(path: CriticalPath, capsys: pytest.CaptureFixture) -
     assert sum(float(line.split()[0]) for line in shown) == pytest.approx(path.answer.length_us)
 
 
+@pytest.mark.slow  # 4 s
 def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -> None:
     for wrong, error, said in (
         ({"rank": 7}, TraceNotFound, "rank 7 matches no trace. Available: rank 0: "),
@@ -317,6 +318,7 @@ def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
                 wrong()
 
 
+@pytest.mark.slow  # 4 s
 def test_a_trace_without_a_path(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [x("other", "neither", 0, 1)]}))
     with TraceAnalysis(tmp_path / "a.json") as analysis:

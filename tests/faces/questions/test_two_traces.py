@@ -106,6 +106,7 @@ def test_no_row_mixes_two_traces_and_each_says_whose_it_is(two: tuple[duckdb.Duc
     assert answered >= len(OF_TRACES) - 3
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize(("width", "is_terminal"), [(120, False), (120, True), (80, True)])
 def test_no_cell_is_longer_than_three_lines(
     two: tuple[duckdb.DuckDBPyConnection, list[str]], width: int, is_terminal: bool

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pipelines.faces.report.page import render
 from pipelines.faces.report.sections.serving import serving
 from pipelines.faces.report.subject import Subject
@@ -19,6 +21,7 @@ def step(name: str, ts: float, dur: float, number: int = 0) -> list[dict[str, An
     return [x("user_annotation", name, ts, dur), *gpu]
 
 
+@pytest.mark.slow  # 5 s
 def test_the_section_has_the_rates_of_the_shown_trace_only() -> None:
     decode = [e for n in (1, 2, 3) for e in step("step[DECODE bs=4]", 10_000 * n, 1000 * n, n)]
     other = step("step[DRAFT_EXTEND_V2 bs=4]", 50_000, 5000)

@@ -52,6 +52,7 @@ def test_a_gain_of_gaps_in_which_the_trace_may_lack_events_says_so(tmp_path: Pat
     assert "instead of 5.23 ms (-95.6 %); but 5.0 ms of the path are gaps over 1 ms in which nothing ran" in said
 
 
+@pytest.mark.slow  # 4 s
 def test_what_would_help_has_the_commands_that_give_its_numbers(tmp_path: Path) -> None:
     """Without the wait the second kernel follows the first after 1 us: 20 + 1,000 + 1 + 1,000 us instead of 2,500."""
     said = verdict(

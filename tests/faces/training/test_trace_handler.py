@@ -31,6 +31,7 @@ def train(handler: Any, steps: int = 2) -> None:
             profiler.step()
 
 
+@pytest.mark.slow  # 7 s
 def test_traces_of_a_loop_are_in_the_lake_and_their_files_beside_it(tmp_path: Path) -> None:
     handler = trace_handler(tmp_path / "lake", job="vision 12")
     train(handler, steps=4)
@@ -119,6 +120,7 @@ def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> 
     assert len(Lake(tmp_path / "lake").known_traces()) == 1
 
 
+@pytest.mark.slow  # 6 s
 def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step fails once, before and after it was done."""
     target = tmp_path / "traces"

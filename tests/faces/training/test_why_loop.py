@@ -39,6 +39,7 @@ def steps_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+@pytest.mark.slow  # 21 s
 def test_the_answer_of_five_steps(capsys: pytest.CaptureFixture[str]) -> None:
     with why(steps=5) as answer:
         loop(7)

@@ -51,6 +51,7 @@ def gives_its_number(fix: dict[str, Any]) -> None:
     assert 100 * (before - after) / before == pytest.approx(fix["saves_percent"], abs=1e-6)
 
 
+@pytest.mark.slow  # 19 s
 def test_a_late_rank_as_fast_as_the_others_saves_what_a_second_run_does(tmp_path: Path) -> None:
     lengths = []
     for folder, spec in (("late", LATE), ("even", EVEN)):

@@ -218,6 +218,7 @@ def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duck
         assert (getattr(stored.window, name) == getattr(computed.window, name)).all()
 
 
+@pytest.mark.slow  # 4 s
 def test_command_line_on_a_capture_of_the_lake_and_on_files(dlrm: Lake, shared: Path, tmp_path: Path) -> None:
     said = reference(shared, "last_collective_end")
     (capture_id,) = (

@@ -138,6 +138,7 @@ def test_a_profiler_trace_that_mentions_nodes_stays_one(tmp_path: Path) -> None:
     assert rows(lake, "SELECT count(*) FROM execution_traces") == [(0,)]
 
 
+@pytest.mark.slow  # 4 s
 def test_of_all_shared_files_those_that_are_one(shared: Path) -> None:
     """Compared with the whole file, parsed by the standard library."""
     n = Counter()

@@ -50,6 +50,7 @@ NUMBERS = {
 }
 
 
+@pytest.mark.slow  # 6 s
 def test_a_number_that_does_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
     """Before the events and behind them; the good neighbours of the batch go in, and the metadata stays JSON."""
     write_trace(tmp_path / "in" / "good.json", 1)

@@ -79,6 +79,7 @@ def check(trace: dict[str, Any], tables: Sequence[str]) -> None:
             assert found[table] == expected[table], (name, table)
 
 
+@pytest.mark.slow  # 5 s
 def test_replays_of_a_graph() -> None:
     check(replays(), FEW)
 

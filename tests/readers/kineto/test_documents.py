@@ -261,6 +261,7 @@ events = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow  # 5 s
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(events, min_size=1, max_size=6))
 def test_both_readers_give_the_same(given_events: list[dict]) -> None:

@@ -61,6 +61,7 @@ def test_time_grows_with_the_file_and_no_faster(tmp_path: Path, name: str) -> No
     assert seconds(tmp_path, make(2 * size)) < 3 * once + 0.3
 
 
+@pytest.mark.slow  # 5 s
 def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = b",".join([EVENT] * 400_000)
     whole = b'{"traceEvents":[' + many + b"]}"

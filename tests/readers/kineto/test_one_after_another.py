@@ -39,6 +39,7 @@ def files(tmp_path: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.slow  # 4 s
 def test_each_is_read_as_if_it_were_alone(files: list[Path], tmp_path: Path) -> None:
     alone = []
     for path in files:

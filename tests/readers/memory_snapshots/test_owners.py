@@ -155,6 +155,7 @@ BOUNDARIES = {
 }
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
     """One event of an allocation names its owner. Of two, neither does: the clock, if another event says that clocks agree."""

@@ -196,6 +196,7 @@ def test_a_whole_graph_is_neither_computation_nor_communication(tmp_path: Path) 
     assert con.execute("SELECT class FROM kernels WHERE name LIKE 'CUDA graph%'").fetchall() == [("OTHER",)]
 
 
+@pytest.mark.slow  # 4 s
 def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> None:
     """As in real exports of two processes: the work of the second is on device 1, and its waits say device 0."""
     export = small()

@@ -141,6 +141,7 @@ def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> N
         assert con.execute("SELECT rank, rank_source, world_size FROM traces").fetchall() == [expected]
 
 
+@pytest.mark.slow  # 6 s
 def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
     """Numbers of GPUs begin anew on each node, so two such files are not ranks of one capture. Other files' names tell ranks."""
     nodes = [written(on_gpus(0, 1), tmp_path, "rank7.sqlite"), tmp_path / "b.sqlite"]

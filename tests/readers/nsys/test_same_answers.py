@@ -99,6 +99,7 @@ def pairs_of(folder: Path, specs: dict[str, CaptureSpec], schema: dict[str, tupl
     return pairs
 
 
+@pytest.mark.slow  # 5 s
 def test_a_synthetic_capture(tmp_path: Path) -> None:
     compare(pairs_of(tmp_path, {"side streams": SPECS["side streams"]}, NEW))
 

@@ -146,6 +146,7 @@ def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
     assert (found["repaired_nan"], found["repaired_duplicate_key"], trace.status) == (1, 1, "repaired")
 
 
+@pytest.mark.slow  # 4 s
 def test_each_process_is_a_trace(tmp_path: Path) -> None:
     """Each has its own rows, though both number them alike; without process ids the place in the list is the name."""
     (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))

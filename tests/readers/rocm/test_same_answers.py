@@ -62,6 +62,7 @@ def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
         assert kineto_rows and all(rows == kineto_rows for rows in others), what
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("name", ["mi250_minitoy"])
 def test_real_traces_of_amd(shared: Path, tmp_path: Path, name: str) -> None:
     """A trace of a real run on AMD GPUs, written as a database. Kineto numbers its devices by agent."""

@@ -127,6 +127,7 @@ def refusal(act: Callable[[], object], url: str) -> str:
     return said
 
 
+@pytest.mark.slow  # 5 s
 @pytest.mark.parametrize(("code", "told"), BAD_BUCKETS)
 def test_a_bucket_that_refuses_or_does_not_answer_says_so_within_10_s(
     code: str | None, told: str, monkeypatch: pytest.MonkeyPatch

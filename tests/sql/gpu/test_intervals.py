@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def test_a_trace_without_gpu_work_has_no_times() -> None:
     assert rows_of([op("a", 0, 5)], "temporal_breakdown", columns) == [(None,) * 7]
 
 
+@pytest.mark.slow  # 4 s
 @settings(max_examples=LISTS, deadline=None)
 @given(
     at_once(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 1)), min_size=1, max_size=25), 25)

@@ -110,6 +110,7 @@ CASES: dict[str, tuple[list[dict], list[tuple[int, float, float, float]]]] = {
 }
 
 
+@pytest.mark.slow  # 6 s
 def test_each_rule() -> None:
     traces = [events for events, _ in CASES.values()]
     query = (

@@ -57,6 +57,7 @@ def test_what_each_call_is(profile: str) -> None:
         assert {name for (name,) in con.execute(query).fetchall()} == expected, role
 
 
+@pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> None:
     """One call a step: while work runs that began before it."""

@@ -62,6 +62,7 @@ DEFAULT = {
 }
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize(("profile", "expected"), [("hta", HTA), ("default", DEFAULT)])
 def test_what_each_edge_is_bound_by(profile: str, expected: dict[tuple[str, str | None], str]) -> None:
     """Every type of edge, and the time of work of every class; no edge is without a label."""
@@ -104,6 +105,7 @@ def test_python_and_models_read_the_same_types() -> None:
     assert [tuple("" if value is None else value for value in row) for row in rows] == ours
 
 
+@pytest.mark.slow  # 4 s
 def test_work_is_of_one_class_in_breakdown_and_path() -> None:
     """MTIA's stages among it: what `kernels` calls OTHER does not bind the path as computing."""
     con, _ = connect(every_kind_of_edge())

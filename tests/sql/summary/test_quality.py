@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.harness import call, each, kernel, op, rows_of, sync
 
 RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
@@ -52,6 +54,7 @@ CHECKS: list[tuple[str, int, list[dict]]] = [
 ]
 
 
+@pytest.mark.slow  # 6 s
 def test_each_check_counts_what_it_is_for() -> None:
     for (check, n, events), con in zip(CHECKS, each((events for *_, events in CHECKS), "quality"), strict=True):
         found = dict(con.execute("SELECT check_name, n FROM quality").fetchall())

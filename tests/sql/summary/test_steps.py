@@ -80,6 +80,7 @@ def run(con: duckdb.DuckDBPyConnection, model: str) -> list[tuple]:
     return con.execute(f"FROM {model}").fetchall()
 
 
+@pytest.mark.slow  # 4 s
 @settings(max_examples=30, deadline=None)
 @given(stretches(), stretches())
 def test_events_and_work_in_steps(steps: list[Stretch], work: list[Stretch]) -> None:
@@ -95,6 +96,7 @@ def test_events_and_work_in_steps(steps: list[Stretch], work: list[Stretch]) -> 
     assert sorted(run(con, "_kernel_steps")) == [pair[:3] for pair in pairs if pair[3].runs_in(pair[4])]
 
 
+@pytest.mark.slow  # 5 s
 @settings(max_examples=30, deadline=None)
 @given(stretches(), in_a_row(st.integers(1, 100)), in_a_row(st.integers(1, 100)))
 def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], computing: list[Stretch]) -> None:
@@ -118,6 +120,7 @@ def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], 
             assert [busy, compute, communication] == [*sums, 0]
 
 
+@pytest.mark.slow  # 5 s
 @settings(max_examples=30, deadline=None)
 @given(
     in_a_row(st.integers(0, 90)), in_a_row(st.integers(0, 60)), st.lists(st.integers(0, 7), min_size=12, max_size=12)
@@ -166,6 +169,7 @@ def test_lost_time_of_steps(steps: list[Stretch], idle: list[Stretch], classes: 
         assert name == (min(names, key=lambda of: (-names[of], of)) if names else None)
 
 
+@pytest.mark.slow  # 4 s
 @settings(max_examples=30, deadline=None)
 @given(stretches(), in_a_row(st.integers(1, 100)), stretches(least=1))
 def test_host_and_gpu_in_steps(steps: list[Stretch], gpu: list[Stretch], calls: list[Stretch]) -> None:

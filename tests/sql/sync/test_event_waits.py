@@ -76,6 +76,7 @@ def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
     assert rows_of(events[2:], "event_waits", COLUMNS) == [(4, 2, 1, 6)]
 
 
+@pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("waits_on", [2, 7])
 def test_of_streams_with_one_number_on_other_devices_the_one_launched_on_last_counts(waits_on: int) -> None:
     """Its own device has no such stream, or it is the stream that waits. Which device has which number says nothing."""

@@ -270,6 +270,7 @@ def shortened(events: list[Event]) -> float:
     return 100 * (1 - compared.after.length_us / compared.before.length_us)
 
 
+@pytest.mark.slow  # 8 s
 @pytest.mark.parametrize("form", ["cuda 13", "cuspy", "one in three stated"])
 def test_what_a_change_saves_does_not_hang_on_the_form(form: str) -> None:
     events = ping_pong(steps=6).events
@@ -278,6 +279,7 @@ def test_what_a_change_saves_does_not_hang_on_the_form(form: str) -> None:
     assert shortened(without_rows(without_cuda_events(events))) == pytest.approx(stated, abs=0.5)
 
 
+@pytest.mark.slow  # 4 s
 def test_sixteen_times_as_many_in_any_order_of_streams() -> None:
     """Random programs: pairs of streams hand over, with events that are reused."""
     traces, expected = [], []
@@ -315,6 +317,7 @@ QUALITY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # 5 s
 def test_quality_counts_each_form_and_the_path_says_what_is_inferred() -> None:
     events = ping_pong().events
     query = "SELECT check_name, severity, n FROM quality WHERE check_name LIKE 'event_waits%' ORDER BY 1"
@@ -329,6 +332,7 @@ def test_quality_counts_each_form_and_the_path_says_what_is_inferred() -> None:
 RECORDED = Path(__file__).parents[3] / "bench" / "pairs" / "recorded" / "h100"
 
 
+@pytest.mark.slow  # 5 s
 def test_programs_recorded_on_a_gpu() -> None:
     """Each event of these programs is recorded on one stream, by one thread, before each wait for it."""
     names = ("four_branches", "early_event", "wait_on_a_thread", "side_stream_binds")
