@@ -122,13 +122,20 @@ def test_the_makefile_has_one_rule_for_environments_beside_venv() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
-def test_the_first_share_of_slow_tests_has_those_on_duckdb_2() -> None:
+def test_a_share_of_the_slow_tests_has_those_on_duckdb_2_and_every_third_those_on_ducklake() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "SLOW"))}
-    for slow, has_it in {"0": False, "1/6": True, "11/12": False}.items():
+    has_them = {
+        "0": (False, False),
+        "1": (True, True),
+        "1/15": (True, False),
+        "3/15": (False, True),
+        "14/15": (False, False),
+    }
+    for slow, (has_duckdb2, has_ducklake) in has_them.items():
         command = ["make", "-n", "-o", ".venv/.installed-dev", "-o", ".venv/.installed-slow", "test", f"SLOW={slow}"]
         commands = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True).stdout
-        assert (".venv-duckdb2/bin/python -m pytest" in commands) == has_it, slow
-        assert (".venv-lake/bin/python -m pytest" in commands) == (slow != "0"), slow
+        assert (".venv-duckdb2/bin/python -m pytest" in commands) == has_duckdb2, slow
+        assert (".venv-lake/bin/python -m pytest" in commands) == has_ducklake, slow
 
 
 def test_this_environment_has_the_duckdb_that_it_is_for() -> None:
