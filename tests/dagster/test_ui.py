@@ -235,7 +235,7 @@ _GROUPS = """[...document.querySelectorAll('svg foreignObject')].map(one =>
   (box => [one.textContent.trim(), box.left, box.right, box.top, box.bottom])(one.getBoundingClientRect()))"""
 
 
-@pytest.mark.slow  # in a browser; that there are no other groups is in test_definitions.py
+@pytest.mark.slow  # opens a browser; test_definitions.py checks the groups
 def test_the_lineage_is_on_one_screen(running: Ui) -> None:
     """As it opens, without any link or selection."""
     with browser() as page:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ from tests.lake.world import write_trace
 
 @pytest.fixture(autouse=True)
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    # Tables may be given: a module that is imported later binds this function.
+    kernels = lambda lake, tables=("kernels",), *more, **named: materialize(lake, tables, *more, **named)  # noqa: E731
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", kernels)
 
 
 def call(*words: object) -> Any:

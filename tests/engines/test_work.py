@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,9 @@ def reference(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units compute one table: what the test is about is elsewhere."""
-    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    # Tables may be given: a module that is imported later binds this function.
+    kernels = lambda lake, tables=("kernels",), *more, **named: materialize(lake, tables, *more, **named)  # noqa: E731
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", kernels)
 
 
 @pytest.fixture(autouse=True)

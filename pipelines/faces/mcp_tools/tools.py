@@ -262,7 +262,9 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
             raise QueryFailed(
                 f"window {window!r} of trace {trace} has no critical path", "full, or a step: ProfilerStep#5."
             )
-        return _json(explanation.as_json())
+        document = explanation.as_json()
+        document["caveats"] += [{"severity": "warning", "detail": visible(caveat)} for caveat in lacking]
+        return _json(document)
 
     def stop() -> None:
         for asking in started:

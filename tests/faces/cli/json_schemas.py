@@ -1,7 +1,7 @@
-"""The JSON schemas of what `--json` prints, in docs/json: `python -m tests.faces.cli.json_schemas` writes them anew.
+"""Infers the JSON schemas in docs/json from what commands print: `python -m tests.faces.cli.json_schemas` writes them.
 
-A schema is inferred from answers about the files of the README's test. Any number, text or truth value may be null: not measured. The version of a
-schema grows when a key goes or changes its type, not when one is added.
+The commands run on the files of the README's test. Any number, text or boolean may be null, because null means not
+measured. The version of a schema grows when a key disappears or changes its type, but not when a key is added.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faces.cli.test_readme import make_world
 
 DOCS = Path(__file__).parents[3] / "docs" / "json"
 COMMANDS: dict[str, list[str]] = {
-    "ingest": ["ingest fleet"],
+    "ingest": ["ingest fleet --lake lake"],
     "tables": ["tables --lake lake"],
     "tables-table": ["tables kernels --lake lake"],
     "why": ["why rank0.json.gz", "why rank0.json.gz --step 1"],
@@ -48,10 +48,12 @@ COMMANDS: dict[str, list[str]] = {
     "regressions": ["regressions --lake lake"],
     "status": ["status --lake lake"],
     "check": ["check --lake lake"],
+    "baseline": ["baseline set main TRACE --lake lake", "baseline list --lake lake"],
     "compact": ["compact --lake lake"],
     "retention": ["retention --keep-days 900 --dry-run --lake lake"],
+    "forget": ["forget TRACE --lake lake"],
 }
-"""Command lines by schema, in this order, in a folder with the files of the README's test."""
+"""Command lines by schema, in this order, in a folder with the files of the README's test. TRACE: the id of a trace in the lake."""
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
 _OF_NAMES = 12
 """An object with more keys than this whose values are all alike maps names to values."""
@@ -99,16 +101,17 @@ def answers(folder: Path) -> dict[str, list[Any]]:
     """Return what the commands print, by schema."""
     make_world(folder)
     printed: dict[str, list[Any]] = {}
+    ids: list[str] = []
     with contextlib.chdir(folder):
         for name, lines in COMMANDS.items():
             for line in lines:
-                words = line.split()
-                if words[0] == "ingest":
-                    words += ["--lake", "lake"]
+                words = [ids[0] if word == "TRACE" else word for word in line.split()]
                 done = CliRunner().invoke(app, [*words, "--json"])
                 if done.exit_code not in (0, 1) or not done.stdout:
                     raise RuntimeError(f"{line}: {done.output}")
                 printed.setdefault(name, []).append(json.loads(done.stdout))
+                if name == "ingest":
+                    ids += [row["trace_id"] for row in printed[name][-1]]
     return printed
 
 

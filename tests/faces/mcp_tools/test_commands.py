@@ -16,9 +16,12 @@ from pipelines.faces.mcp_tools import commands
 from pipelines.faces.mcp_tools.commands import bounded, identifier
 from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
 from pipelines.faces.untrusted_queries import QueryFailed
+from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store.folder import FolderStore
 from tests.faces.cli.test_pull_requests import trace
 
 SKILL = Path(commands.__file__).with_name("skill.md").read_text()
@@ -109,3 +112,14 @@ def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, 
     with pytest.raises(QueryFailed, match=r"is not known: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)
     assert "no critical path" not in str(refused.value)
+
+
+def test_an_answer_to_why_says_what_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path / "lake")
+    (row,) = ingest([trace(tmp_path, "a.json", 100)], lake).rows
+    materialize_all(lake, TABLES)
+    tool = make_tools(Served(lake.root, Limits()))["why"]
+    before = answer(tool, trace=row.trace_id)["caveats"]
+    monkeypatch.setattr(FolderStore, "outdated", lambda *_: ["causes are of an earlier version"])
+    said = [caveat for caveat in answer(tool, trace=row.trace_id)["caveats"] if caveat not in before]
+    assert said == [{"severity": "warning", "detail": "causes are of an earlier version"}]
