@@ -6,7 +6,7 @@ capture without some of its ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pipelines.base.datafiles import rule_rows
@@ -93,6 +93,14 @@ def findings_of_captures(con: Any, of: str = "") -> list[LimitingFinding]:
     """Return the findings about the captures in `con` (table `capture_quality`) whose ids have the prefix `of`."""
     query = _captures_query(f"starts_with(c.capture_id, {quoted(of)})")
     return [LimitingFinding(*values) for values in con.execute(query).fetchall()]
+
+
+def findings_of_captures_of(con: Any, trace_ids: Iterable[str]) -> list[LimitingFinding]:
+    """Return the findings about the captures in `con` (tables `capture_quality`, `capture_ranks`) that contain any of these traces."""
+    members = f"SELECT capture_id FROM capture_ranks WHERE trace_id IN {row(sorted(trace_ids))}"
+    return [
+        LimitingFinding(*values) for values in con.execute(_captures_query(f"c.capture_id IN ({members})")).fetchall()
+    ]
 
 
 def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: str) -> list[LimitingFinding]:

@@ -24,9 +24,15 @@ from pipelines.readers.execution.neighbor_files import execution_trace_beside
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
+Frame = Any
+"""An Ibis table, or a pandas data frame if frames are "pandas"."""
+
 
 class TraceAnalysis:
-    """Traces to analyze. Methods that HTA also has keep HTA's names. They return tables as Ibis expressions.
+    """Traces to analyze. Methods that HTA also has keep HTA's names.
+
+    They return tables as Ibis expressions, or as pandas data frames with `frames="pandas"`. The events of a rank
+    (`analysis.t.get_trace(rank)`) and of a path are then HTA's frames (`hta_frame`).
 
     `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})` and `TraceAnalysis(trace_dir="run/")`
     read files into `lake`, which keeps them for the next session. Without `lake` they use a temporary lake, which is removed by
@@ -51,8 +57,9 @@ class TraceAnalysis:
         lake: Lake | str | Path | None = None,
         job: str | None = None,
         profile: str = "default",
+        frames: str = "ibis",
     ) -> None:
-        self.t = Trace(trace_files, trace_dir, lake=lake, job=job, profile=profile)
+        self.t = Trace(trace_files, trace_dir, lake=lake, job=job, profile=profile, frames=frames)
         try:
             self.t.load_traces(include_last_profiler_step)
         except BaseException:
@@ -230,17 +237,20 @@ class TraceAnalysis:
         """Return the numbers of the profiler steps, ascending."""
         return tables.profiler_steps(self._ranked("events"))
 
-    def get_temporal_breakdown(self) -> ir.Table:
+    def get_temporal_breakdown(self) -> Frame:
         """Return table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""
+        return self.t.framed(self._temporal_breakdown())
+
+    def _temporal_breakdown(self) -> ir.Table:
         return self._ranked("temporal_breakdown").order_by("rank", "device")
 
-    def get_comm_comp_overlap(self) -> ir.Table:
+    def get_comm_comp_overlap(self) -> Frame:
         """Return the percentage of communication time hidden by computation, per rank and device (NULL without communication)."""
-        return tables.overlap(self.get_temporal_breakdown())
+        return self.t.framed(tables.overlap(self._temporal_breakdown()))
 
     def get_gpu_kernel_breakdown(
         self, num_kernels: int | None = 10, include_memory_kernels: bool = True
-    ) -> tuple[ir.Table, ir.Table]:
+    ) -> tuple[Frame, Frame]:
         """Return two tables: time by kernel class, and time by kernel name.
 
         First table: rank, device, class, busy_ns (overlapping kernels of a class count once), n_kernels. Second table: rank,
@@ -248,32 +258,31 @@ class TraceAnalysis:
         the most time per rank and class (None: all).
         """
         intervals, kernels = self._ranked("merged_intervals"), self._ranked("kernels")
-        return tables.kernel_classes(intervals, include_memory_kernels), tables.kernel_names(
-            kernels, num_kernels, include_memory_kernels
-        )
+        classes = tables.kernel_classes(intervals, include_memory_kernels)
+        names = tables.kernel_names(kernels, num_kernels, include_memory_kernels)
+        return self.t.framed(classes), self.t.framed(names)
 
-    def get_queue_length_time_series(self, ranks: Iterable[int] | None = None) -> ir.Table:
+    def get_queue_length_time_series(self, ranks: Iterable[int] | None = None) -> Frame:
         """Return table `queue_length` with the rank: the number of waiting launches per stream, after each change."""
-        return self._ranked("queue_length", ranks)
+        return self.t.framed(self._ranked("queue_length", ranks))
 
-    def get_queue_length_summary(self, ranks: Iterable[int] | None = None) -> ir.Table:
+    def get_queue_length_summary(self, ranks: Iterable[int] | None = None) -> Frame:
         """Return statistics of the queue length over its changes (count, mean, std, min, quartiles, max).
 
         One row per rank, device and stream.
         """
-        return tables.queue_summary(self._ranked("queue_length", ranks))
+        return self.t.framed(tables.queue_summary(self._ranked("queue_length", ranks)))
 
     def get_time_spent_blocked_on_full_queue(
-        self, queue_length: ir.Table | None = None, max_queue_length: int = 1024
-    ) -> ir.Table:
+        self, queue_length: Frame | None = None, max_queue_length: int = 1024
+    ) -> Frame:
         """Return the time (ns) with at least `max_queue_length` waiting launches, per rank, device and stream.
 
         Streams without such a time have no row. `queue_length` is the result of `get_queue_length_time_series` (None: all ranks).
         """
-        return tables.full_queue(
-            self.get_queue_length_time_series() if queue_length is None else queue_length, max_queue_length
-        )
+        queue = self._ranked("queue_length") if queue_length is None else tables.as_ibis(queue_length)
+        return self.t.framed(tables.full_queue(queue, max_queue_length))
 
-    def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> ir.Table:
+    def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> Frame:
         """Return table `launches` with the rank: launch calls, their durations, those of their GPU work, and the delays."""
-        return self._ranked("launches", ranks)
+        return self.t.framed(self._ranked("launches", ranks))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.base.errors import WrongValue
 from pipelines.faces.cells import shown
+from pipelines.faces.limiting_findings import findings_of_captures_of
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
@@ -23,6 +24,7 @@ from pipelines.runs.store.requested_tables import requested_tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LIMITS = ("capture_quality", "capture_ranks")  # tables with what limits a capture
 SHOWN = 20
 """Most rows of an answer that a notebook shows."""
 
@@ -101,15 +103,21 @@ def answer(
 ) -> Answer:
     """Return the answer to a SELECT over the lake's tables. Tables with a trace_id have only the rows of `traces`.
 
-    Tables in the query are computed first if they are missing or outdated. Duplicate column names get a number: `name_1`. Raise
+    Tables in the query are computed first if they are missing or outdated. If it reads a table of captures, its caveats include
+    what limits the captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise
     duckdb.Error for an invalid query, WrongValue if the statement returns no rows at all.
     """
     with connect_parser() as parser:
         tables = tables_read(query, parser)
         named = named_in(parser, query)
     requested = requested_tables(lake, tables)
+    if requested.of_captures:
+        requested = requested_tables(lake, [*tables, *_LIMITS])
     caveats = [*caveats, *requested.bring_up()]
     with analyst(lake, requested.stored, connect=connect_attached) as con:
+        if requested.of_captures and traces:
+            findings = findings_of_captures_of(con, [trace.trace_id for trace in traces])
+            caveats += [finding.sentence for finding in findings]
         _only(con, named.tables if named else (), traces)
         relation = con.sql(query)
         if relation is None:

@@ -33,7 +33,6 @@ from pipelines.readers.execution.neighbor_files import execution_trace_beside
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 
 class Found(tuple):
@@ -142,8 +141,8 @@ class CriticalPath(AskedGraph):
                 f"{step['duration_us']:12.3f}  {step['bound_by']:28}  {step['event_id']:>8}  {visible(step['name'] or '')}"
             )
 
-    def get_critical_path_breakdown(self) -> pa.Table:
-        """Return HTA's table with one row per edge of the path, in order.
+    def get_critical_path_breakdown(self) -> Any:
+        """Return HTA's table with one row per edge of the path, in order, in Arrow, or as a data frame if frames are "pandas".
 
         Columns: event_idx, duration (us), type (HTA's text), s_name (the full name), cat, pid, tid (text), stream (-1 on the
         CPU), index (event_idx again) and bound_by. Edges whose time is not attributed to an event have only duration, type and
@@ -164,7 +163,8 @@ class CriticalPath(AskedGraph):
             "index": path.attributed_event_id,
             "bound_by": path.bound_by,
         }
-        return path.select(**columns).to_pyarrow()
+        rows = path.select(**columns).to_pyarrow()
+        return rows.to_pandas() if self._has_data_frames else rows
 
     def save(self, out_dir: str | Path) -> str:
         """Write the path and its graph, including edits, into one file, and return its name.

@@ -14,6 +14,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.faces.notebook.cpgraph import LazyGraph
+from pipelines.faces.notebook.frames import SymbolTable
 from pipelines.faces.notebook.saved_tables import path_tables
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.faces.notebook.trace import Trace
@@ -108,17 +109,20 @@ class AskedGraph(LazyGraph):
         with path_tables(self.saved) as con:
             return alternative_rows(con, self.trace_id, self.window_id, k) if self.success else []
 
-    @property
-    def trace_df(self) -> ir.Table:
-        """Return the graph's events in Ibis, with their class, thread and stream. HTA's frame has numbers instead of names."""
+    @cached_property
+    def trace_df(self) -> Any:
+        """Return the graph's events in Ibis, with their class, thread and stream, or their rows of `full_trace_df` in pandas."""
+        if self._has_data_frames:
+            frame: Any = self.full_trace_df
+            return frame.loc[frame.index.intersection(self.saved.events["event_id"].to_pylist())]
         need("notebook", "a table in Ibis")
         import ibis
 
         return ibis.memtable(self.saved.events)
 
-    @property
-    def full_trace_df(self) -> ir.Table:
-        """Return all events of the trace in Ibis (table `events`). Raise ValueError if the path has no trace."""
+    @cached_property
+    def full_trace_df(self) -> Any:
+        """Return all events of the trace, as `t_full.get_trace` does. Raise ValueError if the path has no trace."""
         return self._trace("full_trace_df").get_trace(self.trace_id)
 
     @property
@@ -127,9 +131,13 @@ class AskedGraph(LazyGraph):
         return self.t_full
 
     @property
-    def symbol_table(self) -> None:
-        """Raise AttributeError, because tables have names instead of HTA's numbers for them."""
-        raise AttributeError("there is no symbol_table: names are text in every table")
+    def symbol_table(self) -> SymbolTable:
+        """Return the numbers for names and categories in data frames. Raise ValueError if the path has no trace."""
+        return self._trace("symbol_table").symbol_table
+
+    @property
+    def _has_data_frames(self) -> bool:
+        return self.t_full is not None and self.t_full.frames == "pandas"
 
     def _trace(self, purpose: str) -> Trace:
         if self.t_full is None:

@@ -34,6 +34,13 @@ def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
     return joined.relocate("rank", before="trace_id")
 
 
+def as_ibis(table: Any) -> ir.Table:
+    """Return a table in Ibis. `table`: an Ibis table or a pandas data frame."""
+    import ibis
+
+    return ibis.memtable(table) if hasattr(table, "iloc") else table
+
+
 def show_rows() -> None:
     """Make Ibis show the first rows of an expression instead of its text in IPython and Jupyter."""
     import sys

@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.critical_path.graph.windows import PROFILES
 from pipelines.faces.notebook import tables
+from pipelines.faces.notebook.frames import SymbolTable, check_frames, hta_frame, symbols_of
 from pipelines.faces.notebook.sources import (
     Files,
     RankTrace,
@@ -43,11 +45,11 @@ class Trace:
 
     `load_traces` reads files into `lake`, which keeps them, or else into a temporary lake. `close` or the end of the process
     removes the temporary lake. If `lake` is the address of a DuckLake, its traces (of `job`, or all) are copied into a temporary
-    lake. `profile`: the default profile of critical paths.
+    lake. `profile`: the default profile of critical paths. `frames`: "ibis", or "pandas" for data frames as in HTA.
 
     Raise ValueError if neither files, a folder nor a lake are passed, if `trace_files` has an unsupported type, or if
     `parser_config` is not None (all event arguments are read anyway). Raise TraceFilesInvalid, a ValueError, if a file is
-    missing.
+    missing, ImportError for data frames without pandas.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Trace:
         lake: Lake | str | Path | None = None,
         job: str | None = None,
         profile: str = "default",
+        frames: str = "ibis",
     ) -> None:
         if trace_files is None and trace_dir is None and lake is None:
             raise WrongValue("give trace_files, trace_dir or lake")
@@ -66,9 +69,10 @@ class Trace:
             raise WrongValue("parser_config is not supported: all arguments are kept, in events.args")
         if profile not in PROFILES:
             raise WrongValue(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
+        check_frames(frames)
         self._given = _expanded(trace_files)
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
-        self.profile, self.job = profile, job
+        self.profile, self.job, self.frames = profile, job, frames
         self.include_last_profiler_step: bool | None = None
         self.is_parsed = False
         self.traces: list[RankTrace] = []
@@ -130,9 +134,19 @@ class Trace:
         """Return the trace with this rank or id prefix, or the only trace if `rank` is None. Raise TraceNotFound."""
         return find(self.traces, rank)
 
-    def get_trace(self, rank: int | str | None = None) -> ir.Table:
-        """Return table `events` of a rank, in Ibis."""
-        return tables.of_traces(self.lake, ["events"], [self.find(rank)])[0]
+    def get_trace(self, rank: int | str | None = None) -> Any:
+        """Return table `events` of a rank in Ibis, or HTA's data frame of it (`hta_frame`) if frames are "pandas"."""
+        events = tables.of_traces(self.lake, ["events"], [self.find(rank)])[0]
+        return hta_frame(events, self.symbol_table) if self.frames == "pandas" else events
+
+    @cached_property
+    def symbol_table(self) -> SymbolTable:
+        """Return the numbers for the names and categories of these traces, which data frames have instead of texts."""
+        return symbols_of(tables.of_traces(self.lake, ["events"], self.traces)[0])
+
+    def framed(self, table: ir.Table) -> Any:
+        """Return a table as requested: itself, or as a data frame if frames are "pandas"."""
+        return table.to_pyarrow().to_pandas() if self.frames == "pandas" else table
 
     @contextmanager
     def connect(

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.faces.notebook import TraceAnalysis
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
+from tests.faces.cli.test_limiting_findings import CAPTURES
 
 
 @pytest.mark.slow  # 2 s: which there are is in test_caveats.py
@@ -22,3 +25,20 @@ def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFi
         assert "warning: the trace has no cuda_sync events" in told.err and "cuda_sync" not in told.out
         assert path.caveats == path.answer.as_json()["caveats"]
         assert {"no_sync_events", "inferred_waits"} <= {caveat["caveat"] for caveat in path.caveats}
+
+
+@pytest.mark.slow  # 10 s each
+@pytest.mark.parametrize("check", first_of(list(CAPTURES), 1))
+def test_what_limits_a_capture_stands_beside_answers_about_captures(check: str, tmp_path: Path) -> None:
+    write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), tmp_path / "ranks")
+    write_capture(CaptureSpec(ranks=2, steps=3, seed=8), tmp_path / "whole")
+    sentence = CAPTURES[check](tmp_path / "ranks")
+    with TraceAnalysis(trace_dir=tmp_path / "whole", lake=tmp_path / "lake", job="whole") as whole:
+        assert whole.ask("captures").caveats == []
+    with TraceAnalysis(trace_dir=tmp_path / "ranks", lake=tmp_path / "lake", job="ranks") as analysis:
+        for answer in (analysis.ask("captures"), analysis.sql("SELECT rank, marginal_ns FROM straggler_ranks")):
+            assert [caveat for caveat in answer.caveats if sentence in caveat], answer.caveats
+            assert sentence in repr(answer) and sentence in answer._repr_html_()
+        assert analysis.sql("SELECT count(*) FROM kernels").caveats == []
+    with TraceAnalysis(lake=tmp_path / "lake", job="whole") as whole:
+        assert whole.ask("captures").caveats == []
