@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import dagster as dg
 
@@ -25,6 +26,8 @@ from pipelines.runs.store.interface import BatchSpan
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
 LAKE, FILES = "TRACELAKE_LAKE", "TRACELAKE_DAGSTER_FILES"
+CONSOLE, CONSOLE_ADDRESS = "TRACELAKE_CONSOLE", "http://127.0.0.1:8050"
+"""Environment variable with the address of `tracelake serve`, and the address without it."""
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 OWNERS = [os.environ.get("TRACELAKE_OWNER") or "team:performance"]
@@ -151,7 +154,11 @@ def table_spec(name: str, kinds: Iterable[str], **more: Any) -> dg.AssetSpec:
     model = catalog.models[name]
     file = dg.LocalFileCodeReference(file_path=str(model.path), line_number=model.line)
     source = dg.CodeReferencesMetadataValue(code_references=[file])
-    metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source}
+    metadata = {
+        "dagster/column_schema": column_schema(model, {}),
+        "dagster/code_references": source,
+        "console": dg.MetadataValue.url(console_link(name)),
+    }
     return dg.AssetSpec(
         name,
         deps=sorted(upstreams(catalog, name)),
@@ -164,6 +171,12 @@ def table_spec(name: str, kinds: Iterable[str], **more: Any) -> dg.AssetSpec:
         tags={"layer": model.layer, "scope": model.scope},
         **more,
     )
+
+
+def console_link(table: str) -> str:
+    """Return a link to the console with a query of the table's first rows. `tracelake serve` answers it."""
+    address = os.environ.get(CONSOLE) or CONSOLE_ADDRESS
+    return f"{address.rstrip('/')}/#{urlencode({'sql': f'SELECT * FROM {table} LIMIT 100'})}"
 
 
 def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:

@@ -1,6 +1,6 @@
 """Pictures as metadata: the newest trace's layers, the ranks of the newest and the worst capture. Each name states the content.
 
-Also as metadata: a sentence on why each of the newest traces takes as long as it does.
+Also as metadata: why each of the newest traces takes as long as it does, with a bar of its causes, and what would help.
 """
 
 import base64
@@ -11,9 +11,11 @@ import duckdb
 
 from assets.metadata import markdown_table
 from pipelines.base.foreign_text import in_markdown
+from pipelines.faces.report.pictures.cause_lanes import cause_lanes
 from pipelines.faces.report.sections.ranks import rank_map_svg
 from pipelines.faces.report.sections.spans import picture
-from pipelines.faces.why import TABLES, why
+from pipelines.faces.what_helps import SHOWN, change_of, saving_of
+from pipelines.faces.why import TABLES, Why, why
 from pipelines.fleet.stragglers import stragglers_of
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
@@ -22,6 +24,8 @@ _TRACE = """
     SELECT t.trace_id, t.path FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
     ORDER BY t.ingested_at DESC, t.trace_id LIMIT 1
 """
+_ANSWERED = ("critical_path", "causes", "fixes")
+"""Tables whose pages show the answer to why."""
 _TOLD = 10  # traces
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
@@ -40,7 +44,7 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     if table == "span_utilization":  # the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
             svg_by_name = _layers(con)
-    elif table == "critical_path" and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
+    elif table in _ANSWERED and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
         with lake.connect(("traces", "events", *TABLES)) as con:
             return _why(con)
     elif table == "rank_steps":
@@ -52,16 +56,33 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
-    """Return the first sentence of `tracelake why` for each of the newest traces, and what limits it."""
+    """Return the answer of `tracelake why` for each of the newest traces: the sentence and its limits, what helps, a picture."""
     newest = con.execute(
         f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_TOLD}"
     ).fetchall()
-    rows = [
-        (file, answer.sentence, "; ".join(row["detail"] for row in answer.caveats if row["severity"] != "info"))
-        for trace_id, file in newest
-        if (answer := why(con, trace_id))
+    answers = [(file, answer) for trace_id, file in newest if (answer := why(con, trace_id))]
+    if not answers:
+        return {}
+    title = "where the time goes: causes of the newest traces"
+    svg = cause_lanes(title, answers)
+    sentences = markdown_table(["trace", "why", "caveats"], [_sentence(*row) for row in answers], width=400)
+    changes = markdown_table(
+        ["trace", "what would help", "saves"], [fix for row in answers for fix in _fixes(*row)], 400
+    )
+    entries = {"why": dg.MetadataValue.md(sentences), "what_would_help": dg.MetadataValue.md(changes)}
+    return {**entries, **({title: image(title, svg)} if svg else {})}
+
+
+def _sentence(file: str, answer: Why) -> tuple[str, str, str]:
+    limits = "; ".join(row["detail"] for row in answer.caveats if row["severity"] != "info")
+    return file, answer.sentence, limits
+
+
+def _fixes(file: str, answer: Why) -> list[tuple[str, str, str]]:
+    return [
+        (file, change_of(row), f"{saving_of(row, answer.steps)} ({row['saves_percent']:.1f} %)")
+        for row in answer.fixes[:SHOWN]
     ]
-    return {"why": dg.MetadataValue.md(markdown_table(["trace", "why", "caveats"], rows, width=400))} if rows else {}
 
 
 def image(name: str, svg: str) -> dg.MetadataValue:

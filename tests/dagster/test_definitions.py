@@ -12,7 +12,7 @@ import pytest
 
 from assets.checks import unique_keys
 from assets.groups import GROUPS, group_of
-from assets.metadata import PUBLISHED, upstreams
+from assets.metadata import PUBLISHED, console_link, upstreams
 from dagster_project.definitions import defs
 from dagster_project.demo import asset_names
 from dagster_project.sensors import daily
@@ -100,6 +100,13 @@ def test_models_carry_their_documentation() -> None:
     assert node.group_name == "kernels"
     assert [(c.name, c.description) for c in columns] == [(c.name, c.doc) for c in model.columns]
     assert node.code_version == load_catalog().version("kernels")
+    query = "SELECT+%2A+FROM+kernels+LIMIT+100"
+    assert node.metadata["console"].value == f"http://127.0.0.1:8050/#sql={query}"
+
+
+def test_the_console_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACELAKE_CONSOLE", "https://traces.example/")
+    assert console_link("spans") == "https://traces.example/#sql=SELECT+%2A+FROM+spans+LIMIT+100"
 
 
 def test_models_name_the_line_of_their_file() -> None:

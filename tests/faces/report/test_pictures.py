@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("dagster", reason="the extra dagster is not installed")
 
 from assets.pictures import pictures
+from pipelines.faces.what_helps import SHOWN
+from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
@@ -45,3 +47,22 @@ def test_a_capture_s_pictures(tmp_path: Path) -> None:
     boxes = drawn(layers)
     assert any(box.startswith("step ProfilerStep#") for box in boxes)
     assert pictures(lake, "kernels") == {}
+
+
+@pytest.mark.slow
+def test_the_answer_is_on_the_pages_of_path_causes_and_fixes(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    capture = write_capture(CaptureSpec(ranks=2, steps=3), tmp_path / "in")
+    ingest(capture.paths, lake)
+    assert pictures(lake, "causes") == {}  # not computed yet
+    materialize_all(lake, [*TABLES, "critical_path"])
+    for table in ("critical_path", "causes", "fixes"):
+        why, fixes, bars = pictures(lake, table).values()
+        for path in capture.paths:
+            (line,) = (line for line in str(why.value).splitlines() if path.name in line)
+            assert "the GPU computes" in line
+            shares = [float(text.rpartition("(")[2].removesuffix(" %)")) for text in drawn(bars) if path.name in text]
+            assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+        with lake.connect(["fixes"]) as con:
+            numbers = con.execute("SELECT count(*) FROM fixes WHERE window_id = 'full' GROUP BY trace_id").fetchall()
+        assert len(str(fixes.value).splitlines()) - 2 == sum(min(n, SHOWN) for (n,) in numbers) > 0
