@@ -11,7 +11,9 @@ import unicodedata
 from html import escape
 from typing import Any
 
-_MARKDOWN = re.compile(r"[\\`*\[\]|<>&~$]|(?<![^\W_])_|_(?![^\W_])")
+_MARKDOWN = re.compile(r"[\\`*\[\]|<>&~$]|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
+_REFERENCE = re.compile(r"(?<!\w)(?:[@#](?=\w)|www(?=\.))", re.IGNORECASE)
+JOINER = "\u2060"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also full-width
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -41,8 +43,12 @@ def in_xml(value: Any) -> str:
 
 
 def in_markdown(value: Any) -> str:
-    """Return text for a cell or line of GitHub's Markdown: it cannot form a link, tag, code, emphasis or a new cell."""
-    return _MARKDOWN.sub(lambda match: "\\" + match[0], visible(value))
+    """Return text for a cell or line of GitHub's Markdown: it cannot form a link, tag, code, emphasis or a new cell.
+
+    Nor does it mention a user or an issue: a word joiner, which is invisible, follows `@`, `#` and `www`.
+    """
+    escaped = _MARKDOWN.sub(lambda match: "\\" + match[0], visible(value))
+    return _REFERENCE.sub(lambda match: match[0] + JOINER, escaped)
 
 
 def in_spreadsheet(value: Any) -> Any:

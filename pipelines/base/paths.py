@@ -41,6 +41,18 @@ def local_path(given: str | Path) -> Path:
     raise UnusablePath(f"{given}: {match[1]}:// is not supported, only paths on this machine; {hint}")
 
 
+def without_parents(path: Path) -> Path:
+    """Return the path unchanged, or if it contains `..`, as an absolute path without it.
+
+    Folders are compared by their paths, and `../inbox` is the same folder as `inbox`. Links are kept where `..` does not
+    depend on them.
+    """
+    if ".." not in path.parts:
+        return path
+    shortened, real = os.path.abspath(path), os.path.realpath(path)
+    return Path(shortened if os.path.realpath(shortened) == real else real)
+
+
 def path_text(path: str | Path) -> str:
     r"""Return a path as text that can be stored, hashed and printed; `text_path` is the inverse.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from pipelines.base.close_names import meant
 from pipelines.base.errors import TracelakeError
+from pipelines.base.whole_file import write_whole
 from pipelines.lake.commit.locks import held
 
 FILE = "baselines.json"
@@ -55,9 +54,4 @@ def set_baseline(root: Path, name: str, trace_or_capture_id: str | None) -> None
             del ids[name]
         else:
             ids[name] = trace_or_capture_id
-        handle, temporary = tempfile.mkstemp(prefix=f".{FILE}-", dir=root)
-        with open(handle, "w", encoding="utf-8") as file:
-            json.dump(ids, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, root / FILE)
+        write_whole(root / FILE, json.dumps(ids, indent=1, sort_keys=True))

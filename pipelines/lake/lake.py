@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.base.paths import UnusablePath, local_path, utf8_path
+from pipelines.base.paths import UnusablePath, local_path, utf8_path, without_parents
+from pipelines.base.whole_file import PART, write_whole
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import LOCK, REBUILT, writing
 from pipelines.lake.commit.locks import held, is_held
@@ -37,7 +38,7 @@ from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, find_broken, unreadable
 from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
-from pipelines.lake.version import MARKER, check_layout
+from pipelines.lake.version import check_layout
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import file_list, quoted
 
@@ -73,7 +74,7 @@ class Lake:
         Raises UnusablePath for a URL, a file or a broken link, and OtherLayout (version.py).
         """
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
-        self.root = utf8_path(local_path(root).absolute())
+        self.root = utf8_path(without_parents(local_path(root)).absolute())
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
@@ -105,7 +106,10 @@ class Lake:
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
-        """Return a private folder for a batch, created on first use. No view matches its contents."""
+        """Return the folder for files of a batch that are not committed, created on first use. No view matches its contents.
+
+        Several processes may use it at the same time, so each makes its own files or folders in it.
+        """
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -373,7 +377,7 @@ class Lake:
         Leftovers are staging folders, files that the catalog does not name or that no marker commits, and half-built
         analysts' files.
         """
-        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f"{MARKER}-*")
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f".*{PART}")
         paths = [path for pattern in temporary for path in self.root.glob(pattern)]
         leftovers = [path for path in paths if _is_leftover(path)]
         for path in leftovers:
@@ -446,14 +450,9 @@ def _footers(files: Iterable[Path]) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a small file atomically and flush it. Its folder is created if needed."""
+    """Write a small JSON file as `write_whole` does. Its folder is created if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_whole(path, json.dumps(content))
 
 
 def _is_leftover(path: Path) -> bool:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 
@@ -19,7 +20,7 @@ from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.lake.commit.batch_rows import LEFT_OUT
 from pipelines.lake.commit.model_failures import FAILURES
-from pipelines.lake.inbox import Inbox, accounted_for, look, told, waiting
+from pipelines.lake.inbox import Inbox, look, told, waiting
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
 from pipelines.lake.publish.analyst_file import is_published
@@ -127,7 +128,7 @@ def _told_by(result: Status, part: Any, lake: Lake, now: float) -> None:
 def _commits(result: Status, lake: Lake, now: float) -> None:
     batches = lake.all_batches()
     result.batches = len(batches)
-    result.traces = len(accounted_for(lake))
+    result.traces = len(lake.known_traces())
     result.wrong += [
         f"{path_text(broken.path)} {broken.why}; see tracelake check" for broken in lake.broken({MARK})[:5]
     ]
@@ -164,7 +165,7 @@ def _runs(result: Status, lake: Lake, now: float) -> None:
         return
     newest = "SELECT max(id) FROM runs WHERE status IN ('SUCCESS', 'FAILURE') GROUP BY pipeline_name"
     query = f"SELECT pipeline_name, run_id FROM runs WHERE id IN ({newest}) AND status = 'FAILURE' ORDER BY 1"
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as con:
+    with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, timeout=5)) as con:
         result.failed_runs = [f"{job} {run}" for job, run in con.execute(query).fetchall()]
 
 

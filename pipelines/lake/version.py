@@ -19,6 +19,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import UnusablePath, path_text, text_path
+from pipelines.base.whole_file import write_whole
 from pipelines.lake.names import KEYS, REJECTS
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
@@ -58,12 +59,7 @@ def mark_layout(root: Path) -> None:
     """Write the version into a lake that has none yet, flushed so that it survives a power loss."""
     if (root / MARKER).exists():
         return
-    handle, name = tempfile.mkstemp(prefix=f"{MARKER}-", dir=root)
-    with open(handle, "w", encoding="utf-8") as file:
-        file.write(f"{LAYOUT}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(name, root / MARKER)
+    write_whole(root / MARKER, f"{LAYOUT}\n")
 
 
 def restore_layout(root: Path) -> bool:
@@ -162,6 +158,10 @@ def files_of(root: Path) -> list[Path]:
 def _version(root: Path) -> int | None:
     try:
         return int((root / MARKER).read_text(encoding="utf-8"))
+    except PermissionError as error:
+        raise UnusablePath(
+            f"{path_text(root / MARKER)}: {error.strerror}; its owner can change that: chmod a+r"
+        ) from None
     except (OSError, ValueError):
         return None
 

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipelines.base.paths import files_under, is_folder, path_text, text_path
+from pipelines.base.paths import files_under, is_folder, path_text, text_path, without_parents
 from pipelines.lake.commit.ingested_files import Outcome, settle, states_of
 from pipelines.lake.lake import Lake
 from pipelines.models.sqltext import as_text
@@ -47,7 +47,7 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
     """
     files: dict[Path, None] = {}
     for pattern in paths:
-        path = Path(pattern)
+        path = without_parents(Path(pattern))
         if is_folder(path):
             files.update(dict.fromkeys(files_under(path)))
         elif not glob.has_magic(str(pattern)) or _exists(path):
@@ -101,7 +101,8 @@ def ingest(
     files_to_read = [path for path in expand(requested) if not path.absolute().is_relative_to(lake.root)]
     states = states_of(files_to_read)  # before they are read
     sets_by_kind, single_files, failed = classify_files(files_to_read)
-    failed |= {path: _IN_THE_LAKE for path in map(Path, requested) if path.absolute().is_relative_to(lake.root)}
+    named = [without_parents(Path(path)) for path in requested]
+    failed |= {path: _IN_THE_LAKE for path in named if path.absolute().is_relative_to(lake.root)}
     files = deque(single_files)
     while files:
         with EventBatch(lake, job, limits, process) as batch:

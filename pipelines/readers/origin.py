@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.errors import TracelakeError
-from pipelines.base.paths import path_text
+from pipelines.base.paths import path_text, without_parents
 from pipelines.readers.drawings import is_slice
 from pipelines.readers.kineto.merged import BY_LABEL
 from pipelines.readers.kineto.numbers import base_time, whole
@@ -54,6 +54,7 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     metadata_job = next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
     job = job or job_from_pattern(path) or metadata_job or job_from_inbox(path)
+    path = without_parents(path)
     group_folder = path.absolute().parent
     if is_slice(metadata):
         job, group_folder = None, path.absolute()
@@ -92,10 +93,12 @@ def job_from_inbox(path: Path) -> str | None:
     None for files outside the inbox, or directly in it.
     """
     inbox = os.environ.get(INBOX)
-    absolute_path = path.absolute()
-    if not inbox or not absolute_path.is_relative_to(Path(inbox).absolute()):
+    if not inbox:
         return None
-    folders = absolute_path.relative_to(Path(inbox).absolute()).parts[:-1]
+    absolute_path, absolute_inbox = (without_parents(given).absolute() for given in (path, Path(inbox)))
+    if not absolute_path.is_relative_to(absolute_inbox):
+        return None
+    folders = absolute_path.relative_to(absolute_inbox).parts[:-1]
     return path_text(folders[0]) if folders else None
 
 

@@ -1,13 +1,14 @@
 """`tracelake check`: compare every file of a lake with its record. With repair, recompute or quarantine damaged files.
 
 Tables that can be computed from `events` are recomputed. A batch that lost an ingested table is moved to
-`.quarantine/`, with a row in `rejects` for each of its traces. It can be ingested again, which does not happen
-automatically.
+`.quarantine/`, with a row in `rejects` for each of its traces. The sensor ingests those of its files that are still in
+the watched folder; other files have to be ingested again by hand.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -179,13 +180,14 @@ def _secret(lake: Lake, path: Path, n: int) -> Fault:
 def _mask(lake: Lake, path: Path) -> str:
     """Rewrite an ingested file with masks in place of values that look like secrets."""
     batch, table = Batch(path.stem), table_of(path)
-    staged = lake.staging(batch) / f"{table}.masked"
-    with database.connect() as con:
-        rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_told(con, path))
-        con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
-        n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
-    lake.put(table, batch, staged, n_rows)
-    staged.parent.rmdir()
+    # Under the locks of those who replace files, so that none of them puts back what another has removed.
+    with lake.compute_lock(), lake.commit_lock(), tempfile.TemporaryDirectory(dir=lake.staging(batch)) as folder:
+        staged = Path(folder) / path.name
+        with database.connect() as con:
+            rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_told(con, path))
+            con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
+            n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
+        lake.put(table, batch, staged, n_rows)
     return "masked"
 
 

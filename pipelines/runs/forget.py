@@ -1,7 +1,8 @@
 """Removal of one trace from a lake: hidden immediately, then deleted from every file of its batch.
 
 Its row is first removed from the batch's `traces` file, atomically, which hides the trace in every table. A notice in
-the catalog exists until the end, so the next run completes a removal that was killed.
+the catalog exists until the end, so the next run completes a removal that was killed, also if compaction has merged the
+batch, or retention has removed it, in the meantime.
 """
 
 from __future__ import annotations
@@ -66,12 +67,13 @@ def forget(
     """
     trace = _find(lake, beginning, for_good)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
-    n_rows = {trace.trace_id: _remove(lake, trace, on_step) for trace in begun(lake)}
+    with lake.retention_lock():  # no batch is merged or removed meanwhile
+        n_rows = {trace.trace_id: _remove(lake, trace, on_step) for trace in begun(lake)}
     if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
         materialize_captures(lake, tables, on_step=on_step)
     else:
         publish(lake)
-    return Forgotten(**{**asdict(trace), "n_rows": n_rows[trace.trace_id]})
+    return Forgotten(**{**asdict(trace), "n_rows": n_rows.get(trace.trace_id, 0)})
 
 
 def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
@@ -91,7 +93,7 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
 
 def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     """Remove a trace from its batch's files, the marker first. Return its number of rows in the other files."""
-    batch = Batch(trace.batch_id)
+    batch = lake.known_traces().get(trace.trace_id, Batch(trace.batch_id))
     if trace.for_good:
         keep_notice(lake, f"forgotten-{trace.trace_id}", [trace.trace_id])
     with lake.commit_lock():
@@ -101,8 +103,7 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
         n_rows = _remove_rows(lake, batch, trace.trace_id)
     for source in sources_of(lake, batch):  # batches that were merged into this one and not deleted yet
-        if table_file(lake.root, MARK, source).exists():
-            _rewrite(lake, MARK, source, trace.trace_id)
+        _rewrite(lake, MARK, source, trace.trace_id)
         _remove_rows(lake, source, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
     drop_notice(lake, _name(trace))
@@ -116,8 +117,10 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
 
 
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
-    """Replace a table's file by one without a trace, and return the trace's number of rows in the old file."""
+    """Replace a table's file, if there is one, by a file without a trace. Return the trace's number of rows in the old file."""
     source, log = table_file(lake.root, table, batch), manifest.read(lake.root, batch)
+    if not source.exists():
+        return 0
     record = log.records.get(table) if log else None
     failures = tuple(failure for failure in (record.failures if record else ()) if failure.trace_id != trace_id)
     version = record.version if record else None

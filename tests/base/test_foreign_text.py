@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.base.foreign_text import in_markdown, in_spreadsheet, in_xml, visible
+from pipelines.base.foreign_text import JOINER, in_markdown, in_spreadsheet, in_xml, visible
 from pipelines.faces.cli.console import make_console, styled
 from tests.nasty import NASTY, RAW
 
@@ -58,9 +58,24 @@ def test_markdown_has_no_active_sign(name: str) -> None:
             plain, at = plain + told[at + 1], at + 2
         else:
             signs, plain, at = signs + told[at], plain + told[at], at + 1
-    assert plain == visible(name) and "\n" not in told
+    assert plain.replace(JOINER, "") == visible(name) and "\n" not in told
     assert not set(signs) & set("\\`*[]|<>&~$")
     assert not signs.startswith("_") and not signs.endswith("_")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("https://x.io/a", "https\\://x.io/a"),
+        ("www.x.io", f"www{JOINER}.x.io"),
+        ("by @octocat, #12", f"by @{JOINER}octocat, #{JOINER}12"),
+        ("ProfilerStep#5", "ProfilerStep#5"),
+        ("at::native", "at::native"),
+    ],
+)
+def test_markdown_mentions_and_links_nothing(name: str, shown: str) -> None:
+    """Of GitHub, which links addresses and mentions users and issues without any sign of Markdown."""
+    assert in_markdown(name) == shown
 
 
 @pytest.mark.parametrize("name", NASTY)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.layout import MARK
+from pipelines.lake.layout import MARK, table_file
+from pipelines.lake.retain.compaction import compact
+from pipelines.lake.retain.retention import keep_notice
 from pipelines.models.catalog import CatalogError, load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
-from pipelines.runs.forget import NoSuchTrace, begun, forget
+from pipelines.runs.forget import Forgotten, NoSuchTrace, _rewrite, begun, forget
 from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.lake.world import assert_whole, capture, kept, killed, shown, write_trace
@@ -203,3 +207,39 @@ def test_forget_killed_at_a_step(whole: Path) -> None:
             forget(lake, trace)
         assert all_ids(lake) == set(lake.known_traces()) and trace not in all_ids(lake), f"step {step}"
         assert not check(lake).faults and not begun(lake), f"step {step}"
+
+
+@pytest.mark.slow  # 5 s
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: bool) -> None:
+    """It was killed before or after it hid the trace; then its batch is merged, and the merged batches are deleted."""
+    lake = Lake(tmp_path / "lake")
+    for seed in range(2):
+        ingest([write_trace(tmp_path / "in" / f"rank{seed}.json", seed)], lake)
+    trace_id, batch = sorted(lake.known_traces().items())[0]
+    trace = Forgotten(trace_id, batch.batch_id, None, False)
+    keep_notice(lake, f"forgetting-{trace_id}", [], forgetting=asdict(trace))
+    if is_hidden:
+        _rewrite(lake, MARK, batch, trace_id)
+    merges = compact(lake, older_than=0, grace=timedelta(0))
+    assert [merge.state for merge in merges.merges] == ["merged"] and not table_file(lake.root, MARK, batch).exists()
+    assert [one.trace_id for one in begun(lake)] == [trace_id]
+    forget(lake, trace_id)
+    assert begun(lake) == [] and trace_id not in lake.known_traces() and len(lake.known_traces()) == 1
+    with lake.connect(["events"]) as con:
+        assert con.execute(f"SELECT count(*) FROM events WHERE trace_id = '{trace_id}'").fetchall() == [(0,)]
+
+
+@pytest.mark.slow  # 5 s
+def test_a_forgotten_capture_stays_away_when_tables_are_computed_by_force(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "a" / "rank0.json", 0)], lake)
+    (gone,) = lake.known_traces()
+    materialize_all(lake, ["capture_ranks"])
+    ingest([write_trace(tmp_path / "b" / "rank0.json", 1)], lake)
+    forget(lake, gone)
+    for force in (True, False, True):
+        materialize_all(lake, ["capture_ranks"], force=force)
+        with lake.connect(["captures", "capture_ranks"]) as con:
+            assert con.execute("SELECT count(*) FROM captures").fetchall() == [(1,)]
+            assert con.execute("SELECT trace_id FROM capture_ranks").fetchall() != [(gone,)]

@@ -14,7 +14,9 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
+import threading
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -77,6 +79,9 @@ class Content:
 
 
 _memory: dict[Path, Content] = {}
+_connections: Counter[tuple[int, int]] = Counter()
+"""Number of this process's connections by (device, inode) of the catalog."""
+_counting = threading.Lock()
 
 
 def content(root: Path) -> Content:
@@ -217,10 +222,10 @@ def writing(root: Path) -> Iterator[Writer]:
     with held(root, LOCK):
         content(root)  # rebuilds it if it is damaged
         try:
-            is_new = not (root / CATALOG).exists()
-            with _said(root), closing(_connect(root / CATALOG, "rwc")) as con:
-                if is_new:
+            if not (root / CATALOG).exists():
+                with _said(root), closing(_connect(root / CATALOG, "rwc")) as con:
                     create(con)
+            with _said(root), _checked(root / CATALOG), closing(_connect(root / CATALOG, "rw")) as con:
                 writer = Writer(con)
                 yield writer
                 writer.commit()
@@ -251,11 +256,46 @@ def reading(root: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     with _said(root), ExitStack() as stack:
-        with (root / CATALOG).open("rb") as file:
-            header = file.read(20)
-        if header[:16] != b"SQLite format 3\0" or header[18:] != b"\2\2":  # SQLite would open some of them read-only
-            raise Damaged("it is not a catalog")
+        stack.enter_context(_checked(root / CATALOG))
         yield _opened(root, stack)
+
+
+@contextmanager
+def _checked(path: Path) -> Iterator[None]:
+    """Check a catalog's header before this process's first connection to it. Connect and disconnect within the block.
+
+    While a connection is open, the file must not be opened otherwise: closing any descriptor of a file drops all locks that
+    the process has on it (POSIX), SQLite's too. Another process would then remove the log that the connection writes to.
+    Raises Damaged or OSError.
+    """
+    status = path.stat()
+    file_id = status.st_dev, status.st_ino
+    with _counting:
+        if not _connections[file_id]:
+            _check_header(path)
+        _connections[file_id] += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _connections[file_id] -= 1
+
+
+def _begin_anew() -> None:
+    """A forked process has no connections, and its lock may be held by a thread that it does not have."""
+    global _counting
+    _counting = threading.Lock()
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _check_header(path: Path) -> None:
+    with path.open("rb") as file:
+        header = file.read(20)
+    if header[:16] != b"SQLite format 3\0" or header[18:] != b"\2\2":  # SQLite would open some of them read-only
+        raise Damaged("it is not a catalog")
 
 
 def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:

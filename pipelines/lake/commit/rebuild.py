@@ -40,8 +40,8 @@ def found_in(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str
     for name in sorted(batches, reverse=True):
         manifest = batches[name]
         traces = set(manifest.keys or ()) if MARK in manifest.records else set()
-        if later := next((into[trace] for trace in traces if trace in into), None):
-            notices[name] = merged_away(later)
+        if traces and traces <= into.keys():  # otherwise it has traces that no other batch has
+            notices[name] = merged_away(into[min(traces)])
         into |= dict.fromkeys(traces - into.keys(), name)
         rows[name] = to_row(manifest)
     for path in sorted((root / RETIRED).glob("*.json")):

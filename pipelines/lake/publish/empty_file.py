@@ -142,7 +142,10 @@ def _own(mark: Model, types: Types) -> str:
         BATCHES: (
             "batch_id VARCHAR, stamp VARCHAR",
             "One row per batch that this file shows.",
-            {"batch_id": "The batch.", "stamp": "Size and time of its log, and the marks that it has."},
+            {
+                "batch_id": "The batch.",
+                "stamp": "Serial of the commit that changed it last, and the marks that it has.",
+            },
         ),
         MACROS: (
             "name VARCHAR, text VARCHAR",

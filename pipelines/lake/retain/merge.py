@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.commit.parquet import options, write_tables
 from pipelines.lake.lake import Lake, Staged
@@ -17,7 +18,7 @@ from pipelines.models.sqltext import file_list, quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MEMORY = "2GB"
+_GIGABYTES = 2
 
 
 class MergeFailed(Exception):
@@ -32,7 +33,7 @@ def merged_files(
     Apart from `rejects`, the batches have the same tables of the same versions. Rows that no marker commits are left
     out. Raises MergeFailed, duckdb.IOException or OSError.
     """
-    con.execute(f"SET memory_limit = '{_MEMORY}'")
+    con.execute(f"SET memory_limit = '{database.at_most(_GIGABYTES)}'")
     con.execute(f"SET temp_directory = {quoted(folder / 'spill')}")
     con.execute("SET preserve_insertion_order = false")
     marks = _files(lake, group, MARK)

@@ -119,7 +119,7 @@ class Ncu:
             return
         else:
             value = self._faults.tried(line, lambda: number(name, text))
-        if name in _DURATIONS and value is not None and 0 <= value * _NS.get(unit, -1) < 2**63:
+        if name in _DURATIONS and unit in _NS and value is not None and 0 <= value * _NS[unit] < 2**63:
             self._duration_ns = round(value * _NS[unit])
         self._held.append((line, section, name, value, unit or None))
 

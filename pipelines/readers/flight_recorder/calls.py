@@ -67,7 +67,7 @@ class Calls:
     @cached_property
     def called(self) -> int:
         """The last number that the rank is known to have called; -1 if none is known."""
-        return max(self.last, self.status.enqueued or -1)
+        return max(self.last, _known(self.status.enqueued))
 
     def has_not_called(self, seq: int) -> bool:
         """Return whether the rank certainly has not called this number.
@@ -86,7 +86,7 @@ class Calls:
         if seq in self.by_seq:
             return self.state(seq) == COMPLETED
         is_omitted = self.first < seq < self.last or (self.is_filtered and seq <= self.called)
-        return is_omitted or seq <= (self.status.completed or -1)
+        return is_omitted or seq <= _known(self.status.completed)
 
     def state(self, seq: int) -> str:
         """Return the earliest state among the coalesced calls of a number in the ring."""
@@ -94,7 +94,7 @@ class Calls:
         ends = [entry for entry in entries if is_end(entry)]
         states = {COMPLETED if is_over(entry) else entry.state for entry in ends or entries}
         earliest = next((state for state in ("scheduled", "started") if state in states), COMPLETED)
-        if earliest != COMPLETED and seq <= (self.status.completed or -1) and not any(map(has_timed_out, entries)):
+        if earliest != COMPLETED and seq <= _known(self.status.completed) and not any(map(has_timed_out, entries)):
             return COMPLETED
         return earliest
 
@@ -133,3 +133,8 @@ def _status(dump: Dump, entries: Sequence[Entry], group: Group) -> Status:
     pg_ids = {entry.pg_id for entry in entries} or ({0} if group.desc == DEFAULT else {None})
     pg_id = pg_ids.pop()
     return _NONE if pg_ids or pg_id is None else dump.statuses.get(pg_id, _NONE)
+
+
+def _known(counter: int | None) -> int:
+    """Return a counter of the library, or -1 if it is unknown."""
+    return -1 if counter is None else counter

@@ -21,7 +21,7 @@ from pipelines.readers.flight_recorder.opcodes import Bomb
 from pipelines.readers.flight_recorder.plain_pickle import NotPlain, load_plain
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
-_VERSION = re.compile(r"^2\.(\d+)")
+_VERSION = re.compile(r"^2\.(\d{1,9})")
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
 _TOP_KEYS = {
     b"version",

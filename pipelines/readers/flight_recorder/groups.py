@@ -15,6 +15,7 @@ from pipelines.readers.flight_recorder.dump import Dump, Entry, Group
 
 NAMELESS = ""
 DEFAULT = "default_pg"
+_MOST_RANKS = 1_000_000  # a larger number in a file's name is no rank
 Key = tuple[str, tuple[int, ...]]
 """Identity of a group: name and ranks."""
 
@@ -84,6 +85,6 @@ def _inferred(
     is_only = all(sum(rank in callers for callers in unknown.values()) == 1 for rank in by_rank)
     if is_only and len(nameless) == 1 and set(by_rank) <= set(ranks := nameless.pop()):
         return Group(name, desc, ranks)
-    if desc == DEFAULT:  # all ranks of the job, from 0
+    if desc == DEFAULT and max(dumps) < _MOST_RANKS:  # all ranks of the job, from 0
         return Group(name, desc, tuple(range(max(dumps) + 1)))
     return Group(name, desc, tuple(sorted(by_rank)), is_inferred=True)

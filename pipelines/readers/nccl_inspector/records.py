@@ -7,7 +7,7 @@ v4.0 to v4.3. Up to v4.2 each line has its communicator; in v4.3 a `dump_stats` 
 from __future__ import annotations
 
 import json
-import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,7 +189,7 @@ def _number(record: dict[str, Any], key: str) -> float | None:
     value = record.get(key)
     if value is None:
         return None
-    if type(value) in (int, float) and math.isfinite(value) and value >= 0:
+    if type(value) in (int, float) and 0 <= value <= sys.float_info.max:
         return float(value)
     raise ValueError(f"{key} is {as_text(repr(value))[:_SHOWN]}, not a number of at least 0")
 

@@ -6,6 +6,7 @@ The names of events and stats follow the lines in a plane, so each plane is read
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -175,7 +176,8 @@ class Space:
                     value = signed(part)
                 elif isinstance(part, int | float):
                     value = part
-            if name is not None and value == value:  # not NaN
+            # JSON has neither NaN nor infinity.
+            if name is not None and not (isinstance(value, float) and not math.isfinite(value)):
                 value_by_name[name] = value
         return value_by_name
 

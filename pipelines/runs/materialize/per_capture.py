@@ -147,11 +147,23 @@ def _compute_captures(
         stale_tables = requested if force else stale(lake, catalog, requested, batch)
         current = [capture for name, capture in same.items() if known_rows[name].batch == batch]
         if stale_tables and current:
-            yield from _compute(lake, catalog, batch, stale_tables, current, [], say)
+            yield from _compute(lake, catalog, batch, stale_tables, current, _gone_in(lake, batch), say)
     if new or removed:
         yield from _compute(lake, catalog, lake.new_batch(), requested, list(new.values()), removed, say)
     if part is None and state.given and not lake.without_broken:
         known_groups.note(lake.root, state.now, state.given, state.seen, captures)
+
+
+def _gone_in(lake: Lake, batch: Batch) -> list[str]:
+    """Return the captures that a batch says are gone. Its file must keep saying so, because older batches have their rows."""
+    file = table_file(lake.root, CAPTURE_MARK, batch)
+    if not file.exists():
+        return []
+    with database.scratch() as con:
+        query = (
+            f"SELECT capture_id FROM read_parquet({quoted(file)}, hive_partitioning = false) WHERE is_gone ORDER BY ALL"
+        )
+        return [name for (name,) in con.execute(query).fetchall()]
 
 
 def _needs_others(lake: Lake, catalog: Catalog, tables: list[str], state: _State) -> bool:

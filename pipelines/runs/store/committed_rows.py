@@ -46,7 +46,7 @@ class RowsOfFolder:
     def _committed_at(self, table: str, file: Path) -> float:
         """Return when a file and its batch's commit marker were both in place (ctime). Writing ended earlier."""
         marker = table_file(self._lake.root, mark_of(table), batch_of(file))
-        return max(path.stat().st_ctime for path in (file, marker) if path.exists())
+        return max((path.stat().st_ctime for path in (file, marker) if path.exists()), default=0.0)
 
 
 def files_of(lake: Lake, table: str, holds: Callable[[Batch], bool]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -99,7 +99,7 @@ class FolderStore:
     def _adopt(self, batch: UnitBatch) -> tuple[UnitBatch, dict[str, set[str]]]:
         """Commit a batch. Return the committed part of it, and the keys that were left out."""
         lake, name = self.lake, batch.batch
-        folder = lake.staging(name) / "adopted"
+        folder = Path(tempfile.mkdtemp(dir=lake.staging(name)))  # another process may compute the batch's tables there
         try:
             left_out = already(batch, self._known, self._has(batch))
             mine = batch.without(left_out, folder)
@@ -125,7 +125,9 @@ class FolderStore:
                 mine = replace(mine, files={table: staged for table, staged in mine.files.items() if table != REJECTS})
             return mine, {mark: left_out.get(mark, set()) | late.get(mark, set()) for mark in {*left_out, *late}}
         finally:
-            shutil.rmtree(folder.parent, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # not empty
+                folder.parent.rmdir()
 
     def _has(self, batch: UnitBatch) -> bool:
         return any(table_file(self.lake.root, mark, batch.batch).exists() for mark in KEYS)

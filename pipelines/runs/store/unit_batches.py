@@ -108,14 +108,15 @@ def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> S
 
 
 def linked(staged: Staged, target: Path) -> Staged:
-    """Make a file available at another path, as a hard link or else as a copy.
+    """Make a file available at another path, as a hard link or else as a copy, with the present as its time of change.
 
-    A link is safe because files of a lake never change.
+    A link is safe because files of a lake never change. `Lake.sweep` removes old files without a marker.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
         os.link(staged.path, target)
+        os.utime(target)
     except OSError:  # another file system, or one without links
         shutil.copyfile(staged.path, target)
     return replace(staged, path=target)

@@ -166,3 +166,9 @@ def test_a_summary_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", ['"Process ID","Kernel Name","Invocations","Metric Name","Average"'])
     with pytest.raises(Rejected, match="line 1 does not name id, metric value: print without --print-summary"):
         loaded(INPUT, [path])
+
+
+def test_a_duration_of_zero_without_a_unit_is_unknown(tmp_path: Path) -> None:
+    table = [csv_line([*BEFORE, *DETAILS]), csv_line([*of(1), "Speed Of Light", "gpu__time_duration.sum", "", "0", ""])]
+    con = loaded(INPUT, [write(tmp_path / "a.csv", table)])
+    assert rows(con, "SELECT value, unit, duration_ns FROM kernel_counters") == [(0.0, None, None)]

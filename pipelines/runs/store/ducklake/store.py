@@ -238,7 +238,8 @@ class DuckLakeStore(DuckLake, Store):
                 "--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out."
             )
         with self.analyst() as con:
-            batches = con.execute(f"SELECT DISTINCT batch_id FROM {KEYS_TABLE}").fetchall()
+            query = f"SELECT DISTINCT batch_id FROM {KEYS_TABLE}"
+            batches = con.execute(query).fetchall() if has_own(con) else []
             return status_of_store(con, self.address, [batch for (batch,) in batches], limits)
 
     def check(

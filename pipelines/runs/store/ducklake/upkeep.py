@@ -42,8 +42,7 @@ def expire(
     if dry_run:
         return [Expired(name, Batch(name).day, "due", traces) for name, traces in due]
     with locked(con, address, UPKEEP), told(address):
-        if due:
-            _delete(con, address, [table for table in columns_by_table if mark_of(table) == MARK], before)
+        _delete(con, address, [table for table in columns_by_table if mark_of(table) == MARK], before)
         _drop_old_files(con, grace)
     return [Expired(name, Batch(name).day, "removed", traces) for name, traces in due]
 
