@@ -47,6 +47,10 @@ def main(given: list[str] | None = None) -> int:
             child.terminate()
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except BaseException:
+        if child:
+            child.terminate()
+        raise
     status = _wait(child, sampler, args.seconds)
     cost = sampler.stop()
     print(f"{cost}\nwritten: {cost.folder}", file=sys.stderr)

@@ -30,8 +30,10 @@ class Gpus:
             self.source = f"none: {error}"
             return
         self._nvml, self.source = pynvml, "nvml"
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for index in range(self._ask(pynvml.nvmlDeviceGetCount) or 0):
+            handle = self._ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index))
+            if handle is None:  # a GPU that is lost, or that this process may not use
+                continue
             uuid = self._ask(lambda h=handle: _text(pynvml.nvmlDeviceGetUUID(h)))
             name = self._ask(lambda h=handle: _text(pynvml.nvmlDeviceGetName(h)))
             self._handles.append((index, handle, uuid, name))

@@ -1,7 +1,7 @@
-"""The system's counters of a process: from /proc on Linux, from psutil elsewhere.
+"""A process's operating-system counters: from /proc on Linux, from psutil elsewhere.
 
-Counters are totals since the process began, so rates are differences. A counter that the system does not report is None or
-missing.
+CPU times, faults, context switches and bytes read and written are totals since the process began, so rates are differences;
+the others are as of the reading. A counter that the system does not report is None or missing.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Counters = dict[str, Any]
 
 
 class ProcessGone(Exception):
-    """Error: the process does not exist (any more)."""
+    """The process does not exist, or no longer does."""
 
 
 def reader(pid: int) -> Callable[[], Counters]:
     """Return a function that reads a process's counters. Raise ImportError if the system has neither /proc nor psutil.
 
-    With psutil, raise ProcessGone if the process does not exist. With /proc, the returned function does.
+    With psutil, raise ProcessGone if the process does not exist. With /proc, the returned function raises it.
     """
     if PROC.joinpath("self", "stat").exists():
         return lambda: read_proc(pid)
     try:
         import psutil
     except ImportError:
-        raise ImportError("this system has no /proc: pip install 'tracelake[counters]', or psutil alone") from None
+        raise ImportError("this system has no /proc; install psutil: pip install 'tracelake[counters]'") from None
     try:
         process = psutil.Process(pid)
     except psutil.NoSuchProcess:
@@ -64,7 +64,7 @@ def _text(path: str) -> str:
 def parse_stat(text: str) -> Counters:
     """Return counters from /proc/PID/stat.
 
-    The name in parentheses may itself contain blanks and parentheses, so fields are counted from the last parenthesis.
+    The name in parentheses may itself contain spaces and parentheses, so fields are counted from the last parenthesis.
     """
     fields = text[text.rindex(")") + 2 :].split()  # fields[0] is field 3 of proc(5)
     return {
@@ -115,7 +115,7 @@ def _read_psutil(process: Any) -> Counters:
                 "utime_ns": round(times.user * 1e9),
                 "stime_ns": round(times.system * 1e9),
                 "n_threads": process.num_threads(),
-                "start_ticks": round(process.create_time() * 1e3),
+                "start_ticks": round(process.create_time() * 1e3),  # ms since the epoch: only compared for equality
                 "rss_bytes": memory.rss,
                 "vol_ctx": switches.voluntary,
                 "invol_ctx": switches.involuntary,

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def _types(torch: Any, device: str) -> list[tuple[str, Any, bool]]:
 
 def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> float:
     """Return the shortest duration of a run, s."""
-    wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
+    wait = partial(torch.cuda.synchronize, device) if device.startswith("cuda") else (lambda: None)
     run()
     wait()
     best, until = float("inf"), time.perf_counter() + seconds

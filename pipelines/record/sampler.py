@@ -66,7 +66,7 @@ class CounterSampler:
         self._pid, self._interval = pid, round(1e9 / hz)
         self._gpus, self._networks, self._net_due = Gpus(), Networks(sys), 0
         self._command = command
-        self._times: list[int] = []
+        self._n = self._sum = self._longest = 0  # samples, and what they took, ns
         self._late = self._cpu = 0
         self._recording = Recording(out, "counters", run_id, pid, rank, self._told)
         self._error: BaseException | None = None
@@ -106,10 +106,9 @@ class CounterSampler:
         began = time.thread_time_ns()
         folder = self._recording.close(start_ns=self._began_unix, end_ns=self._began_unix + elapsed)
         write = time.thread_time_ns() - began
-        n = len(self._times)
-        mean, worst = sum(self._times) // max(n, 1), max(self._times, default=0)
+        mean = self._sum // max(self._n, 1)
         sources = self._gpus.source, self._networks.source
-        return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, *sources, folder)
+        return Cost(self._n, self._late, self._cpu, write, mean, self._longest, elapsed, *sources, folder)
 
     def _told(self) -> dict[str, Any]:
         """Return the recorder's present columns of `recordings`."""
@@ -151,4 +150,5 @@ class CounterSampler:
             self._net_due = mono + _NET_INTERVAL_NS
             of_now = {"t_unix_ns": unix, "t_mono_ns": mono}
             self._recording.add("net_samples", [{**of_now, **row} for row in self._networks.sample()])
-        self._times.append(time.monotonic_ns() - mono)
+        took = time.monotonic_ns() - mono
+        self._n, self._sum, self._longest = self._n + 1, self._sum + took, max(self._longest, took)

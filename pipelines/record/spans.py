@@ -69,7 +69,7 @@ def record_spans(
     many as it can afford. `count_operators`: make censuses. Without them the lake has times
     but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
     module is one span, without the modules inside. A module compiled in place (`module.compile()`) has no span.
-    `flush_seconds`: maximum time for which rows are only in memory. `cpu_counters`: also count cycles, instructions, branches
+    `flush_seconds`: time for which rows are only in memory, as for `Recording`. `cpu_counters`: also count cycles, instructions, branches
     and cache misses of the span's thread (Linux). If the privilege or the hardware is missing, `recordings.cpu_source`
     states the reason. Raise ValueError if rate or budget is outside 0 to 1, and OSError if the folder cannot be written.
     """
@@ -149,7 +149,7 @@ class SpanRecorder:
         The span is recorded only in sampled steps, like modules. `always`: record rare long work (a checkpoint, an
         evaluation) at any rate, also outside steps. `metadata` is stored as JSON. Exceptions pass through.
         """
-        within = self._sampled or (self._safely(self._outside) if always and not self._is_closed else None)
+        within = self._within(always)
         if within is None:
             yield
             return
@@ -159,6 +159,15 @@ class SpanRecorder:
         finally:
             if within is self._aside:
                 self._safely(self._end_aside)
+
+    def _within(self, always: bool) -> SampledStep | None:
+        """Return what records a span that begins now, or None.
+
+        Other threads' spans with `always=True` are recorded apart from the step, because they may outlast it.
+        """
+        if self._sampled is not None and (not always or self._sampled.is_own_thread):
+            return self._sampled
+        return self._safely(self._outside) if always and not self._is_closed else None
 
     def _outside(self) -> SampledStep:
         """Return the object that collects spans outside sampled steps until none is open. Its ids exceed those of sampled steps."""
@@ -241,8 +250,14 @@ class SpanRecorder:
 
     def _write_finished(self) -> None:
         """Write rows of the sampled steps that the GPU has finished, without blocking."""
-        while self._open and self._safely(lambda: self._open[0].is_done) is not False:
-            self._safely(self._write, self._open.pop(0))
+        while (sampled := self._next_finished()) is not None:
+            self._safely(self._write, sampled)
+
+    def _next_finished(self) -> SampledStep | None:
+        """Take the next sampled step that the GPU has finished. Spans in other threads may end at the same time."""
+        with self._lock:
+            is_finished = self._open and self._safely(lambda: self._open[0].is_done) is not False
+            return self._open.pop(0) if is_finished else None
 
     def _write(self, sampled: SampledStep) -> None:
         if self._recording is not None:

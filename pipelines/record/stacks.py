@@ -89,6 +89,7 @@ class StackSampler:
         self._cpu: dict[int, int] = {}
         self._n = self._late = self._cost = 0
         self._is_busy = False
+        self._result: StackCost | None = None
         self._began = time.monotonic_ns()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,7 +110,15 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write the remaining rows, and return the cost. Raise OSError if the recording cannot be written."""
+        """Stop, write the remaining rows, and return the cost. Another call returns the same.
+
+        Raise OSError if the recording cannot be written.
+        """
+        if self._result is None:
+            self._result = self._ended()
+        return self._result
+
+    def _ended(self) -> StackCost:
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -123,18 +132,14 @@ class StackSampler:
 
     def _run(self) -> None:
         own_idents = {threading.get_ident(), self._recording.thread_ident}
-        threads: dict[int, tuple[int | None, str | None]] = {}
         due, began = time.monotonic_ns(), time.thread_time_ns()
         while not self._is_over(due):
             frames, now = sys._current_frames(), time.time_ns()
-            if frames.keys() != threads.keys():
-                ids_by_ident = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
-                threads = {
-                    ident: ids_by_ident.get(ident, (None, None)) for ident in frames
-                }  # threads created by C code are unknown
+            # In each sample, because a new thread often has the ident of one that has ended.
+            threads = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
             for ident, frame in frames.items():
                 if ident not in own_idents:
-                    tid, name = threads[ident]
+                    tid, name = threads.get(ident, (None, None))  # threads created by C code are unknown
                     self._taken.append((now, tid, name, _stack(frame), self._used(tid)))
             self._n += 1
             due += self._interval

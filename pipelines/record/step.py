@@ -56,9 +56,14 @@ class SampledStep:
         self._first_id, self._counters = first_id, counters
         self._stacks: dict[int, list[Span]] = {}
         self._lock = threading.Lock()  # the backward pass has its own threads
-        self._is_open = True
+        self._is_open, self._thread = True, threading.get_ident()
         self.start_ns = time.time_ns()
         self._offset = self.start_ns - time.perf_counter_ns()
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Return whether the calling thread is the one that runs the step."""
+        return threading.get_ident() == self._thread
 
     @property
     def is_census(self) -> bool:

@@ -3,7 +3,8 @@
 -- scope: lake
 SELECT
     t.run_id,  -- The run.
-    p.stream,  -- The stream.
+    -- The stream; a serial run has one, default.
+    CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END AS stream,
     rtrim(split_part(t.stall_cause, ' i', 1), ':') AS cause,  -- Awaited task or resource, without the iteration.
     count(*) AS n,  -- Number of stalls.
     CAST(sum(t.stall_ns) AS BIGINT) AS stall_ns,  -- Summed stalls, ns over all measured iterations.
@@ -12,4 +13,5 @@ FROM schedule_task_timings AS t
 JOIN schedule_runs AS r ON r.run_id = t.run_id
 JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task
 WHERE t.stall_ns > 0
-GROUP BY t.run_id, p.stream, rtrim(split_part(t.stall_cause, ' i', 1), ':')
+GROUP BY
+    t.run_id, CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END, rtrim(split_part(t.stall_cause, ' i', 1), ':')

@@ -73,7 +73,7 @@ SELECT
     r.device_name,  -- Name of that device.
     r.size,  -- Size of the workload.
     r.jitter_ns,  -- Mean of the delay added to one task, ns.
-    -- Measured period, ns; NULL for runs of fewer than 3 iterations.
+    -- Measured period, ns; NULL for runs of one iteration.
     CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
     -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration.
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,

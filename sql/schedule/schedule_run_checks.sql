@@ -1,5 +1,5 @@
--- One row: a run, checked against its plan and against the previous run with the same plan, engine, size, jitter and
--- number of iterations on the same device.
+-- One row: a run, checked against its plan and against the previous run with the same plan, engine, size, depth, jitter
+-- and number of iterations on the same device.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
 -- noisier of the two runs.
 -- scope: lake
@@ -31,7 +31,7 @@ measured AS (
     LEFT JOIN counted AS c ON c.run_id = r.run_id
     LEFT JOIN spread AS s ON s.run_id = r.run_id
     WINDOW earlier AS (
-        PARTITION BY r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_ns, r.iterations
+        PARTITION BY r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_ns, r.jitter_task, r.max_depth, r.iterations
         ORDER BY r.started_at, r.run_id
     )
 )

@@ -17,17 +17,18 @@ compared AS (
 ),
 runs AS (
     SELECT
-        p.run_id, p.plan, p.plan_hash, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.ideal_ns, r.started_at,
-        c.rounds, coalesce(c.period_ns, p.period_ns) AS period_ns, r.trace_file IS NULL AS is_untraced
+        p.run_id, p.plan, p.plan_hash, p.engine, p.device, p.device_name, p.size, p.jitter_ns, r.jitter_task, p.ideal_ns,
+        r.started_at, c.rounds, coalesce(c.period_ns, p.period_ns) AS period_ns, r.trace_file IS NULL AS is_untraced
     FROM schedule_periods AS p
     JOIN schedule_runs AS r ON r.run_id = p.run_id
     LEFT JOIN compared AS c ON c.run_id = p.run_id
 ),
 latest AS (
     SELECT
-        plan_hash, device, device_name, size, jitter_ns, is_untraced, run_id,
+        plan_hash, device, device_name, size, jitter_ns, jitter_task, is_untraced, run_id,
         row_number() OVER (
-            PARTITION BY plan_hash, device, device_name, size, jitter_ns, is_untraced ORDER BY started_at DESC, run_id
+            PARTITION BY plan_hash, device, device_name, size, jitter_ns, jitter_task, is_untraced
+            ORDER BY started_at DESC, run_id
         ) AS choice
     FROM runs
     WHERE engine = 'serial' AND rounds IS NULL
@@ -41,7 +42,8 @@ pairs AS (
     LEFT JOIN latest AS l
         ON l.plan_hash = p.plan_hash AND l.device = p.device AND l.choice = 1 AND l.is_untraced = p.is_untraced
             AND l.device_name IS NOT DISTINCT FROM p.device_name AND l.size IS NOT DISTINCT FROM p.size
-            AND l.jitter_ns IS NOT DISTINCT FROM p.jitter_ns AND p.rounds IS NULL
+            AND l.jitter_ns IS NOT DISTINCT FROM p.jitter_ns AND l.jitter_task IS NOT DISTINCT FROM p.jitter_task
+            AND p.rounds IS NULL
     WHERE p.engine <> 'serial'
 )
 SELECT

@@ -10,7 +10,7 @@ from tests.critical_path.invariants import check_rule
 from tests.critical_path.mutated import broken
 from tests.critical_path.test_polls import launched, polls
 from tests.effort import LISTS, SLOW, at_once
-from tests.harness import call, kernel, sync
+from tests.harness import call, kernel, rows_of, sync
 
 
 @settings(
@@ -47,3 +47,11 @@ def test_a_wait_that_a_row_records_and_a_call_shows_again_has_one_edge() -> None
         kernel("second", 86, 5, 5),
     ]
     check_rule({"traceEvents": events})
+    between_kernels = [
+        (kind, is_inferred)
+        for src, dst, kind, is_inferred in rows_of(
+            events, "critical_path_edges", "src_event_id, dst_event_id, edge_type, is_inferred"
+        )
+        if (src, dst) == (1, 7)
+    ]
+    assert between_kernels == [("SYNC_DEPENDENCY", False)]

@@ -303,3 +303,13 @@ def test_a_window_in_pieces_has_no_path_through_a_cycle_and_leaves_large_sums_to
 def test_a_node_with_more_edges_than_two_bytes_count_is_no_part_of_a_chain() -> None:
     src, dst = np.append(np.arange(2, 65_539), 1), np.append(np.ones(65_537, dtype=np.int64), 0)
     assert len(Chains([(src, dst, src * 0 + 1)], 65_539).first) == 65_538
+
+
+def test_a_path_may_end_before_an_edge_that_is_removed() -> None:
+    """The node before it is in the middle of a chain for the graph's own weights."""
+    src, dst, weight = (np.array(column) for column in zip(*[(0, 1, 10), (1, 3, 2), (0, 2, 1), (2, 3, 1)], strict=True))
+    graph = ArrayGraph.from_edges(src, dst, weight, "default")
+    removed = np.where(graph.weight == 2, -(1 << 40), graph.weight)
+    path = graph.path(removed)
+    assert int(removed[path].sum()) == 10 == int(graph.forward(removed).max())
+    assert int(graph.weight[graph.path()].sum()) == 12

@@ -207,3 +207,17 @@ def test_without_nvml_there_is_a_row_of_nothing(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     gpus = gpu.Gpus()
     assert gpus.sample() == [{}] and gpus.source == "none: nvidia-ml-py is not installed"
+
+
+def test_a_lost_gpu_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle_of(index: int) -> int:
+        if index == 0:
+            raise Nvml.NVMLError("GPU is lost")
+        return index
+
+    nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2)
+    nvml.nvmlDeviceGetHandleByIndex = handle_of
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    gpus = gpu.Gpus()
+    assert [row["gpu_index"] for row in gpus.sample()] == [1]
+    gpus.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import sys
 import threading
 from pathlib import Path
@@ -128,3 +129,13 @@ def test_a_span_that_ends_in_another_thread_has_no_counts(counters: ThreadCounte
     for span in spans:
         step._end(span)
     assert [span.counted == {} for span in spans] == [True, False]
+
+
+def test_the_files_of_a_thread_are_closed_when_it_ends(counters: ThreadCounters) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        thread = threading.Thread(target=counters.read)
+        thread.start()
+        thread.join()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert counters.read() is not None  # those of this thread are open

@@ -111,3 +111,42 @@ def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
     with record_spans(model(), tmp_path / "out", 0.0) as spans, spans.step(), spans.span("usual"):
         pass
     assert not (tmp_path / "out").exists()
+
+
+def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: Path) -> None:
+    """It keeps its own end, and has not failed."""
+    has_begun = threading.Event()
+
+    def save() -> None:
+        with spans.span("checkpoint", always=True):
+            has_begun.set()
+            time.sleep(0.1)
+
+    with record_spans(model(), tmp_path, 1.0) as spans:
+        saving = threading.Thread(target=save)
+        with spans.step():
+            saving.start()
+            assert has_begun.wait(10)
+        saving.join()
+        with spans.step():
+            pass
+    (row,) = (row for row in rows(tmp_path) if row["name"] == "checkpoint")
+    assert row["is_always"] and not row["is_failed"] and row["duration_ns"] >= 100_000_000
+
+
+def test_rare_spans_that_end_at_the_same_time_are_each_written_once(tmp_path: Path) -> None:
+    with record_spans(model(), tmp_path, 0.5) as spans:
+        threads = [
+            threading.Thread(target=lambda: [spans.span("rare", always=True)(lambda: None)() for _ in range(50)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            with spans.step():
+                pass
+        for thread in threads:
+            thread.join()
+        assert not spans.unhooked
+    found = [row for row in rows(tmp_path) if row["name"] == "rare"]
+    assert len(found) == 200 == len({(row["step"], row["span_id"]) for row in found})

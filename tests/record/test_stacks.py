@@ -233,3 +233,22 @@ def test_a_box_is_as_wide_as_its_samples_and_lies_in_its_caller(seen: list[Seen]
     assert drawn == {f"thread {name}: {n:,}" for name, n in threads.items() if n}
     lines = [line.rpartition(" ") for line in folded(seen).splitlines()]
     assert sum(int(n) for *_, n in lines) == total and len({stack for stack, *_ in lines}) == len(lines)
+
+
+def test_a_thread_with_the_ident_of_an_ended_one_has_its_own_samples(tmp_path: Path) -> None:
+    with StackSampler(tmp_path, hz=50):
+        for number in range(4):
+            worker = threading.Thread(target=time.sleep, args=(0.15,), name=f"worker-{number}")
+            worker.start()
+            worker.join()
+    names = {row["thread"] for row in rows(tmp_path)}
+    assert {f"worker-{number}" for number in range(4)} <= names
+
+
+def test_stopping_again_gives_the_same_cost_and_leaves_the_program_s_timer(tmp_path: Path) -> None:
+    with StackSampler(tmp_path, hz=50, timer="real") as sampler:
+        spin(0.1)
+        first = sampler.stop()
+        signal.signal(signal.SIGALRM, handler := lambda *_: None)
+    assert sampler.stop() is first and signal.getsignal(signal.SIGALRM) is handler
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -378,3 +379,38 @@ def test_a_recording_run_that_failed_is_recorded_by_the_next_one() -> None:
     pipe.drain()
     pipe.run(range(4))
     assert pipe._shortcuts._recorded["a"].values == {"value": 5}
+
+
+def test_a_recording_has_no_effects_of_tasks_that_run_meanwhile() -> None:
+    """B runs in another thread while A is recorded. What B sets, and deletes, is B's in each iteration."""
+    b_is_done, seen = threading.Event(), []
+
+    def a(ctx: IterContext) -> None:
+        b_is_done.wait(10)
+        ctx.x = 1
+        del ctx.batch_copy
+
+    def b(ctx: IterContext) -> None:
+        ctx.y = ctx.batch * 10
+        b_is_done.set()
+
+    def c(ctx: IterContext) -> None:
+        seen.append((ctx.x, ctx.y, hasattr(ctx, "batch_copy"), ctx.batch))
+
+    def first(ctx: IterContext) -> None:
+        ctx.batch_copy = ctx.batch
+
+    tasks = [PipelineTask(name, fn) for name, fn in (("First", first), ("A", a), ("B", b), ("C", c))]
+    schedule = {
+        "First": TaskSchedule(),
+        "A": TaskSchedule(stream="sa", thread_group="ta"),
+        "B": TaskSchedule(stream="sb", thread_group="tb"),
+        "C": TaskSchedule(),
+    }
+    plan = PipelinePlan(
+        {task: schedule[task.name] for task in tasks}, [("A", "First"), ("B", "First"), ("C", "A"), ("C", "B")]
+    )
+    pipeline = SWPipeline(plan, device="cpu")
+    pipeline.enable_shortcut("A")
+    pipeline.run(range(4))
+    assert seen == [(1, 10 * i, False, i) for i in range(4)]

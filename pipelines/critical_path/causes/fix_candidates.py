@@ -17,6 +17,7 @@ from pipelines.critical_path.causes.outermost import outermost
 from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.graph.bounds import CPU
 from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.targets import by_name
 from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.window import Window
 
@@ -129,7 +130,11 @@ def _copies(causes: _Shown) -> Iterator[Candidate]:
 
     Copies to the host are excluded, because they are read and so have to wait for the computation.
     """
-    names = [name for name in causes.names("copies") if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP", name)]
+    names = [
+        name
+        for name in causes.names("copies")
+        if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP|device.?to.?device", name)
+    ]
     if names:
         yield Candidate("copy_ahead", names[0], Scenario(ahead=tuple(f"kernel:{name}" for name in names[:_MOST])))
 
@@ -149,7 +154,7 @@ def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
         if inside or 100 * int(duration[launched].sum()) > _HOST_PERCENT * int(duration[line.is_work].sum()):
             continue
         moved |= stretches.holds(line.thread, line.at, line.end)
-        yield Candidate("move_host_work", name, _without(name))
+        yield Candidate("move_host_work", name, _without(by_name(name)))
 
 
 def _fused(window: Window) -> float:

@@ -16,7 +16,7 @@ from pipelines.critical_path.causes.edge_causes import CAUSES
 from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
 from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.whatif.before_after import Weights
-from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.timeline import Floats
 from pipelines.critical_path.whatif.window import Window
@@ -104,7 +104,7 @@ class _Saving(NamedTuple):
 
 def _saving(tried: Iterable[Candidate], saves: Saves) -> Iterator[_Saving]:
     for candidate in tried:
-        with suppress(NothingMatches):
+        with suppress(NothingMatches, ScenarioError):  # a fix that cannot be judged is absent
             yield _Saving(candidate, saves(candidate.scenario))
 
 

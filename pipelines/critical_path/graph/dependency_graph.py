@@ -151,15 +151,18 @@ class ArrayGraph:
     def path(self, weight: Ints | None = None) -> Ints:
         """Return the edges of the longest path, in order, as indices into the edge arrays.
 
-        The path is empty if no edge takes time. `weight` (m,) are other weights of the edges, as for `forward`. Raises
+        The path is empty if no edge takes time. `weight` (m,) are other weights of the edges, of any sign. Raises
         networkx.NetworkXUnfeasible if there is a cycle.
         """
         weight = self.weight if weight is None else weight
         largest = max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0))))
         if largest * len(weight) >= 2**63 and sum(map(abs, weight.tolist())) >= 2**63:
             return self._by_networkx()
-        total = weight if not len(weight) else np.add.reduceat(weight, self.chains.first)
-        return self.chains.path(total, lambda first, past: weight[first:past], self.choose)
+        chains = self.chains
+        if ((weight < 0) & (self.weight >= 0)).any():  # a removed edge, before which the path may end, ends its chain
+            chains = Chains([(self.src, self.dst, weight)], len(self), self.node_ids)
+        total = weight if not len(weight) else np.add.reduceat(weight, chains.first)
+        return chains.path(total, lambda first, past: weight[first:past], self.choose)
 
     def edges_along(self, nodes: Sequence[int]) -> Ints:
         """Return the edges between the nodes of a path, in order, as indices into the edge arrays."""

@@ -366,9 +366,13 @@ def _frames_in_loops(nodes: HostNodes, threads: Ints, loops: dict[str, Any]) -> 
     """
     is_last = loops["event"] == loops["last"]
     is_first = np.append(True, is_last[:-1])
-    thread = np.searchsorted(threads, loops["window"][is_last] << 20 | loops["thread_id"][is_last])
+    key = loops["window"][is_last] << 20 | loops["thread_id"][is_last]
+    has_nodes = np.isin(key, threads)  # a thread that only polls may have none
+    if not has_nodes.any():
+        return np.zeros(len(nodes.node), dtype=bool)
+    thread = np.searchsorted(threads, key[has_nodes])
     span = max(int(nodes.at.max(initial=0)), int(loops["start"].max(initial=0))) + 1
-    since, until = (thread * span + loops["start"][mask] for mask in (is_first, is_last))
+    since, until = (thread * span + loops["start"][mask][has_nodes] for mask in (is_first, is_last))
     order = np.argsort(since)
     key = nodes.thread * np.int64(span) + nodes.at
     index = np.searchsorted(since[order], key, side="right") - 1

@@ -133,7 +133,7 @@ def _of_table(table: dict[str, Any], where: str) -> Scenario:
 def _factor(target: str, factor: Any) -> float:
     try:
         value = math.nan if isinstance(factor, bool) else float(factor)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not target or not 0 <= value < math.inf:
         raise ScenarioError(f"scale {f'{target}={factor}'!r}: give PATTERN=FACTOR with a factor of 0 or more")

@@ -9,6 +9,7 @@ waits. `--remove` deletes all of it.
 
 - `aten::linear`, `normalize`, `enumerate(DataLoader)*`: operators, calls, annotations and Python functions by name. The
   name of a kernel selects its kernels.
+- `name:NAME`: the same, also if NAME itself is another target, such as an annotation `layer:3` or `host`.
 - `outside operators, thread 12`: the host time of a thread that has no owner.
 
 Host time alone:
@@ -238,6 +239,12 @@ class _Targets:
         chosen = [ids for name, ids in owners.ids[kind].items() if pattern.fullmatch(name)]
         ids = np.unique(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
         return np.isin(self.window.events.event_id, ids)
+
+
+def by_name(name: str) -> str:
+    """Return the target that selects events by a name: the name itself, unless that is another target."""
+    is_other = name in SHORT or name in GROUPS or name == _EAGER
+    return f"name:{name}" if is_other or _prefix(name) != ("name", name) else name
 
 
 def _prefix(target: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import platform
 import struct
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class ThreadCounters:
 
     def __init__(self) -> None:
         self._own = threading.local()
-        self._files: list[int] = []
+        self._files: set[int] = set()
         self._lock = threading.Lock()
         self._refused: dict[str, str] = {}
         self.source = self._why_not() or self._tried()
@@ -58,7 +58,7 @@ class ThreadCounters:
             return None
         groups = getattr(self._own, "groups", None)
         if groups is None:
-            groups = self._own.groups = self._open_groups()
+            groups = self._opened()
         try:
             return [(names, _numbers(os.read(file, 8 * (3 + len(names))))) for file, names in groups]
         except OSError:  # another thread has closed the counters
@@ -67,11 +67,7 @@ class ThreadCounters:
     def close(self) -> None:
         """Stop counting and close the files."""
         self._counts = False
-        with self._lock:
-            for file in self._files:
-                with suppress(OSError):
-                    os.close(file)
-            self._files.clear()
+        self.close_files(list(self._files))
 
     def _why_not(self) -> str | None:
         if sys.platform != "linux":
@@ -81,15 +77,35 @@ class ThreadCounters:
         return None
 
     def _tried(self) -> str:
-        groups = self._own.groups = self._open_groups()
+        groups = self._opened()
         counted = [name for _, names in groups for name in names]
         refused = "; ".join(f"no {name}: {reason}" for name, reason in self._refused.items() if counted)
         if counted:
             return f"perf_event: {', '.join(counted)}{'; ' if refused else ''}{refused}"
         return f"none: {next(iter(self._refused.values()), 'no events')}"
 
-    def _open_groups(self) -> list[tuple[int, tuple[str, ...]]]:
-        """Open the calling thread's events. Return (file of the first event, names) of each group; that file reads all its events."""
+    def _opened(self) -> list[tuple[int, tuple[str, ...]]]:
+        """Open the calling thread's events, which are closed when the thread ends. Return the groups (`_open_groups`)."""
+        files: list[int] = []
+        self._own.groups = self._open_groups(files)
+        with self._lock:
+            self._files.update(files)
+        self._own.closing = _Closing(self, files)
+        return self._own.groups
+
+    def close_files(self, files: Iterable[int]) -> None:
+        """Close those of the files that are still open."""
+        with self._lock:
+            for file in self._files.intersection(files):
+                with suppress(OSError):
+                    os.close(file)
+                self._files.remove(file)
+
+    def _open_groups(self, files: list[int]) -> list[tuple[int, tuple[str, ...]]]:
+        """Open the calling thread's events and append them to `files`.
+
+        Return (file of the first event, names) of each group; that file reads all its events.
+        """
         groups = []
         for events in EVENTS:
             leader, names = -1, list[str]()
@@ -98,13 +114,22 @@ class ThreadCounters:
                 if file < 0:
                     self._refused.setdefault(name, _told(number))
                     continue
-                with self._lock:
-                    self._files.append(file)
+                files.append(file)
                 leader = file if leader < 0 else leader
                 names.append(name)
             if names:
                 groups.append((leader, tuple(names)))
         return groups
+
+
+class _Closing:
+    """A thread's own object, which closes the thread's files when it is deleted with the thread."""
+
+    def __init__(self, counters: ThreadCounters, files: list[int]) -> None:
+        self._counters, self._files = counters, files
+
+    def __del__(self) -> None:
+        self._counters.close_files(self._files)
 
 
 def between(first: Counts | None, last: Counts | None) -> dict[str, int | float | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -45,6 +47,51 @@ class _Recorded:
     io: list[Any]  # captured values, cached, in the order of task.io
 
 
+class _Changes:
+    """The attributes of a context that are set or deleted during a recording, by the recording thread and by others."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self.own: set[str] = set()
+        self.foreign: set[str] = set()
+
+    def note(self, name: str) -> None:
+        (self.own if threading.get_ident() == self._thread else self.foreign).add(name)
+
+
+class _WatchedContext(IterContext):
+    """A context that notes which thread changes which attribute, because tasks of other threads change it, too."""
+
+    recordings: ClassVar[dict[int, list[_Changes]]] = {}  # by id of the context
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._note(name)
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._note(name)
+        object.__delattr__(self, name)
+
+    def _note(self, name: str) -> None:
+        for changes in tuple(self.recordings.get(id(self), ())):
+            changes.note(name)
+
+
+@contextmanager
+def _watched(ctx: IterContext) -> Iterator[_Changes]:
+    """Note the changes of a context. It stays watched, because another task of the iteration may be recorded as well."""
+    changes = _Changes()
+    recordings = _WatchedContext.recordings.setdefault(id(ctx), [])
+    recordings.append(changes)
+    ctx.__class__ = _WatchedContext
+    try:
+        yield changes
+    finally:
+        recordings.remove(changes)
+        if not recordings:
+            _WatchedContext.recordings.pop(id(ctx), None)
+
+
 class Shortcuts:
     """Short-cut tasks of an engine and their recordings."""
 
@@ -83,18 +130,20 @@ class Shortcuts:
         self._promised.clear()
 
     def record(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Run the task and record its effects."""
+        """Run the task and record its effects, without those of tasks that other threads run meanwhile."""
         values_before = dict(vars(ctx))
         graded = {path: t for path, t in walk_tensors(values_before) if t.requires_grad}
         origins = {path: _origin(t) for path, t in graded.items()}
-        task.fn(ctx)
-        values_after = vars(ctx)
-        changed = {k: v for k, v in values_after.items() if k not in values_before or id(v) != id(values_before[k])}
+        with _watched(ctx) as changes:
+            task.fn(ctx)
+        values_after, others = dict(vars(ctx)), changes.foreign - changes.own
+        is_new = {k: k not in values_before or v is not values_before[k] for k, v in values_after.items()}
+        changed = {k: v for k, v in values_after.items() if is_new[k] and k not in others}
         reached = _origins_of([t for _, t in walk_tensors(changed)], {o for o in origins.values() if o is not None})
         used_paths = [path for path, origin in origins.items() if origin in reached]
         self._recorded[task.name] = _Recorded(
             values={key: _cache_val(value) for key, value in changed.items()},
-            deleted=[key for key in values_before if key not in values_after],
+            deleted=[key for key in values_before if key not in values_after and key not in others],
             used=used_paths,
             zeros={path: torch.zeros_like(graded[path]) for path in used_paths},
             io=[_cache_val(io.capture()) for io in task.io],

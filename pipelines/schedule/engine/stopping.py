@@ -35,7 +35,7 @@ class _Stopping(_EngineState):
         running_text = "".join(
             f"; {n!r} of iteration {self._run.inside.get(n)} is running" for n in running if n not in tasks
         )
-        blamed = (running or tasks)[0]
+        blamed = next(iter(running or tasks), None)  # None: the last task ended just now
         return PipelineTimeout(
             f"iteration {iter_idx} is not done after {self.progress_timeout_s:g} s: {states}{running_text}",
             blamed,

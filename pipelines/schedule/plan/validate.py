@@ -182,7 +182,8 @@ def _check_cycles(checked: CheckedPlan) -> list[Problem]:
     except CycleError as error:
         cycle = error.args[1][::-1]  # each depends on the next
     path = " -> ".join(repr(n) for n in cycle)
-    stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in cycle[:-1])
+    staged = [n for n in cycle[:-1] if isinstance(checked.schedule[n], TaskSchedule)]  # others are another fault
+    stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in staged)
     message = (
         f"intra_iter_deps have a cycle: {path} (each waits for the next; {stages}). None of them could ever start: "
         "remove one of these dependencies, or make it an inter_iter_deps entry if it means the iteration before"

@@ -100,8 +100,10 @@ def search(
     Up to 20000 assignments are all considered. If there are more, `exhaustive` is False, and a local search starts from
     greedy plans (starts.py), the most promising first, so its result is never worse than theirs. Then it starts from points
     near the best. It considers only plans whose lower bound allows them to be better, and simulates at most 600. Raise
-    PlanError if a dependency is wrong (a cycle, an unknown name), and ValueError if `max_depth` or `max_streams` is below 1.
+    PlanError if a dependency is wrong (a cycle, an unknown name), and ValueError if `keep`, `max_depth` or `max_streams` is below 1.
     """
+    if keep < 1:
+        raise ValueError(f"keep={keep}: at least 1")
     names = list(tasks)
     base = PipelinePlan({ref: TaskSchedule() for ref in names}, list(deps), list(inter_deps), None)
     checked = validate_plan(base)

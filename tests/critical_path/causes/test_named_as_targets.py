@@ -1,0 +1,65 @@
+"""Annotations whose names are targets of what-if: their fix removes them, and its command gives its number."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipelines.critical_path.causes.fix_candidates import _copies
+from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
+from pipelines.critical_path.whatif.targets import by_name
+from tests.critical_path.causes.commands import TRACE, asked
+from tests.critical_path.causes.fix_traces import annotation, launch
+from tests.harness import op
+
+NAMES = (
+    "layer:3",
+    "op:x",
+    "module:Linear_1",
+    "host",
+    "cpu",
+    "memory",
+    "eager",
+    "stream:7",
+    "wait:a",
+    "name:a",
+    "rank:0",
+)
+
+
+def test_a_name_that_is_no_other_target_is_its_own() -> None:
+    assert [by_name(name) for name in ("prepare", "aten::mm", "f[0]", "a b")] == ["prepare", "aten::mm", "f[0]", "a b"]
+    assert [by_name(name) for name in NAMES] == [f"name:{name}" for name in NAMES]
+
+
+@pytest.mark.parametrize("name", ["layer:3", "host", "stream:7"])
+def test_its_fix_moves_it_and_the_command_gives_the_number(name: str) -> None:
+    trace = [
+        op("aten::mm", 0, 10), *launch(2, (20, 30), 1), annotation(name, 50, 5000),
+        op("aten::mm", 5060, 10), *launch(5062, (5080, 30), 2),
+    ]  # fmt: skip
+    with asked(trace) as program:
+        answer = program.why(without_profiler=False).as_json(TRACE)
+        (fix,) = (fix for fix in answer["fixes"] if fix["fix"] == "move_host_work")
+        assert fix["name"] == name and 4900 < fix["saves_us"] < 5100
+        assert program.saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
+
+
+def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
+    class Shown:
+        def names(self, cause: str) -> list[str]:
+            return [
+                "CopyDeviceToDevice",
+                "MEMORY_COPY_DEVICE_TO_DEVICE",
+                "Memcpy DtoD (Device -> Device)",
+                "CopyHostToDevice",
+            ]
+
+    (candidate,) = _copies(Shown())  # pyright: ignore[reportArgumentType]
+    assert candidate.name == "CopyHostToDevice" and re.fullmatch("kernel:CopyHostToDevice", candidate.scenario.ahead[0])
+
+
+def test_a_factor_that_no_double_holds_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="give PATTERN=FACTOR"):
+        of_options([f"a={10**400}"], [], False)
