@@ -96,8 +96,8 @@ class IngestConfig(dg.Config):
     """Which files a run ingests: `files`, as named by `path_text`, or those of `file_list`, which the sensor wrote into the
     lake (`.sensor/`); without either, those in the watched folder.
 
-    `isolate`: read each file in a separate process, so that a file which kills its process is rejected and the others
-    are ingested.
+    `isolate`: read the files in child processes, so that a file which kills its process is rejected and the others are
+    ingested.
     """
 
     files: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Retention and compaction as Dagster steps. The run's metadata lists the batches that they changed and counts the deleted files."""
+"""Retention and compaction as Dagster ops. The metadata of the run has what each changed, or in a dry run would change."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from pipelines.runs.store import Store
 
 
 class RetentionConfig(dg.Config):
-    """What leaves the lake. A dry run, the default, only reports what a run would do."""
+    """Which traces leave the lake. A dry run, the default, only reports what a run would do."""
 
     keep_days: int = Field(default=90, ge=1)
     grace_hours: float = Field(default=24.0, ge=0)
@@ -20,7 +20,11 @@ class RetentionConfig(dg.Config):
 
 @dg.op
 def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, store: dg.ResourceParam[Store]) -> None:
-    """Hide batches of traces that are older than `keep_days`; remove those hidden `grace_hours` ago."""
+    """Retire the traces that were ingested more than `keep_days` days ago.
+
+    A folder hides their batches, and removes those hidden at least `grace_hours` ago. A DuckLake deletes their rows at once, and
+    their files after the grace period.
+    """
     batches = store.expire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
     rows = [(batch.batch_id, batch.state, len(batch.traces), batch.n_files, batch.n_bytes) for batch in batches]
     context.add_output_metadata(
@@ -45,9 +49,9 @@ class CompactionConfig(dg.Config):
 
 @dg.op
 def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, store: dg.ResourceParam[Store]) -> None:
-    """Merge small batches of past days; delete the old files of those merged `grace_hours` ago.
+    """Merge small batches of past days; delete the files of batches merged at least `grace_hours` ago.
 
-    At an address files of any days are merged, whatever their size.
+    In a DuckLake, files of all days and sizes are merged: `older_than_days` and `smaller_than_bytes` do not apply.
     """
     grace = timedelta(hours=config.grace_hours)
     if store.lake is None:

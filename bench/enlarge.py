@@ -1,4 +1,4 @@
-"""Make a longer capture from a real one: its events again and again, later in time, with ids of their own."""
+"""Make a longer trace from a real one: its events repeated, each copy later in time and with its own ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEP_MARK = re.compile(r"#\\u0000step:(\d+)")
 
 
 class _Number(float):
-    """A JSON number with its text: microseconds since 1970 with three decimals do not fit a double."""
+    """A JSON number that keeps its text, because a double cannot hold microseconds since 1970 with three decimals."""
 
     text: str
 
@@ -30,7 +30,7 @@ class _Number(float):
 
 
 class _Template(NamedTuple):
-    """An event's text with %s where a copy differs, and what stands there: (kind, value)."""
+    """An event's text with %s where a copy differs, and the (kind, value) of each place."""
 
     text: str
     slots: tuple[tuple[str, str], ...]
@@ -40,9 +40,9 @@ def enlarge(src: Path | str, dst: Path | str, times: int) -> int:
     """Write `times` copies of src's events to dst, one after another in time, and return the number of events.
 
     Correlations, External ids, Python ids, flow ids and the numbers of ProfilerStep annotations are shifted so that
-    copies stay apart; values of 0 and below (unknown) stay. src and dst are .json or .json.gz. The source is held in
+    copies stay apart; correlations and ids in arguments of 0 and below (unknown) stay. src and dst are .json or .json.gz. The source is held in
     memory, the result is written as a stream. Raises ValueError for an array at the top level, times below 1, and
-    time stamps that are text.
+    timestamps that are text.
     """
     if times < 1:
         raise ValueError("times must be at least 1")
@@ -52,7 +52,7 @@ def enlarge(src: Path | str, dst: Path | str, times: int) -> int:
     events: list[dict[str, Any]] = document.pop("traceEvents")
     period_us, id_stride, step_stride = _strides(events)
     if id_stride * times >= 2**63:
-        raise ValueError(f"{src}: ids of {id_stride} cannot be shifted {times} times within 64 bits")
+        raise ValueError(f"{src}: ids up to {id_stride - 1} cannot be shifted {times} times within 64 bits")
     templates = [_template(event) for event in events]
     n_events = len(events) * times
     del events
@@ -77,12 +77,15 @@ def _create(path: Path) -> IO[bytes]:
 
 
 def _strides(events: list[dict[str, Any]]) -> tuple[int, int, int]:
-    """Time of one copy in whole µs, and what ids and step numbers grow by from copy to copy."""
+    """Length of one copy in whole µs, and how much ids and step numbers grow per copy."""
     starts, ends, top, steps = [], [], 0, []
     for event in events:
-        if event.get("ph") == "X":
-            starts.append(event["ts"])
-            ends.append(event["ts"] + (event.get("dur") or 0))
+        ts = event.get("ts")
+        if isinstance(ts, str):
+            raise ValueError(f"the timestamp {ts!r} is a string")
+        if ts is not None and event.get("ph") != "M":
+            starts.append(ts)
+            ends.append(ts + (event.get("dur") or 0))
         args = event.get("args")
         values = [args.get(key) for key in _IDS] if isinstance(args, dict) else []
         values.append(event.get("id") if event.get("ph") in _FLOWS else None)
@@ -97,8 +100,6 @@ def _template(event: dict[str, Any]) -> _Template:
     marked = dict(event)
     if "ts" in event:
         ts = event["ts"]
-        if isinstance(ts, str):
-            raise ValueError(f"the time stamp {ts!r} is a string")
         marked["ts"] = f"\0ts:{ts.text if isinstance(ts, _Number) else ts}"
     if event.get("ph") in _FLOWS and isinstance(event.get("id"), int):
         marked["id"] = f"\0id:{event['id']}"
@@ -127,9 +128,8 @@ def _chunks(templates: list[_Template], shifts: dict[str, int], size: int = 10_0
 
 
 def _shifted(value: str, by: int) -> str:
-    """A number's text plus a whole number; decimals stay as they are."""
+    """Return a number's text plus a whole number, with the same decimals."""
     whole, dot, decimals = value.partition(".")
-    try:
-        return f"{int(whole) + by}{dot}{decimals}" if "e" not in decimals.lower() else f"{Decimal(value) + by:f}"
-    except ValueError:
+    if value.startswith("-") or "e" in value.lower():
         return f"{Decimal(value) + by:f}"
+    return f"{int(whole) + by}{dot}{decimals}"

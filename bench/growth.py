@@ -59,8 +59,8 @@ _AT_ONCE = 100
 _FIRST = datetime(2026, 1, 1)
 _EVERY = timedelta(seconds=71)  # between two captures: about 1,200 a day
 GROWING = {
-    "first look after a change: models": "it looks at the name, size and time of each log",
-    "first look after a change: captures": "it looks at the name, size and time of each log",
+    "first look after a change: models": "a new process reads all rows of the catalog",
+    "first look after a change: captures": "a new process reads all rows of the catalog",
     "list all captures (lake_captures)": "the answer is every capture",
     "look at all files of kernels (is_published)": "a query of all traces reads all of these files",
     "plain DuckDB, by a subquery": "DuckDB learns the id when it has opened a file of each batch",

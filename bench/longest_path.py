@@ -1,7 +1,7 @@
-"""The longest path of a graph like those of captures, from its table of edges to the nodes of the path.
+"""Time the search for the longest path of a graph shaped like a capture's, from its table of edges to the path's nodes.
 
-`longest_path.py make EVENTS FILE` writes the edges; `longest_path.py networkx FILE` finds the path with plain networkx on
-a `networkx.DiGraph`, `longest_path.py tracelake FILE` with the same call on our `ArrayGraph`; both print JSON.
+`longest_path.py make EVENTS FILE` writes the edges. `longest_path.py networkx FILE` finds the path with plain networkx on
+a `networkx.DiGraph`; `longest_path.py tracelake FILE` makes the same call on our `ArrayGraph`. Both print JSON.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
 
 def capture_like(events: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Source, destination and weight (ns) of edges, two nodes an event; half of the events are operators in a row on
-    the CPU, each launching a kernel on a stream."""
+    """Return source, destination and weight (ns) of edges, with two nodes per event.
+
+    Half of the events are consecutive operators on the CPU, each of which launches a kernel on a stream.
+    """
     random = np.random.default_rng(seed)
     n = events // 2
     op_start, op_end, kernel_start, kernel_end = (np.arange(n) * 4 + k for k in range(4))
-    waits = np.flatnonzero(random.random(n - 1) < 0.01)  # one operator of a hundred waits for the GPU
+    waits = np.flatnonzero(random.random(n - 1) < 0.01)  # one operator in a hundred waits for the GPU
     src = np.concatenate([op_start, op_end[:-1], op_start, kernel_start, kernel_end[:-1], kernel_end[waits]])
     dst = np.concatenate([op_end, op_start[1:], kernel_start, kernel_end, kernel_start[1:], op_end[waits + 1]])
     weight = random.integers(1, 20_000, len(src))
@@ -35,21 +37,23 @@ def capture_like(events: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np
 
 
 def in_pieces(*arrays: np.ndarray, size: int = 50_000) -> Iterator[tuple]:
-    """The rows as Python numbers, never all of them at once: networkx is to be measured, not lists of ours."""
+    """Yield the rows as Python numbers, never all at once, so that the measurement is of networkx and not of our lists."""
     for begin in range(0, len(arrays[0]), size):
         yield from zip(*(array[begin : begin + size].tolist() for array in arrays), strict=True)
 
 
-def main(which: str, file: Path) -> dict[str, float]:
-    """Build the graph from the table of edges, find its longest path, and tell what it took."""
+def measure(implementation: str, file: Path) -> dict[str, float]:
+    """Build the graph from the table of edges, find its longest path, and return the seconds and sizes."""
     src, dst, weight = np.load(file)
     began = time.perf_counter()
     graph: Any
-    if which == "networkx":
+    if implementation == "networkx":
         graph = nx.DiGraph()
         graph.add_weighted_edges_from(in_pieces(src, dst, weight))
-    else:
+    elif implementation == "tracelake":
         graph = ArrayGraph.from_edges(src, dst, weight)
+    else:
+        raise ValueError(f"unknown implementation {implementation!r}: networkx or tracelake")
     built = time.perf_counter()
     path = nx.dag_longest_path(graph)
     ended = time.perf_counter()
@@ -68,4 +72,4 @@ if __name__ == "__main__":
         with Path(sys.argv[3]).open("wb") as target:
             np.save(target, np.stack(capture_like(int(sys.argv[2]))))
     else:
-        print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
+        print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]))))

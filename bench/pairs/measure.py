@@ -1,4 +1,4 @@
-"""Seconds a step, without and with the profiler, and the trace of a window of steps."""
+"""Seconds per step, without and with the profiler, and the trace of a window of steps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from bench.pairs.context import Context
 from bench.pairs.program import Program, Step
 
 SECONDS = 0.3
-"""Seconds of rounds for one variant, warm-up aside."""
+"""Total seconds of the rounds of one variant, without warm-up."""
 ROUNDS = (3, 15)
+"""Fewest and most rounds of one variant."""
 RANK_ROUNDS = 3
 """With several ranks the number of rounds is fixed: all ranks have to take part in the same rounds."""
 
@@ -27,7 +28,7 @@ Fence = Callable[[], None]
 
 
 def build(program: Program, c: Context) -> Step:
-    """Build the step and run it until nothing of it is done for the first time."""
+    """Build the step and run its warm-up steps, so that one-time work is over before it is measured."""
     torch.manual_seed(0)
     step = program.make(c)
     for i in range(program.warm):
@@ -37,7 +38,7 @@ def build(program: Program, c: Context) -> Step:
 
 
 def discard(c: Context) -> None:
-    """End what the variant left, so that the next one starts as this one did."""
+    """Release what the variant left behind, so that the next one starts from the same state."""
     c.cleanup.close()
     gc.collect()
     if c.cuda:
@@ -56,7 +57,7 @@ def window(step: Step, steps: int, c: Context, fence: Fence) -> float:
 
 
 def measure_plain(program: Program, c: Context, fence: Fence) -> list[float]:
-    """Return the seconds a step of each round, without the profiler."""
+    """Return the seconds per step of each round, without the profiler."""
     step = build(program, c)
     rounds = [window(step, program.steps, c, fence)]
     least, most = (RANK_ROUNDS, RANK_ROUNDS) if c.ranks > 1 else ROUNDS
@@ -70,7 +71,10 @@ def measure_plain(program: Program, c: Context, fence: Fence) -> list[float]:
 
 
 def measure_traced(program: Program, c: Context, fence: Fence, path: Path) -> list[float]:
-    """Write the trace of a window to `path` and return the seconds a step of each traced window; the last is in the file."""
+    """Write the trace of a window to `path`, and return the seconds per step of each traced window.
+
+    The file holds the last one.
+    """
     step = build(program, c)
     options: dict[str, Any] = {
         "activities": [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if c.cuda else [])],
@@ -105,7 +109,7 @@ def measure_traced(program: Program, c: Context, fence: Fence, path: Path) -> li
 
 
 def numbers(program: Program, plain: list[float], traced: list[float]) -> dict[str, object]:
-    """Return what truth.json has of one variant."""
+    """Return the entry of one variant in truth.json."""
     return {
         "plain_step_s": median(plain) if plain else None,
         "plain_all_s": plain,

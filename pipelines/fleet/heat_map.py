@@ -52,7 +52,7 @@ def rank_step_heat_map(
         [f"rank {rank}" for rank in ranks],
         ["no step" if step is None else f"step {step}" if width > 40 else str(step) for step in steps],
         drawn,
-        (f"{bottom / 1e6:.3g} ms" if bottom else "0", f"{top / 1e6:.3g} ms"),
+        (units.time(bottom) if bottom else "0", units.time(top)),
         width=width,
         height=24,
         framed=(ranks.index(rank) for rank in sorted(marked & set(ranks))),

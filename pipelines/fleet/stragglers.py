@@ -89,15 +89,16 @@ class Stragglers:
 
 
 def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
-    """Return up to `most` ranks: all, or the worst and, for comparison, the median."""
+    """Return up to `most` ranks: all, or the worst and, for comparison, the median, which may be among the worst."""
     if len(worst_first) <= most:
         return list(worst_first)
-    return [*worst_first[: most - 1], worst_first[len(worst_first) // 2]]
+    median = worst_first[len(worst_first) // 2]
+    return list(dict.fromkeys((*worst_first[: most - 1], median, worst_first[most - 1])))[:most]
 
 
 def rank_count_caveat(n_shown: int, n_ranks: int) -> str:
     """Return the sentence on which ranks are shown."""
-    return f"{n_shown} of {n_ranks:,} ranks: the {n_shown - 1} that most waiting goes back to, and the median"
+    return f"{n_shown} of {n_ranks:,} ranks: those that most waiting goes back to, and the median"
 
 
 def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers:

@@ -90,7 +90,7 @@ class CaptureSpec:
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:
             raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
         if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
-            raise ValueError("clock offsets must be whole microseconds if time stamps are")
+            raise ValueError("clock offsets must be whole microseconds if timestamps are")
 
     def offset_ns(self, rank: int) -> int:
         """Return the clock offset of a rank, ns."""

@@ -1,6 +1,6 @@
--- One row: a CPU call of a collective or a point-to-point transfer (record_param_comms), with its arguments.
+-- One row: a call on the CPU to a collective or a point-to-point transfer (record_param_comms), with its arguments.
 -- check: unique(trace_id, event_id)
-WITH told AS (
+WITH parsed AS (
     SELECT
         trace_id, event_id, start_ns, end_ns,
         args ->> '$."Collective name"' AS collective_name,
@@ -16,10 +16,10 @@ WITH told AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
-    start_ns,  -- Start, ns.
+    start_ns,  -- Start of the call on the CPU, ns.
     end_ns,  -- End of the call on the CPU, ns.
     collective_name,  -- Name of the operation, as the framework spells it.
-    -- collective_name in lower case without underscores: allreduce, allgatherbase.
+    -- collective_name in lower case without underscores, such as allreduce or allgatherbase.
     replace(lower(collective_name), '_', '') AS op,
     group_name,  -- Process group; NULL if the trace does not record it.
     group_ranks,  -- Ranks of the group, as written in the trace.
@@ -27,4 +27,4 @@ SELECT
     in_elements,  -- Number of input elements.
     out_elements,  -- Number of output elements.
     dtype  -- Element type, in lower case.
-FROM told
+FROM parsed

@@ -97,7 +97,7 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'no_gpu_work', 'info', 1,
-        'the trace has no GPU work: the breakdown is zero and the critical path runs on the CPU'
+        'the trace has no GPU work: the breakdown has no times and the critical path runs on the CPU'
     FROM per_trace
     WHERE n_work = 0
     UNION ALL

@@ -66,7 +66,16 @@ def test_times_that_no_double_holds(tmp_path: Path) -> None:
     assert [e["name"] for e in json.loads(text)["traceEvents"]] == ['50% "x"'] * 2
 
 
-@pytest.mark.parametrize("text", ["[]", '{"traceEvents": [{"ph": "M", "ts": "1"}]}'])
+def test_copies_follow_the_last_event_of_any_kind_and_negative_times_keep_their_sign(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(
+        '{"traceEvents": [{"ph": "X", "ts": -1.5, "dur": 1}, {"ph": "i", "ts": 9000}, {"ph": "C", "ts": 2e3}]}'
+    )
+    enlarge(tmp_path / "in.json", tmp_path / "out.json", 2)
+    times = [event["ts"] for event in load(tmp_path / "out.json")["traceEvents"]]
+    assert times == [-1.5, 9000, 2000, 9999.5, 19001, 12001]
+
+
+@pytest.mark.parametrize("text", ["[]", *(f'{{"traceEvents": [{{"ph": "{ph}", "ts": "1"}}]}}' for ph in "MX")])
 def test_what_it_refuses(text: str, tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(text)
     with pytest.raises(ValueError):

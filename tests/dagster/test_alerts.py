@@ -135,3 +135,12 @@ def test_a_failed_run_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> No
         alert_sensors()[1](context)
     (message,) = hook.got
     assert message["kind"] == "failed_run" and result.run_id in message["says"] and "doomed" in message["says"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://x/secret a", "http://[bad/secret", "http://127.0.0.1:1/secret", "ftp://x/secret"]
+)
+def test_an_address_that_does_not_work_is_not_shown(url: str) -> None:
+    with pytest.raises(NotificationFailed, match="the webhook at") as failed:
+        tell(url, Finding("rejected", "a", "a"))
+    assert "secret" not in str(failed.value)

@@ -127,3 +127,11 @@ def test_any_world_size_that_a_file_says() -> None:
     )
     (capture,) = find_captures([trace("a", -1, world_size=3), trace("b", 1, world_size=3)])
     assert ("missing_ranks", 2) in kinds(capture)
+
+
+def test_another_job_in_the_folder_changes_the_content_of_a_capture() -> None:
+    """Its finding would not be written otherwise, because a capture of the same content is not computed again."""
+    alone, other = trace("a", 0), replace(trace("x", 1), job="b", group_id="h")
+    before, after = find_captures([alone]), find_captures([alone, other])
+    assert before[0].content != after[0].content
+    assert before[0].content == find_captures([alone])[0].content

@@ -127,7 +127,7 @@ def test_what_is_drawn_of_many_ranks(few: World, monkeypatch: pytest.MonkeyPatch
     cells, told = found.drawn()
     ranks = {cell["rank"] for cell in cells}
     assert ranks == {row["rank"] for row in (*found.ranks[:7], found.ranks[16])}
-    assert told == "8 of 32 ranks: the 7 that most waiting goes back to, and the median"
+    assert told == "8 of 32 ranks: those that most waiting goes back to, and the median"
 
 
 @pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each

@@ -117,7 +117,7 @@ def textbook(name: str, *, fractional_ts: bool = False) -> TextbookCase:
     build = _BUILDERS[name]
     rows = Rows(Clock(fractional_ts), pid=1000, device=0)
     rows.metadata({1000: "thread 1000 (python3.11)"}, {7: "stream 7 "})
-    # A grid of 1 µs also with fractional time stamps: the sums do not change.
+    # A grid of 1 µs also with fractional timestamps: the sums do not change.
     machine = Machine(rows, gap_ns=GAP_NS, grid_ns=US)
     machine.now = 10 * US
     machine.enter("ProfilerStep#0", "user_annotation")

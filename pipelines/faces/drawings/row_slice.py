@@ -63,7 +63,9 @@ class _Drawing:
         self.start, self.length, self.end = times
         self.base_ns = base_ns
         self.tracks = [name for name in _TRACKS if name in columns]
-        texts = (name for name in columns if name not in self.tracks and isinstance(timed[0][name], str))
+        texts = (
+            name for name in columns if name not in self.tracks and any(isinstance(row[name], str) for row in timed)
+        )
         self.named_by = "name" if "name" in columns else next(texts, None)
         twice = (used for used in (self.start, self.length) if used)
         drawn = {*times, self.named_by, *self.tracks, *(name for used in twice for name in _same(used, columns, timed))}

@@ -16,6 +16,7 @@ from pipelines.faces.untrusted_queries import QueryFailed
 
 _ID = re.compile(r"[0-9a-f]{4,64}")
 _SECONDS = 600
+WHERE_IDS = "`SELECT trace_id, capture_id, job, rank, file FROM traces` lists the ids."
 SLOWER = 3
 """Exit status of `compare` where something is slower, which is an answer."""
 
@@ -23,7 +24,7 @@ SLOWER = 3
 def identifier(text: str) -> str:
     """Return the id of a trace or a capture, or the beginning of one. Raise QueryFailed if it is none."""
     if not _ID.fullmatch(text):
-        raise QueryFailed(f"{text!r} is not the id of a trace or a capture", "ask `inventory` lists the ids.")
+        raise QueryFailed(f"{text!r} is not the id of a trace or a capture", WHERE_IDS)
     return text
 
 

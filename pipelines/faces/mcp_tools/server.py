@@ -90,7 +90,7 @@ def _declared(tool: Tool) -> McpTool:
         description=tool.description,
         input_schema={**schema, "additionalProperties": False},
         annotations=ToolAnnotations(
-            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+            read_only_hint=not tool.computes, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         ),
     )
 

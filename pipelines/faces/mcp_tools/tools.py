@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cells import Cutter
-from pipelines.faces.mcp_tools.commands import command, identifier
+from pipelines.faces.mcp_tools.commands import WHERE_IDS, command, identifier
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import of_rows, queries
 from pipelines.lake.publish.contents import column_types
@@ -49,13 +49,17 @@ class Served:
 
 @dataclass(frozen=True)
 class Tool:
-    """An MCP tool. `parameters`: JSON schemas by name. `start` accepts the parameters as keyword arguments."""
+    """An MCP tool. `parameters`: JSON schemas by name. `start` accepts the parameters as keyword arguments.
+
+    `computes`: whether it computes tables that the lake lacks, and stores them there.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, dict[str, Any]]
     required: tuple[str, ...]
     start: Callable[..., Started]
+    computes: bool = False
 
     def checked(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the arguments without null values. Raise QueryFailed if an argument is unknown, missing or of the wrong type."""
@@ -105,7 +109,9 @@ def make_tools(served: Served) -> dict[str, Tool]:
             "Why a trace or one of its steps takes as long as it does: a sentence, its causes with what they save, and `fixes`: changes "
             "of the program that would make it shorter, each retimed by itself (their savings do not add up).",
             {
-                "trace": _text("The id of a trace, or the beginning of one (`ask` inventory lists them)."),
+                "trace": _text(
+                    "The id of a trace, or the beginning of one (`SELECT trace_id, job, rank, file FROM traces` lists them)."
+                ),
                 "window": _text("full (default), or a step such as ProfilerStep#5."),
             },
             ("trace",),
@@ -117,6 +123,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
             {"trace": _text("The id of a trace or a capture, or the beginning of one.")},
             ("trace",),
             lambda trace: command(served.lake, ["why", identifier(trace)], served.rows, _OF_FIXES),
+            computes=True,
         ),
         Tool(
             "what_if",
@@ -130,6 +137,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
             },
             ("trace",),
             partial(_what_if, served),
+            computes=True,
         ),
         Tool(
             "compare",
@@ -141,6 +149,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
             },
             ("control", "test"),
             partial(_compare, served),
+            computes=True,
         ),
         Tool(
             "tables",
@@ -245,15 +254,15 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
         with asking.answer() as (result, caveats):
             lacking.update(dict.fromkeys(caveats))
             first = first_rows(result, _MOST_CAUSES, _MOST_BYTES)
+            if first.cut:
+                lacking[f"{query.partition(' FROM ')[2].split(maxsplit=1)[0]}: {first.cut}"] = None
         return [dict(zip(first.columns, row, strict=True)) for row in first.rows]
 
     def answer() -> str:
         prefix = quoted(trace)
         ids = rows(f"SELECT trace_id, path FROM traces WHERE starts_with(trace_id, {prefix}) ORDER BY trace_id")
         if len(ids) != 1:
-            raise QueryFailed(
-                f"{len(ids)} traces have an id that begins with {trace!r}", "ask `inventory` lists the ids."
-            )
+            raise QueryFailed(f"{len(ids)} traces have an id that begins with {trace!r}", WHERE_IDS)
         rows_by_table = {table: rows(query) for table, query in queries(ids[0]["trace_id"], window).items()}
         explanation = of_rows(rows_by_table, ids[0]["path"] or trace)
         if explanation is None and lacking:

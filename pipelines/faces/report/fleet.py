@@ -52,7 +52,7 @@ def _link(capture_id: str, links: Mapping[str, str]) -> Any:
 def _trends(fleet: Fleet) -> Section | None:
     series: defaultdict[tuple, list[dict[str, Any]]] = defaultdict(list)
     for day in fleet.days:
-        if day["step_ns"] is not None:
+        if day["step_ns"] is not None and day["began_on"] is not None:
             series[day["job"], day["hardware"], day["n_ranks"]].append(day)
     long = sorted((rows for rows in series.values() if len(rows) > 1), key=lambda rows: -len(rows))
     return section("trends", "Step time by day", *map(_trend, long[:_CURVES])) if long else None

@@ -146,7 +146,7 @@ def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> 
     )
     straggler = con.execute(
         f"SELECT rank FROM straggler_ranks WHERE capture_id = {quoted(capture)} AND is_straggler "
-        "ORDER BY greatest(caused_wait_ns, root_wait_ns) DESC LIMIT 1"
+        "ORDER BY greatest(caused_wait_ns, root_wait_ns) DESC, rank LIMIT 1"
     ).fetchone()
     chosen = straggler[0] if rank is None and straggler else rank
     why = "the straggler" if rank is None and straggler else "the one asked for" if rank is not None else "the first"

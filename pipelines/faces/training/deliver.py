@@ -1,7 +1,8 @@
-"""`python -m pipelines.faces.training.deliver FILE TARGET LAKE JOB KEY`: delivers a trace that a training process wrote.
+"""`python -m pipelines.faces.training.deliver FILE TARGET LAKE JOB`: deliver a trace that a training process wrote.
 
-It compresses the file, with the key (`"name": value,`, may be empty) put first, moves it into the target in one step, ingests it if there is a lake, and removes it. It may be
-killed at any time and started again; of several that deliver one file, one does it.
+It compresses the file, puts the key of its `key_file` (`"name": value,`) first, moves the result into the target in one
+step, ingests it if there is a lake, and removes the file. It may be killed at any time and started again. If several
+processes deliver a file, only the first does so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from pipelines.faces.training.trace_handler import HIDDEN
+from pipelines.faces.training.trace_handler import HIDDEN, key_file
 
 _LEVEL = 1  # of gzip: half the time of level 6, for a sixth more bytes
 _NICE = 19
@@ -25,7 +26,7 @@ _HEAD = 64  # bytes, in which the object begins
 
 def main(arguments: list[str] | None = None) -> int:
     """Deliver the file. Return 0, or the status of a failed ingestion. Raise OSError if the file cannot be moved."""
-    name, target, lake, job, key = sys.argv[1:] if arguments is None else arguments
+    name, target, lake, job = sys.argv[1:] if arguments is None else arguments
     file = Path(name)
     os.nice(_NICE)
     try:
@@ -37,13 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
             fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        status = _delivered(file, source, target, lake, job, key) if file.exists() else 0
+        status = _delivered(file, source, target, lake, job) if file.exists() else 0
         if status == 0:
             file.unlink(missing_ok=True)
+            key_file(file).unlink(missing_ok=True)
     return status
 
 
-def _delivered(file: Path, source: BinaryIO, target: str, lake: str, job: str, key: str) -> int:
+def _delivered(file: Path, source: BinaryIO, target: str, lake: str, job: str) -> int:
+    key = key_file(file).read_text() if key_file(file).exists() else ""
     packed_name = f"{file.stem}.pt.trace.json.gz"
     hidden = file.parent if "://" in target else Path(target) / HIDDEN
     hidden.mkdir(parents=True, exist_ok=True)

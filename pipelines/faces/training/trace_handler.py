@@ -93,6 +93,7 @@ class TraceHandler:
         part, complete = self._hidden / f"{name}.part.json", self._hidden / f"{name}.json"
         try:
             profiler.export_chrome_trace(str(part))
+            key_file(complete).write_text(_distributed_info())
             os.replace(part, complete)
         finally:
             part.unlink(missing_ok=True)
@@ -105,7 +106,7 @@ class TraceHandler:
         self._deliveries = [(process, log) for process, log in self._deliveries if process.returncode is None]
         log = file.with_suffix(".log")
         command = [sys.executable, "-m", "pipelines.faces.training.deliver", str(file), self._target]
-        command += [self._lake or "", self._job or "", _distributed_info()]
+        command += [self._lake or "", self._job or ""]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -134,6 +135,11 @@ class TraceHandler:
             owner = _OWNER.search(file.name)
             if owner and owner["host"] == _host() and not file.name.endswith(".part.json") and not _lives(owner["pid"]):
                 self._deliver(file)
+
+
+def key_file(trace: Path) -> Path:
+    """Return the file with the key that the delivery puts into a trace. Whoever delivers it may be another rank, later."""
+    return trace.with_suffix(".key")
 
 
 def rank_and_world_size() -> tuple[int, int]:

@@ -94,12 +94,13 @@ class Capture:
 
     @property
     def content(self) -> str:
-        """Return a hash over the traces, how they are used, and roles.
+        """Return a hash over the traces, how they are used, roles, and findings, which may be about other jobs in the folder.
 
         It changes if results computed from the capture may change.
         """
         parts = [f"{member.trace.trace_id}:{member.rank}:{member.left_out_reason}" for member in self.members]
         parts += [f"{role.rank}:{role.role}:{role.group}" for role in self.roles]
+        parts += [f"{finding.check_name}:{finding.detail}" for finding in self.findings]
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
@@ -225,7 +226,7 @@ def _left_out(
 
 
 _MEANINGS = {
-    "rank_twice": ("warning", "two files for one rank: the one with more events is used"),
+    "rank_twice": ("warning", "two files for one rank: the one with a date and more events is used"),
     "other_job": ("warning", "rank of another job: its world size or rank does not match"),
     "no_rank": ("warning", "neither metadata nor file name gives the rank"),
 }

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.fleet.collectives.entries import Instances
 from pipelines.fleet.collectives.rank_lane import NONE, RankLane
 
-KINDS = ("allreduce", "reducescatter", "allgather", "alltoall", "broadcast", "sendrecv", "reduce", "other")
+KINDS = tuple(dict.fromkeys(row["kind"] for row in rule_rows("collective_kinds")))
 Group = tuple[str, str]
 
 

@@ -1,8 +1,10 @@
-"""The graphs of ranks joined at their collectives, with one extra node J_i per matched instance.
+"""The graphs of ranks joined at their collectives, so that paths cross ranks.
 
-K_start(r) → J_i weighs 0, J_i → K_end(r) weighs the transfer. K_start → K_end of matched kernels is removed, because
-otherwise a rank's waiting would count as its own work. The edges come from instance membership, not from clocks. A
-cycle therefore means that two ranks disagree about the order of two instances, so the match is wrong.
+Each matched instance of a collective is one extra node, its meeting. An edge of weight 0 leads from the start of each
+rank's kernel to the meeting, and an edge that weighs the transfer from the meeting to the kernel's end. The edge from
+start to end of a matched kernel is removed, because otherwise a rank's waiting would count as its own work. The edges
+come from instance membership, not from clocks. A cycle across ranks therefore means that two of them disagree about
+the order of two instances, so the match is wrong.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class Instance:
 class Meeting:
     """An instance in the joined graph; times in ns on the common clock.
 
-    members: (index of the rank, index of the kernel's start node); its end is the next node. arrived_ns: when the last
-    rank arrived. last: the member that arrived last (of several, the lowest rank). transfer_ns: the shortest duration
+    members: (index of the rank, index of the kernel's start node); the kernel's end is the next node. arrived_ns: when
+    the last rank arrived. last: the member that arrived last (on a tie, the lowest rank). transfer_ns: the shortest duration
     of a member, which does not depend on clocks.
     """
 
@@ -42,7 +44,7 @@ class Meeting:
 
 
 class RanksDisagree(ValueError):
-    """A cycle in the joined graph. `components`: the nodes of each strongly connected component, as text."""
+    """The joined graph has a cycle. `components`: the nodes of each strongly connected component, as text."""
 
     def __init__(self, components: list[list[str]]) -> None:
         self.components = components
@@ -51,7 +53,7 @@ class RanksDisagree(ValueError):
         reason = (
             "ranks disagree about the order of collectives, so they are matched wrongly"
             if has_collective
-            else "one rank's own"
+            else "it lies within one rank"
         )
         super().__init__(f"the joined graph has a cycle: {reason}. Strongly connected: {nodes_text}")
 
@@ -60,8 +62,8 @@ class RanksDisagree(ValueError):
 class JoinedGraph:
     """The graphs of ranks, by rank, and the collectives at which they meet.
 
-    meeting_of: for each rank, the index of the meeting by the index of the kernel's end node. n_outside: number of
-    members of instances that are in no graph.
+    meeting_of: a dict per rank, from the index of a kernel's end node to the index of its meeting. n_outside: number of
+    members of instances that are in none of the graphs.
     """
 
     ranks: tuple[RankGraph, ...]
@@ -88,43 +90,44 @@ class JoinedGraph:
     def timed(self) -> tuple[ArrayGraph, Ints, np.ndarray]:
         """Return the joined graph on the common clock, the time of each node, ns, and `owner` of `edges`.
 
-        In this graph, an edge out of a meeting weighs the time from the last arrival to the end of the rank's kernel.
+        In it, an edge out of a meeting has as weight the time from the last arrival to the end of the rank's kernel.
         """
         src, dst, weight, owner = self.edges()
-        node_ns = np.concatenate(
-            [*(graph.common_ns for graph in self.ranks), [meeting.arrived_ns for meeting in self.meetings]]
-        )
+        # Without meetings, a plain list would turn all times into doubles, which cannot hold ns since 1970.
+        arrivals = np.array([meeting.arrived_ns for meeting in self.meetings], np.int64)
+        node_ns = np.concatenate([*(graph.common_ns for graph in self.ranks), arrivals])
         is_transfer = src >= self.bases()[-1]
         weight[is_transfer] = np.maximum(node_ns[dst[is_transfer]] - node_ns[src[is_transfer]], 0)
         return (
             ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight),
-            node_ns.astype(np.int64, copy=False),
+            node_ns,
             owner,
         )
 
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return (source node, target node, weight in ns, owner) of all edges, each (m,).
 
-        The owner is the edge whose time it is, as an index into the edges of all ranks, one rank after another. For an
+        The owner is the edge that the time is attributed to, as an index into the edges of all ranks, one rank after another. For an
         edge out of a meeting it is the kernel's edge, for an edge into a meeting -1. The edges of matched kernels are
         omitted.
         """
         base, sizes = self.bases(), [len(meeting.members) for meeting in self.meetings]
         starts = [base[rank] + start_node for meeting in self.meetings for rank, start_node in meeting.members]
-        kind = self.ranks[0].src.dtype
-        start, number = np.array(starts, kind), np.repeat(np.arange(len(sizes), dtype=kind) + base[-1], sizes)
+        dtype = self.ranks[0].src.dtype
+        start = np.array(starts, dtype)
+        meeting_node = np.repeat(np.arange(len(sizes), dtype=dtype) + base[-1], sizes)
         is_meeting_end = np.zeros(base[-1], bool)
         is_meeting_end[start + 1] = True
-        kernel = np.full(base[-1], -1, kind)
+        kernel_edge = np.full(base[-1], -1, dtype)  # by the kernel's end node
         capacity = sum(len(graph.src) for graph in self.ranks) + 2 * len(start)
-        src, dst, owner = np.empty((3, capacity), kind)
+        src, dst, owner = np.empty((3, capacity), dtype)
         weight, n, n_seen = np.zeros(capacity, np.int64), 0, 0
         # One rank at a time, because copies of all ranks' edges may not fit into memory.
         for graph, begin in zip(self.ranks, base, strict=False):
             source, to = graph.src + begin, graph.destinations() + begin
             is_kept = (source + 1 != to) | ~is_meeting_end[to]
             kept_edges, dropped_edges = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
-            kernel[to[dropped_edges]] = dropped_edges + n_seen
+            kernel_edge[to[dropped_edges]] = dropped_edges + n_seen
             end = n + len(kept_edges)
             src[n:end], dst[n:end], weight[n:end], owner[n:end] = (
                 source[kept_edges],
@@ -134,9 +137,9 @@ class JoinedGraph:
             )
             n, n_seen = end, n_seen + len(source)
         into, end = slice(n, n + len(start)), n + 2 * len(start)
-        src[into], dst[into], owner[into] = start, number, -1
+        src[into], dst[into], owner[into] = start, meeting_node, -1
         out = slice(into.stop, end)
-        src[out], dst[out], owner[out] = number, start + 1, kernel[start + 1]
+        src[out], dst[out], owner[out] = meeting_node, start + 1, kernel_edge[start + 1]
         weight[out] = np.repeat(np.array([meeting.transfer_ns for meeting in self.meetings], np.int64), sizes)
         return src[:end], dst[:end], weight[:end], owner[:end]
 
@@ -156,7 +159,7 @@ class JoinedGraph:
 
 
 def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance]) -> JoinedGraph:
-    """Join graphs of ranks, which have common times, at the instances with at least two members in them."""
+    """Join the graphs of ranks, whose `common_ns` are on one clock, at each instance with members in two of them or more."""
     ranks = tuple(sorted(graphs, key=lambda graph: graph.rank))
     index_of = {graph.rank: index for index, graph in enumerate(ranks)}
     meetings: list[Meeting] = []
@@ -185,7 +188,7 @@ def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGrap
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """Return the length of the longest path of the joined graph, ns; in this graph, all ranks begin at 0.
+    """Return the length of the longest path of the joined graph, ns, as if all ranks began at 0.
 
     Raise RanksDisagree with the strongly connected components if there is a cycle.
     """

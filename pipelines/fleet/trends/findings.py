@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -80,23 +81,27 @@ def tell(url: str, finding: Finding, form: str = "json") -> None:
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             answer.read(1)
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (urllib.error.URLError, OSError, ValueError, HTTPException) as error:
         # The message names only the host, because a webhook's path is a secret.
         raise NotificationFailed(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
 
 
 def _why(error: Any) -> str:
+    """Return the reason without the address: messages of urllib and http.client may have all of it."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code}"
-    return (
-        "it is no http:// or https:// address"
-        if isinstance(error, ValueError)
-        else str(getattr(error, "reason", error))
-    )
+    if isinstance(error, ValueError | InvalidURL):
+        return "it is no http:// or https:// address"
+    if isinstance(error, HTTPException):
+        return f"its answer is not HTTP ({type(error).__name__})"
+    return str(getattr(error, "reason", error))
 
 
 def _host(url: str) -> str:
-    return urlsplit(url).hostname or "an address without a host"
+    try:
+        return urlsplit(url).hostname or "an address without a host"
+    except ValueError:
+        return "an invalid address"
 
 
 def _in_slack(text: str) -> str:

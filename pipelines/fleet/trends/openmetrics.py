@@ -40,7 +40,12 @@ def families_of(fleet: Fleet) -> Iterator[Family]:
     yield Family("traces", "", "Traces in the lake", [({}, fleet.n_traces)])
     yield Family("captures", "", "Captures in the lake", [({}, fleet.n_captures)])
     yield Family("rejected_files", "", "Files that were not ingested", [({}, fleet.n_rejects)])
-    yield Family("model_failures", "", "Tables that lack a trace because a model failed", [({}, fleet.n_failures)])
+    yield Family(
+        "model_failures",
+        "",
+        "Traces missing from tables because a model failed, each counted per table",
+        [({}, fleet.n_failures)],
+    )
     yield of_jobs("job_captures", "", "Captures of the job", "n_captures")
     yield Family(
         "job_newest_capture_timestamp_seconds", "seconds", "When the job's newest capture began",

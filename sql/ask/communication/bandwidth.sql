@@ -1,4 +1,4 @@
--- Question: Which bandwidth do collectives reach?
+-- Question: What bandwidth do collectives reach?
 -- Reading: A lower bound from kernel times, because waiting for other ranks counts as transfer. `collectives` shows the
 -- transfer alone if all ranks are in the lake.
 SELECT

@@ -9,7 +9,8 @@ WITH sets AS (
     GROUP BY set_id
 )
 SELECT
-    min(coalesce(t.job, t.file)) AS job, s.folder, s.n_dumps, count(*) AS n_calls, count(m.event_id) AS n_found,
+    min(coalesce(t.job, t.file)) AS job, s.folder, s.n_dumps, count(DISTINCT (m.rank, m.record_id)) AS n_calls,
+    count(DISTINCT CASE WHEN m.event_id IS NOT NULL THEN (m.rank, m.record_id) END) AS n_found,
     min(m.confidence) AS least_confidence, s.verdict, s.doubts, m.set_id
 FROM flight_recorder_matches AS m
 JOIN traces AS t ON m.trace_id = t.trace_id

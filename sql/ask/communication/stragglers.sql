@@ -1,6 +1,6 @@
 -- Question: Which rank do the others wait for?
--- Reading: `caused_percent` is the share of all waiting that a rank caused. If `culprit_uncertain` is true, the
--- difference is within the error of the clocks.
+-- Reading: `caused_percent` is the share of all waiting that a rank caused. If `culprit_uncertain` is true,
+-- durations and clocks disagree too often, or the clocks are not aligned.
 -- Words: straggler, slow rank
 SELECT
     c.job, c.capture_id, s.rank, s.n_collectives, round(s.wait_ns / 1e6, 2) AS waited_ms,

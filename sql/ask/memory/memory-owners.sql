@@ -7,6 +7,8 @@ SELECT
 FROM memory_blocks AS b
 JOIN memory_peaks AS m ON b.trace_id = m.trace_id AND b.device_type = m.device_type AND b.device = m.device
 JOIN traces AS t ON b.trace_id = t.trace_id
-WHERE b.alloc_ns <= m.peak_ns AND (b.free_ns IS NULL OR b.free_ns > m.peak_ns)
+WHERE
+    b.state <> 'release_missing' AND (b.alloc_ns IS NULL OR b.alloc_ns <= m.peak_ns)
+    AND (b.free_ns IS NULL OR b.free_ns > m.peak_ns)
 GROUP BY coalesce(t.job, t.file), coalesce(t.job, t.trace_id), t.rank, b.device, b.owner
 ORDER BY sum(b.size_bytes) DESC, job, t.rank, b.device, b.owner, coalesce(t.job, t.trace_id)

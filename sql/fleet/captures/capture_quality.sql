@@ -34,13 +34,14 @@ SELECT
 FROM _staged_capture_quality
 UNION ALL
 SELECT
-    capture_id, 'refused_lane', CASE WHEN refused_reason LIKE 'no_partner%' THEN 'info' ELSE 'warning' END, n,
+    capture_id, 'refused_lane', CASE WHEN starts_with(refused_reason, 'no_partner') THEN 'info' ELSE 'warning' END, n,
     'collectives of lane ' || lane || ' are not used: ' || refused_reason
 FROM refused_lanes
 UNION ALL
 SELECT
-    capture_id, 'refused_clock', CASE WHEN refused_reason LIKE 'no_%' THEN 'info' ELSE 'warning' END, n,
-    'clocks of ' || n || ' ranks are not aligned: ' || refused_reason
+    capture_id, 'refused_clock', CASE WHEN starts_with(refused_reason, 'no_') THEN 'info' ELSE 'warning' END, n,
+    CASE WHEN n = 1 THEN 'the clock of 1 rank is' ELSE 'clocks of ' || n || ' ranks are' END || ' not aligned: '
+    || refused_reason
 FROM refused_clocks
 UNION ALL
 SELECT
@@ -55,7 +56,8 @@ WHERE refused_reason IS NULL AND n_kernels > n_matched
 UNION ALL
 SELECT
     capture_id, 'dropped_collectives', 'info', n,
-    'lane ' || lane || ': the ranks left ' || n || ' collectives at different times; the clocks are fitted without them'
+    'lane ' || lane || ': the ranks left ' || n || CASE WHEN n = 1 THEN ' collective' ELSE ' collectives' END
+    || ' at different times; the clocks are fitted without ' || CASE WHEN n = 1 THEN 'it' ELSE 'them' END
 FROM dropped
 UNION ALL
 SELECT

@@ -1,6 +1,6 @@
 -- One row: a group of ranks in a role of parallelism (dp, tp, pp), with the time that its ranks waited and the waiting
 -- that they caused.
--- How: sums of straggler_ranks over the group's ranks; a rank is in one group per role.
+-- How: sums of straggler_ranks over the group's ranks; a rank may be in several groups of one role.
 -- scope: capture
 -- check: unique(capture_id, role, group_name)
 SELECT

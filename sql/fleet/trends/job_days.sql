@@ -52,9 +52,9 @@ SELECT
     idle_percent,  -- GPU time without work, percent of its span.
     -- Exposed communication, percent of the span of GPU work.
     exposed_communication_percent,
-    -- Change of the step time since the last day with such captures, percent; NULL on the first day. It is not a
-    -- significance test: `tracelake regressions` reports whether a change exceeds noise.
-    100.0 * (
-        step_ns - lag(step_ns) OVER (PARTITION BY job, hardware, n_ranks ORDER BY began_on)
-    ) / nullif(lag(step_ns) OVER (PARTITION BY job, hardware, n_ranks ORDER BY began_on), 0) AS step_change_percent
+    -- Change of the step time since the last day with such captures, percent; NULL on the first day and without a day.
+    -- It is not a significance test: `tracelake regressions` reports whether a change exceeds noise.
+    CASE WHEN began_on IS NOT NULL THEN 100.0 * (step_ns - lag(step_ns) OVER earlier) / nullif(lag(step_ns) OVER earlier, 0) END
+        AS step_change_percent
 FROM days
+WINDOW earlier AS (PARTITION BY job, hardware, n_ranks, began_on IS NULL ORDER BY began_on)

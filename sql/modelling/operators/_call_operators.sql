@@ -2,7 +2,8 @@
 -- it belongs to.
 -- How: of the operators open on the call's thread when the call starts, the outermost whose model covers everything
 -- below it, else the innermost with a model, else the innermost. Running sums over starts and ends find the open
--- operators. At equal times, ends come first, then starts (longer, then earlier in the file).
+-- operators. At equal times, ends come before starts. Starts are ordered longest first, then by position in the file;
+-- ends in reverse.
 -- check: unique(trace_id, event_id)
 WITH launching AS (
     SELECT trace_id, launch_event_id FROM kernels WHERE launch_event_id IS NOT NULL

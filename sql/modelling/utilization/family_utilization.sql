@@ -22,8 +22,9 @@ SELECT
     sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) AS mfu,
     -- mfu with fp32 at the TF32 peak, a lower bound.
     sum(u.ideal_tf32_ns) / nullif(sum(w.gpu_ns), 0) AS mfu_tf32,
-    -- Bytes divided by GPU time and bandwidth; above 1 where operands are in caches.
-    sum(u.memory_ns) / nullif(sum(w.gpu_ns), 0) AS bandwidth_utilization,
+    -- Bytes divided by bandwidth and by the GPU time of the instances whose bytes are known; above 1 where operands are
+    -- in caches.
+    sum(u.memory_ns) / nullif(sum(w.gpu_ns) FILTER (WHERE u.memory_ns IS NOT NULL), 0) AS bandwidth_utilization,
     -- The sum of each instance's larger ideal time, divided by GPU time.
     sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0) AS roofline_utilization,
     -- True if mfu is above threshold('ideal_suspect'): TF32 where fp32 was assumed, or a wrong peak or shape.

@@ -1,6 +1,6 @@
--- Question: Which bandwidth do the collectives of each kind and size reach?
--- Reading: Most time beyond the ideal first.
+-- Question: What bandwidth do the collectives of each kind and size reach?
+-- Reading: Most time beyond the ideal first; where the ideal is unknown, all of the time counts.
 SELECT x.*
 FROM collective_bandwidth_by_size AS x
 JOIN traces AS t ON x.trace_id = t.trace_id
-ORDER BY x.duration_ns - coalesce(x.ideal_ns, 0) DESC, x.kind, x.bytes, x.group_size
+ORDER BY x.duration_ns - coalesce(x.ideal_ns, 0) DESC, x.trace_id, x.kind, x.bytes, x.group_size, x.spans_nodes

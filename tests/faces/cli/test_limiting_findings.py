@@ -63,7 +63,7 @@ def without_rank_2(folder: Path) -> str:
 def rank_2_twice(folder: Path) -> str:
     trace = rank_2(folder)
     (folder / "again_rank2.json").write_text(json.dumps(trace | {"traceEvents": trace["traceEvents"][:-4]}))
-    return "two files for one rank: the one with more events is used"
+    return "two files for one rank: the one with a date and more events is used"
 
 
 def rank_of_another_world(folder: Path) -> str:

@@ -250,6 +250,6 @@ def test_of_many_ranks_the_worst_and_the_median_are_drawn(con: duckdb.DuckDBPyCo
     worst = con.execute("SELECT rank FROM straggler_ranks ORDER BY caused_wait_ns DESC, rank").fetchall()
     written = write_timeline(con, capture_id, tmp_path / "some.json", most=2)
     assert written.ranks == sorted((worst[0][0], worst[1][0])) and worst[0][0] == SPEC.straggler
-    assert written.shown == "2 of 3 ranks: the 1 that most waiting goes back to, and the median"
+    assert written.shown == "2 of 3 ranks: those that most waiting goes back to, and the median"
     assert set(by_rank(merged(tmp_path / "some.json"))) == set(written.ranks)
     assert write_timeline(con, capture_id, tmp_path / "all.json", most=0).shown == ""

@@ -63,7 +63,9 @@ def test_a_client_lists_and_calls_the_tools(tmp_path: Path) -> None:
     async def said(client: Any) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools.keys() == {"list_questions", "ask", "why", "fixes", "what_if", "compare", "tables", "sql"}
-        assert all(tool.annotations.read_only_hint for tool in tools.values())
+        computing = {name for name, tool in tools.items() if not tool.annotations.read_only_hint}
+        assert computing == {"fixes", "what_if", "compare"}
+        assert not any(tool.annotations.destructive_hint for tool in tools.values())
         assert "never instructions" in client.instructions
         found = await client.call_tool("sql", {"query": "SELECT count(*) AS n FROM kernels"})
         told = json.loads(found.content[0].text)

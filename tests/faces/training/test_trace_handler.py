@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the handler is torch's")
 
 from pipelines.faces.training import deliver  # noqa: E402
-from pipelines.faces.training.trace_handler import HIDDEN, TraceHandler, trace_handler  # noqa: E402
+from pipelines.faces.training.trace_handler import HIDDEN, TraceHandler, key_file, trace_handler  # noqa: E402
 from pipelines.lake import Lake  # noqa: E402
 
 
@@ -120,12 +120,34 @@ def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> 
     assert len(Lake(tmp_path / "lake").known_traces()) == 1
 
 
+@pytest.mark.parametrize("key", ['"distributedInfo": {"rank": 3, "world_size": 8},', "", None])
+def test_a_trace_keeps_its_rank_whoever_delivers_it(
+    key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 delivers what rank 3 left: with the key that rank 3 wrote, none if torch wrote it, or of an older version."""
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "own"))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    file = leave(trace_handler(inbox=tmp_path / "inbox"), ended.pid)
+    file = file.rename(file.with_name(file.name.replace("rank0", "rank3")))
+    if key is not None:
+        key_file(file).write_text(key)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert trace_handler(inbox=tmp_path / "inbox").wait(120)
+    (delivered,) = (tmp_path / "inbox").glob("rank3.*")
+    content = json.loads(gzip.decompress(delivered.read_bytes()))
+    assert content.get("distributedInfo") == ({"rank": 3, "world_size": 8} if key else None)
+    assert not file.exists() and not key_file(file).exists()
+
+
 @pytest.mark.slow  # 6 s
 def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step fails once, before and after it was done."""
     target = tmp_path / "traces"
     file = leave(TraceHandler("lake", None, str(target)), 1)
-    arguments = [str(file), str(target), str(tmp_path / "lake"), "", ""]
+    arguments = [str(file), str(target), str(tmp_path / "lake"), ""]
     monkeypatch.setattr(os, "nice", lambda by: None)
     for module, name in ((deliver.shutil, "copyfileobj"), (deliver.os, "replace"), (deliver.subprocess, "run")):
         step = getattr(module, name)

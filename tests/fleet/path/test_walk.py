@@ -186,3 +186,11 @@ def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
         assert (own_dst[own[ends]] == dst[ends]).all() and (own_src[own[ends]] == dst[ends] - 1).all()
         n_meetings += int(ends.sum())
     assert n_meetings > 20
+
+
+def test_ranks_that_meet_nowhere_keep_their_times_to_the_nanosecond() -> None:
+    """Times since 1970 do not fit a double."""
+    began = 1_795_924_800_123_456_789
+    graph = joined(Case((Event("k", 0, 7, began, 5),)))
+    _, node_ns, _ = graph.timed()
+    assert not graph.meetings and node_ns.tolist() == [began, began + 5]

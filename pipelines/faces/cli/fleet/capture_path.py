@@ -126,7 +126,7 @@ def _stretches(answer: CapturePath) -> Table:
     table = new_table(">from", ">rank", ">time", "~mostly", title="from rank to rank")
     for stretch in answer.stretches[:_SHOWN]:
         end = stretch.start_us + stretch.dur_us
-        segments = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
+        segments = [s for s in answer.segments if s.rank == stretch.rank and stretch.start_us <= s.start_us < end]
         longest = max(segments, key=lambda s: s.dur_us)
         time = units.time_us(longest.dur_us)
         longest_text = f"{in_words(longest.kind)} {time} {short_name(longest.owner or '', _NAME)}"

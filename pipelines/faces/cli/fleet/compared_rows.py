@@ -152,8 +152,16 @@ def _described(window: dict[str, Any]) -> str:
     return f"{name}{device}{steps_text}{count_text}: {units.time(window['duration_ns'])}{work}"
 
 
+_STEPS_NAMED = 5
+
+
 def _numbers(steps: Sequence[int]) -> str:
-    return f"{steps[0]} to {steps[-1]}" if len(steps) > 2 else " and ".join(map(str, steps))
+    """Return the numbers as text: a range if there is no gap, else the first few."""
+    if len(steps) > 2 and steps[-1] - steps[0] == len(steps) - 1:
+        return f"{steps[0]} to {steps[-1]}"
+    more = f" and {len(steps) - _STEPS_NAMED} more" if len(steps) > _STEPS_NAMED + 1 else ""
+    named = [str(step) for step in (steps[:_STEPS_NAMED] if more else steps)]
+    return ", ".join(named) + more if more else " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
 
 
 def _rank_table(comparison: Comparison, width: int) -> Table:

@@ -123,12 +123,9 @@ def _show(report: Any) -> None:
         were = "file was" if report.n_rejects == 1 else "files were"
         err.print(styled("[yellow]{:,} {} not read[/]: tracelake ask rejected-files", report.n_rejects, were))
     if report.n_failures:
-        err.print(
-            styled(
-                "[yellow]{:,} tables lack a trace[/]: SELECT * FROM model_failures WHERE outcome = 'left_out'",
-                report.n_failures,
-            )
-        )
+        times = "once" if report.n_failures == 1 else f"{report.n_failures:,} times"
+        lacks = "[yellow]a table lacks a trace, {}[/]: SELECT * FROM model_failures WHERE outcome = 'left_out'"
+        err.print(styled(lacks, times))
 
 
 def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -136,7 +136,14 @@ def _groups(groups: list[Row]) -> Table:
     for row in top_groups:
         caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"
         waits = [_time(row["wait_ns"]), _time(row["caused_wait_ns"])]
-        table.add_row(row["role"], row["group_name"], str(row["n_ranks"]), *waits, caused, str(row["worst_rank"]))
+        table.add_row(
+            row["role"],
+            row["group_name"],
+            str(row["n_ranks"]),
+            *waits,
+            caused,
+            "" if row["worst_rank"] is None else str(row["worst_rank"]),
+        )
     if len(groups) > len(top_groups):
         table.add_row(f"{len(groups) - len(top_groups)} more", style="dim")
     return table

@@ -104,7 +104,8 @@ def without_time(subject: Subject) -> Section | None:
     for row in subject.rows_of_all("module-ranks"):
         ms = row["busy_ns"] / 1e6
         total[row["name"]] = total.get(row["name"], 0.0) + ms
-        cells.setdefault(row["rank"] or 0, {})[row["name"]] = ms
+        of_rank = cells.setdefault(row["rank"] or 0, {})  # a page of one trace without a rank shows it as rank 0
+        of_rank[row["name"]] = of_rank.get(row["name"], 0.0) + ms
     names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
     drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(subject)]
     pictures = [macros.figure(svg) for svg in drawn if svg]

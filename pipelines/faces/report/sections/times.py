@@ -43,6 +43,7 @@ _BOUNDS = {
 }
 _CAUSES = {
     "compute": "compute",
+    "recompute": "optimizer",
     "straggler_wait": "straggler",
     "exposed_communication": "communication",
     "unsplit_communication": "communication",
