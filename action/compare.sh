@@ -2,7 +2,7 @@
 # Compares and writes Markdown. The status goes into an output, because the comment comes before the job fails.
 # Inputs: TEST, and CONTROL or BASELINE with LAKE; FAIL_ON and BY may be empty.
 set -uo pipefail
-markdown="${RUNNER_TEMP:-/tmp}/tracelake-comparison.md"
+markdown=$(mktemp "${RUNNER_TEMP:-/tmp}/tracelake-comparison-XXXXXX.md")
 options=(--format markdown)
 [[ -n $FAIL_ON ]] && options+=(--fail-on "$FAIL_ON")
 [[ -n $BY ]] && options+=(--by "$BY")

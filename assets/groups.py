@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.catalog import Model
 
 GROUPS = (
@@ -61,11 +62,10 @@ _PLACES = {
     "schedule": "schedules",
 }
 """Group by folder or file under `sql/`, without the suffix. The longest entry that fits decides."""
-_SQL = Path(__file__).resolve().parents[1] / "sql"
 
 
 def group_of(model: Model) -> str:
     """Return the group of a table's asset."""
-    folder = model.path.parent.relative_to(_SQL) if model.path.is_relative_to(_SQL) else Path(model.layer)
+    folder = model.path.parent.relative_to(SQL_DIR) if model.path.is_relative_to(SQL_DIR) else Path(model.layer)
     place = folder / model.name
     return next(_PLACES[name] for name in map(str, (place, *place.parents)) if name in _PLACES)

@@ -95,7 +95,8 @@ class Span(BatchSpan):
         """Return the span of a run's partitions. A run without partitions covers the whole lake."""
         run = context.instance.get_run_stats(context.run.run_id)
         started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
-        days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
+        is_of_days = context.has_partition_key or context.has_partition_key_range  # the latter is of several days only
+        days = frozenset(context.partition_keys) if is_of_days else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
     def batches(self, lake: Lake) -> list[Batch]:

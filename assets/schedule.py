@@ -29,8 +29,8 @@ LEGAL_PLAN = "legal_plan"
 class ScheduleConfig(dg.Config):
     """Which schedules a run measures: every plan, one after the other. The engines of a plan are compared with serial."""
 
-    plans: list[str] = Field(default=["mlp"])
-    engines: list[str] = Field(default=["serial", "sw", "dataflow"])
+    plans: list[str] = Field(default=["mlp"], min_length=1)
+    engines: list[str] = Field(default=["serial", "sw", "dataflow"], min_length=1)
     device: str = "auto"  # cuda if available, else cpu; or cuda:N, cpu, simulated
     iterations: int = 50
     warmup: int = 5

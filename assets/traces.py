@@ -132,7 +132,9 @@ def lake_tables(
     span = Span.of(context)
     files = named_files(config, lake)
     if files is None:
-        files = _watched(lake, store) if today() in span.days or not span.days else []
+        # A scheduled run reads the watched folder also if it starts after midnight.
+        is_of_today = today() in span.days or not span.days or "dagster/schedule_name" in context.run.tags
+        files = _watched(lake, store) if is_of_today else []
     started, log_row, units = time.perf_counter(), row_logger(context.log.info), Followed()
     if store.lake is None:
         units = ingest_units(store.address, lake, files, config.job, config.isolate, log_row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import NamedTuple
 
 import dagster as dg
@@ -15,6 +16,7 @@ from pipelines.runs.store import Store, open_store
 
 WEBHOOK, FORMAT = "TRACELAKE_WEBHOOK", "TRACELAKE_WEBHOOK_FORMAT"
 _SECONDS = 300
+_TRIES, _WAIT_SECONDS = 3, 5.0
 
 
 class Told(NamedTuple):
@@ -77,13 +79,22 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         if url:
             run = context.dagster_run
             message = context.failure_event.message or "no reason was given"
-            tell(
-                url,
-                Finding("failed_run", f"the run {run.run_id} of {run.job_name} failed: {message}", run.run_id),
-                form,
-            )
+            finding = Finding("failed_run", f"the run {run.run_id} of {run.job_name} failed: {message}", run.run_id)
+            _tell_again(url, finding, form)
 
     return [tell_findings, tell_failed_runs]
+
+
+def _tell_again(url: str, finding: Finding, form: str) -> None:
+    """Post a finding, up to _TRIES times, because Dagster does not evaluate a failed run again. Raise NotificationFailed."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return tell(url, finding, form)
+        except NotificationFailed:
+            if not left:
+                raise
+            time.sleep(_WAIT_SECONDS)
+    return None
 
 
 def _where() -> tuple[str, str]:

@@ -77,7 +77,7 @@ def old_runs_sensor(lake_path: str) -> dg.SensorDefinition:
             days, runs = float(os.environ.get(KEEP_DAYS) or _DAYS), int(os.environ.get(KEEP_RUNS) or _RUNS)
             n = delete_old_runs(context.instance, days, runs)
             forget_missing(Lake(lake_folder(lake_path)))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             return dg.SkipReason(f"nothing was deleted: {error}")
         return dg.SkipReason(f"deleted the records of {n} runs" if n else "no run is old enough to delete")
 

@@ -25,6 +25,8 @@ from types import FrameType
 
 from dagster import DagsterInstance
 
+from pipelines.base.whole_file import write_whole
+
 SETTINGS = Path(__file__).with_name("dagster.yaml")
 LOCAL = "127.0.0.1"
 STARTER = "TRACELAKE_UI_STARTER"
@@ -47,7 +49,7 @@ def prepare(home: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         settings = home / "dagster.yaml"
         if not settings.exists():
-            settings.write_text(SETTINGS.read_text())
+            write_whole(settings, SETTINGS.read_text())
         with DagsterInstance.from_config(str(home.absolute())):
             pass
 

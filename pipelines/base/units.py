@@ -26,7 +26,7 @@ def nanoseconds(text: str) -> int | None:
 
 def rounded_time(ns: float) -> str:
     """Return an approximate time with two digits: `37 ms`, `2.1 ms`, `130 us`."""
-    if not ns:
+    if abs(ns) < 1e3:  # less than the last digit that `time` shows of a whole us
         return time(ns)
     rounded_ns = round(ns, 1 - math.floor(math.log10(abs(ns))))
     number, unit = time(rounded_ns).split(" ")
@@ -47,7 +47,7 @@ def difference(ns: float) -> str:
 def size(n_bytes: float) -> str:
     """Return bytes as text: `512 B`, `1.50 MiB`, `79.10 GiB`."""
     for unit, unit_bytes in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(n_bytes) >= unit_bytes:
+        if abs(n_bytes) >= 0.999995 * unit_bytes:  # no 1,024.00 KiB
             return f"{n_bytes / unit_bytes:,.2f} {unit}"
     return f"{n_bytes:,.0f} B"
 
@@ -55,7 +55,7 @@ def size(n_bytes: float) -> str:
 def count(value: float) -> str:
     """Return an integer with separators; a large one (operations, bytes) with an SI prefix."""
     for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if abs(value) >= factor:
+        if abs(value) >= 0.999995 * factor:  # no 1,000.00 M
             return f"{value / factor:,.2f} {prefix}"
     return f"{value:,.0f}"
 

@@ -67,13 +67,15 @@ class Arguments:
     def optional(self, place: int) -> Tensor | None:
         """Return the tensor at a position, or None if there is none.
 
-        Raise BadArguments if its dims are nested.
+        Raise BadArguments if its dims are nested or negative.
         """
         if place >= len(self.types) or place >= len(self.dims) or self.types[place] in _NO_TENSOR:
             return None
         dims = self.dims[place]
         if not all(isinstance(n, int) for n in dims):
             raise BadArguments(f"argument {place} has nested dims: {dims}")
+        if any(n < 0 for n in dims):
+            raise BadArguments(f"argument {place} has negative dims: {dims}")
         return Tensor(tuple(dims), self.types[place])
 
     def tensor(self, place: int, dimensions: int | None = None) -> Tensor:

@@ -167,7 +167,7 @@ def _attention_backward(kind: str, args: Arguments, *, causal_at: int) -> Work:
 def _output(args: Arguments) -> Tensor:
     """Return the forward pass's output: after q, k, v, and after the bias if there is a position for one."""
     fourth = args.optional(4)
-    return fourth if fourth is not None and fourth.dims[-1:] == args.tensor(0).dims[-1:] else args.tensor(5, 4)
+    return fourth if fourth is not None and fourth.dims == args.tensor(0).dims else args.tensor(5, 4)
 
 
 def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
@@ -271,9 +271,12 @@ def _fill(kind: str, args: Arguments) -> Work:
 
 
 def _reduce(kind: str, args: Arguments, *, dims_at: int) -> Work:
-    """Return the work of a reduction over the dimensions (a list or a number) at a position; over all if it is missing."""
+    """Return the work of a reduction over the dimensions (a list or a number) at a position; over all if it is missing.
+
+    An argument `keepdim` follows the dimensions. A last argument is something else: the type of a sum, the order of a norm.
+    """
     x = args.tensor(0)
-    is_literal = dims_at < len(args.types) and args.types[dims_at] in ("Scalar", "ScalarList")
+    is_literal = dims_at + 1 < len(args.types) and args.types[dims_at] in ("Scalar", "ScalarList")
     dims = args.value(dims_at) if is_literal else None
     if dims is None or dims == [] or isinstance(dims, bool):
         n_out = 1

@@ -94,14 +94,17 @@ def work_columns(
         work = work_of(op, *map(_parsed, (dims, types, concrete)), formulas=formulas)
     except (ValueError, RecursionError):  # the text starts like a list but is not one
         work = NotModelled("bad_args")
-    if (
-        not isinstance(work, NotModelled)
-        and max(work.flops_uncausal, work.flops_vector or 0, work.bytes or 0) > _LARGEST
+    if not isinstance(work, NotModelled) and not all(
+        map(_is_size, (work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes))
     ):
         work = NotModelled("bad_args")  # no tensor is that large: the sizes are corrupt
     if isinstance(work, NotModelled):
         return (*(None,) * 6, work.reason)
     return work.kind, work.dtype, work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes, None
+
+
+def _is_size(n: Any) -> bool:
+    return n is None or (isinstance(n, int) and 0 <= n <= _LARGEST)
 
 
 def _parsed(text: str | None) -> list[Any] | None:

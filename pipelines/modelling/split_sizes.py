@@ -13,7 +13,7 @@ import duckdb
 
 from pipelines.models.python_tables import create_table, insert_columns, python_model
 
-_LIST = re.compile(r"\[ *([0-9]+(?: *, *[0-9]+)*)( *, *\.\.\.)? *\]")
+_LIST = re.compile(r"\[ *([0-9]{1,19}(?: *, *[0-9]{1,19})*)( *, *\.\.\.)? *\]")
 _ASKED = """
     SELECT trace_id, event_id, args ->> '$."In split size"', args ->> '$."Out split size"', args ->> '$."Process Group Ranks"'
     FROM _collective_args

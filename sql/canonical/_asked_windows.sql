@@ -11,7 +11,9 @@ named AS (
     SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
     FROM asked AS w
     JOIN events AS e ON e.trace_id = w.trace_id AND e.name = w.annotation
-    WHERE w.annotation <> '' AND w.instances_on_cpu AND e.cat <> 'python_function'
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
+    WHERE
+        w.annotation <> '' AND w.instances_on_cpu AND e.cat <> 'python_function' AND coalesce(s.side, 'cpu') = 'cpu'
 ),
 named_windows AS (
     SELECT DISTINCT trace_id, window_id FROM named

@@ -133,3 +133,8 @@ WHERE
     END
     -- A path that covers the window never goes back in time, so work of negative duration is excluded.
     AND (e.duration_ns >= 0 OR NOT w.covers_window)
+    -- HTA takes a wait without a stream for a row of the CPU, which needs a duration and a start in the window.
+    AND (
+        NOT w.one_kernel_per_launch OR e.side <> 'cpu'
+        OR (e.duration_ns > 0 AND e.start_ns BETWEEN w.start_ns AND w.end_ns)
+    )

@@ -30,6 +30,13 @@ dropped_work AS (
     JOIN events AS c ON c.trace_id = st.trace_id AND c.event_id = l.launch_event_id
     WHERE c.start_ns >= st.last_step_ns
 ),
+-- Calls of code that is built with a default stream per thread have a suffix: ptsz and ptds in CUDA, spt in HIP.
+suffixed AS (
+    SELECT
+        profile, role,
+        name || unnest(CASE WHEN profile = 'hta' THEN [''] ELSE ['', '_ptsz', '_ptds', '_spt'] END) AS name
+    FROM call_roles
+),
 roles AS (
     SELECT
         profile, name,
@@ -37,7 +44,7 @@ roles AS (
         bool_or(role = 'record') AS is_record, bool_or(role = 'wait') AS is_wait, bool_or(role = 'launch') AS is_launch,
         bool_or(role = 'polls') AS is_poll, bool_or(role = 'waits_for_device') AS waits_for_device,
         bool_or(role = 'waits_for_event') AS waits_for_event
-    FROM call_roles
+    FROM suffixed
     GROUP BY profile, name
 ),
 -- Calls that return when the copy that they launched has ended.

@@ -2,14 +2,10 @@
 -- How: the first rule of device_rules that matches name, memory and multiprocessors. If no rule matches, device_key is
 -- NULL, and so is every utilization.
 -- check: unique(trace_id, device)
-WITH ordinals AS (
-    SELECT v.ordinal
-    FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS v (ordinal)
-),
-listed AS (
+WITH listed AS (
     SELECT
         t.trace_id,
-        CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') AS BIGINT) AS device,
+        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') AS BIGINT) AS device,
         t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].name') AS name,
         TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].totalGlobalMem') AS BIGINT) AS memory_bytes,
         TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].numSms') AS BIGINT) AS sms,
@@ -17,8 +13,8 @@ listed AS (
             PARTITION BY t.trace_id, t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') ORDER BY p.ordinal
         ) AS choice
     FROM traces AS t
-    CROSS JOIN ordinals AS p
-    WHERE t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') IS NOT NULL
+    CROSS JOIN unnest(range(CAST(least(json_array_length(t.metadata, '$.deviceProperties'), 1024) AS BIGINT))) AS p (ordinal)
+    WHERE TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') AS BIGINT) IS NOT NULL
 ),
 fitting AS (
     SELECT

@@ -31,3 +31,9 @@ def test_differences_have_a_sign_of_their_own() -> None:
 def test_sizes_and_counts_are_apart() -> None:
     assert [units.size(n) for n in (512, 1536, 5 << 30)] == ["512 B", "1.50 KiB", "5.00 GiB"]
     assert [units.count(n) for n in (12_345, 2_500_000)] == ["12,345", "2.50 M"]
+
+
+def test_what_rounds_up_gets_the_next_unit() -> None:
+    assert (units.size((1 << 20) - 1), units.size(1 << 20)) == ("1.00 MiB", "1.00 MiB")
+    assert (units.count(999_999_999), units.count(999_000_000)) == ("1.00 G", "999.00 M")
+    assert units.rounded_time(340) == "0.3 us"

@@ -52,3 +52,11 @@ def test_names_that_hold_another_s_name_are_not_taken_for_it(name: str) -> None:
     con, _ = connect({"deviceProperties": [device], "traceEvents": []})
     run_models(con, load_catalog(), ["trace_devices"])
     assert con.execute("SELECT device_key FROM trace_devices").fetchall() == [(None,)]
+
+
+def test_all_devices_of_a_large_node_are_listed_and_ids_that_are_no_numbers_are_not() -> None:
+    devices = [{"id": i, "name": "AMD Instinct MI300X", "totalGlobalMem": 1 << 37} for i in range(64)]
+    con, _ = connect({"deviceProperties": [*devices, {"id": "x", "name": "y"}], "traceEvents": []})
+    run_models(con, load_catalog(), ["trace_devices"])
+    rows = con.execute("SELECT count(*), max(device), count(device_key) FROM trace_devices").fetchall()
+    assert rows == [(64, 63, 64)]

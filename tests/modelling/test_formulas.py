@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.modelling.formulas import NotModelled, Work, work_of
+from pipelines.modelling.op_formulas import work_columns
 from tests.effort import examples
 
 YOUNGER = ("_C::", "_C_cache_ops::", "triton_")
@@ -159,3 +160,23 @@ def test_what_cannot_be_modelled_says_why() -> None:
     unknown = work_of("aten::mm", [[2, 3], [3, 5]], ["c10::complex", "float"], ["", ""])
     assert isinstance(unknown, Work)
     assert (unknown.flops_matrix, unknown.bytes, unknown.dtype) == (60, None, None)
+
+
+def test_the_type_of_a_sum_is_no_dimension() -> None:
+    """`x.sum(dtype=torch.float32)`: the second argument is 6, the type. Dimensions come with a third, keepdim."""
+    whole = work_of("aten::sum", [[8, 1_000_000], []], ["float", "Scalar"], ["", "6"])
+    rows = work_of("aten::sum", [[8, 1_000_000], [], []], ["float", "ScalarList", "Scalar"], ["", "[1]", "False"])
+    assert isinstance(whole, Work) and whole.bytes == 4 * (8_000_000 + 1)
+    assert isinstance(rows, Work) and rows.bytes == 4 * (8_000_000 + 8)
+
+
+def test_sizes_that_no_tensor_has_are_bad_arguments() -> None:
+    text = json.dumps([[-4611686018427387904, 4], [4, 4]])
+    assert work_columns("aten::mm", text, '["float", "float"]', '["", ""]')[-1] == "bad_args"
+    floats = (
+        "[[2, 512], [], [512], [512], []]",
+        '["float", "ScalarList", "float", "float", "Scalar"]',
+        '["", "[512.0]", "", "", "1e-5"]',
+    )
+    columns = work_columns("aten::native_layer_norm", *floats)
+    assert all(value is None or isinstance(value, int) for value in columns[2:6])

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -188,11 +189,26 @@ def _input_errors_as_sentences() -> Iterator[None]:
         raise
     except Exception as error:
         stopping.raise_if_stopped(error)
-        if not isinstance(error, (TracelakeError, *_of_duckdb())):
+        error = _of_memory(error)
+        if not isinstance(error, (TracelakeError, OSError, *_of_duckdb())):
             raise
         from pipelines.faces.cli.console import fail
 
         raise fail(str(error), getattr(error, "hint", "")) from None  # DuckDB gives no hint
+
+
+def _of_memory(error: Exception) -> Exception:
+    """Return the error for DuckDB's lack of memory, or of disk to write to instead; any other error as it is."""
+    duckdb = sys.modules.get("duckdb")
+    if duckdb is None or not isinstance(error, duckdb.OutOfMemoryException):
+        return error
+    from pipelines.base import database
+
+    try:
+        database.raise_if_disk_is_full(error, tempfile.gettempdir())
+    except OSError as full:
+        return full
+    return database.TooLittleMemory(database.too_little(database.for_models()))
 
 
 def _of_duckdb() -> tuple[type[Exception], ...]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 DRAWN = "tracelake"
 """Key of the marker in a file that tracelake drew (pipelines/readers/drawings.py reads it)."""
 _FLOWS = 1 << 40  # arrow ids of the trace with index i start at (i + 1) * _FLOWS
-_NUMBER = re.compile(r"(0|-?[1-9]\d{0,17})\Z")
+_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,17})\Z")
 
 
 def write_trace(target: Path, drawing: str, traces: Iterable[str], metadata: str, lines: Iterator[str]) -> None:

@@ -47,7 +47,7 @@ _WHOLE_FLOWS = """
 _PROCESSES = """
     SELECT pid, any_value(args ->> 'name') FILTER (WHERE name = 'process_name'),
         any_value(args ->> 'labels') FILTER (WHERE name = 'process_labels'),
-        coalesce(min(CAST(args ->> 'sort_index' AS BIGINT)) FILTER (WHERE name = 'process_sort_index'), 0) AS place
+        coalesce(min(TRY_CAST(args ->> 'sort_index' AS BIGINT)) FILTER (WHERE name = 'process_sort_index'), 0) AS place
     FROM events
     WHERE trace_id = ? AND pid IS NOT NULL AND ph IS NOT NULL
     GROUP BY pid
@@ -246,7 +246,7 @@ def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank],
     kernels: dict[int, list[tuple[int, str, str]]] = {}
     for collective_id, number, pid, tid, start_ns in con.execute(_COLLECTIVES, [capture_id]).fetchall():
         rank = drawn.get(number)
-        if rank is not None and rank.holds(start_ns):
+        if rank is not None and rank.holds(start_ns) and pid in rank.pids:
             kernels.setdefault(collective_id, []).append((rank.moved(start_ns) - base_ns, rank.pids[pid], tid))
     for collective_id, ends in kernels.items():
         if len(ends) > 1:

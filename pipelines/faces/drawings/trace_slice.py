@@ -175,7 +175,8 @@ def _of_trace(
                 ph == "B" and duration_ns is not None
             )  # drawn as X, because the rows may not contain its E event
             if ph == "M" and name == "process_name" and prefix:
-                args = json.dumps({"name": prefix + str(json.loads(args or "{}").get("name", pid))})
+                named = json.loads(args or "{}")
+                args = json.dumps({"name": prefix + str(named.get("name", pid) if isinstance(named, dict) else pid)})
             counted[0] += ph not in ("M", "s", "t", "f")
             yield trace_event(
                 "X" if is_complete else ph,

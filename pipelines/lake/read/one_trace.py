@@ -26,7 +26,11 @@ INGESTED = (MARK, "events", "findings")
 
 
 class NoSuchTrace(TracelakeError, LookupError):
-    """A name that matches no trace, or several. `hint` lists candidates."""
+    """A name that matches no trace, or several (`has_several`). `hint` lists candidates."""
+
+    def __init__(self, message: str, hint: str = "", *, has_several: bool = False) -> None:
+        super().__init__(message, hint)
+        self.has_several = has_several
 
 
 def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:
@@ -42,7 +46,8 @@ def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:
         raise NoSuchTrace(*_unknown(lake, beginning, files))
     if len(matching) == 1:
         return matching[0], traces[matching[0]]
-    raise NoSuchTrace(f"{beginning!r} {problem} in the lake {lake.root}", f"Trace ids: {', '.join(matching)}")
+    message = f"{beginning!r} {problem} in the lake {lake.root}"
+    raise NoSuchTrace(message, f"Trace ids: {', '.join(matching)}", has_several=True)
 
 
 def _unknown(lake: Lake, name: str, files: dict[str, str]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ pending AS (
     SELECT e.snapshot_id, e.device, max(e.seq) AS seq
     FROM snapshot_events AS e
     JOIN snapshot_blocks AS b ON b.snapshot_id = e.snapshot_id AND b.device = e.device AND b.address = e.address
-    WHERE e.action = 'free_requested' AND b.state = 'active_pending_free'
+    WHERE e.action = 'free_requested' AND b.state IN ('active_pending_free', 'active_awaiting_free')
     GROUP BY e.snapshot_id, e.device, e.address
 ),
 used AS (

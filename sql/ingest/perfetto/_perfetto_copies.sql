@@ -15,10 +15,10 @@ named AS (
             ELSE 'Memset (' || m.meaning || ')'
         END AS name
     FROM told AS t
-    LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = lower(t.direction)
-    LEFT JOIN memory_kinds AS a ON a.argument = 'src kind' AND a.value = lower(t.source)
-    LEFT JOIN memory_kinds AS b ON b.argument = 'dst kind' AND b.value = lower(t.target)
-    LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = lower(t.memory)
+    LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = replace(lower(t.direction), ' ', '_')
+    LEFT JOIN memory_kinds AS a ON a.argument = 'src kind' AND a.value = replace(lower(t.source), ' ', '_')
+    LEFT JOIN memory_kinds AS b ON b.argument = 'dst kind' AND b.value = replace(lower(t.target), ' ', '_')
+    LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = replace(lower(t.memory), ' ', '_')
 )
 SELECT
     -- Name and arguments copy kind, src kind, dst kind and memory kind, as a JSON list.

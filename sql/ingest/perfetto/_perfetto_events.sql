@@ -71,7 +71,7 @@ ranked AS (
     FROM kinds AS k
     JOIN perfetto_categories AS r
         ON coalesce(r.stage, '') = k.stage
-            AND (r.argument IS NULL OR contains(', ' || trim(k.arguments, '[]') || ', ', r.argument || ', '))
+            AND (r.argument IS NULL OR contains(', ' || trim(k.arguments, '[]') || ', ', ', ' || r.argument || ', '))
             AND regexp_matches(k.name, r.name_pattern)
 )
 SELECT

@@ -7,9 +7,12 @@ SELECT
     CASE
         WHEN kind = 'GPU' THEN coalesce(type_index, row_number() OVER (PARTITION BY kind ORDER BY id) - 1)
     END AS device
-FROM _rocm_agents
-WHERE id IS NOT NULL
-QUALIFY row_number() OVER (PARTITION BY id ORDER BY kind DESC NULLS LAST, type_index) = 1;
+FROM (
+    SELECT id, kind, type_index
+    FROM _rocm_agents
+    WHERE id IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY id ORDER BY kind DESC NULLS LAST, type_index) = 1
+) AS a;
 
 -- model: _rocm_rows
 -- One row: an event of one process of rocprofiler-sdk's output, a rocpd database or its CSV files, in no order.

@@ -6,7 +6,7 @@
 WITH launches AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
-        regexp_replace(e.name, '_(ptsz|v[0-9]+)$', '') AS name
+        regexp_replace(e.name, '_(ptsz|ptds|spt|v[0-9]+)$', '') AS name
     FROM events AS e
     WHERE
         contains(e.name, 'Launch') AND e.correlation > 0 AND e.start_ns IS NOT NULL AND e.duration_ns IS NOT NULL
@@ -41,7 +41,7 @@ WHERE
 WITH calls AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
-        regexp_replace(e.name, '_(ptsz|v[0-9]+)$', '') AS name
+        regexp_replace(e.name, '_(ptsz|ptds|spt|v[0-9]+)$', '') AS name
     FROM events AS e
     WHERE regexp_matches(e.cat, '_(runtime|driver)$') AND e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
 ),

@@ -2,10 +2,14 @@
 -- How: calls by name (rules/capture_calls.csv) that start between the begin and the end of a capture and launched no
 -- GPU work. If several captures of a process are open, the call belongs to the capture on its own thread, else to none.
 -- check: unique(trace_id, event_id)
-WITH marks AS (
+-- A call of code that is built with a default stream per thread has a suffix, as in _loaded_events.
+WITH names AS (
+    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name, role FROM capture_calls
+),
+marks AS (
     SELECT e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, r.role
     FROM events AS e
-    JOIN capture_calls AS r ON r.name = e.name AND r.role IN ('begin', 'end')
+    JOIN names AS r ON r.name = e.name AND r.role IN ('begin', 'end')
     WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
 ),
 ordered AS (
@@ -36,7 +40,7 @@ adding AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, r.role, e.args, l.part_ns, e.start_ns // l.part_ns AS part
     FROM events AS e
-    JOIN capture_calls AS r ON r.name = e.name AND r.role NOT IN ('begin', 'end')
+    JOIN names AS r ON r.name = e.name AND r.role NOT IN ('begin', 'end')
     JOIN lengths AS l ON l.trace_id = e.trace_id AND l.pid = e.pid
     WHERE e.duration_ns IS NOT NULL
 ),

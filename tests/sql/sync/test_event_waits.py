@@ -15,6 +15,8 @@ COLUMNS = "wait_event_id, record_event_id, source_kernel_id, waiting_kernel_id"
         ("cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent"),
         ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"),
         ("hipLaunchKernel", "hipEventRecord", "hipStreamWaitEvent"),
+        ("cudaLaunchKernel_ptsz", "cudaEventRecord_ptsz", "cudaStreamWaitEvent_ptsz"),
+        ("hipLaunchKernel_spt", "hipEventRecord_spt", "hipStreamWaitEvent_spt"),
     ],
 )
 def test_a_wait_finds_the_work_before_its_record_and_the_work_after_itself(launch: str, record: str, wait: str) -> None:

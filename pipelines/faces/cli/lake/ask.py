@@ -66,14 +66,18 @@ def ask(
 def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> None:
     """Exit if the lake has no such job, capture, trace or rank, because an empty table would be misleading."""
     from pipelines.base.close_names import meant
-    from pipelines.lake.read.one_trace import find_trace
+    from pipelines.lake.read.one_trace import NoSuchTrace, find_trace
 
     if not local_lake.exists or not any(value is not None for value in filters.values()):
         return
     if (trace := filters.pop("trace")) is not None and not any(
         trace_id.startswith(str(trace)) for trace_id in local_lake.known_traces()
     ):
-        find_trace(local_lake, str(trace))
+        try:
+            find_trace(local_lake, str(trace))
+        except NoSuchTrace as error:
+            if not error.has_several:  # several files of that name are a part of the lake, too
+                raise
     with local_lake.connect(["traces"]) as con:
         for column, value in filters.items():
             names = [

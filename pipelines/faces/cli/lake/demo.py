@@ -70,7 +70,9 @@ def synthetic(folder: Path) -> list[Path]:
 
     training, server = folder / "capture", folder / "serving" / "server.json.gz"
     if not training.exists():
-        capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), training)
+        unfinished = folder / f".capture-{os.getpid()}"
+        capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), unfinished)
+        unfinished.rename(training)
         n, late = len(capture.ranks), capture.straggler
         out.print(f"wrote a synthetic capture of {n} ranks to {training}; rank {late} is the straggler")
     if not server.exists():
@@ -106,11 +108,12 @@ def _show(lake: Any, overlay_folder: Path) -> None:
 
 
 ANY = ("0.0.0.0", "::")
+_FOLDERS = ("TRACELAKE_INBOX", "TRACELAKE_DAGSTER_FILES")
 
 
 def ui(
     lake: LakeOption = DEFAULT_LAKE,
-    port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
+    port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 3000,
     host: Annotated[
         str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")
     ] = "127.0.0.1",
@@ -130,8 +133,10 @@ def ui(
 
     store = open_store(lake)
     home = store.lake.root / ".dagster" if store.lake else Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
+    folders = {name: os.path.abspath(os.environ[name]) for name in _FOLDERS if os.environ.get(name)}
     env = {
         **os.environ,
+        **folders,  # the UI has another working directory
         "TRACELAKE_LAKE": store.address,
         "DAGSTER_HOME": str(home),
         "TRACELAKE_UI_STARTER": str(os.getpid()),  # by which the UI notices that this process was killed

@@ -39,7 +39,11 @@ def ingest(
     max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
     max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
     materialize: Annotated[
-        bool, typer.Option("--materialize", help="Then compute all tables of these traces and of their captures.")
+        bool,
+        typer.Option(
+            "--materialize",
+            help="Then compute all tables of these traces and of their captures. An engine, and a DuckLake, compute those of traces only, and without it.",
+        ),
     ] = False,
     engine: EngineOption = None,
     address: AddressOption = None,

@@ -18,6 +18,7 @@ from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.faces.cli.narrow_tables import Kind
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption
 from pipelines.faces.cli.refresh_tables import WITHOUT_BROKEN, FreshTables, refresh_tables, tell_damage, tell_outdated
+from pipelines.models.sqltext import distinct
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded if they are too wide, and cut after three lines."""
@@ -60,7 +61,7 @@ def sql(
     format: Annotated[
         Format, typer.Option(help="Output format; everything goes to stdout (redirect parquet to a file).")
     ] = Format.table,
-    limit: Annotated[int, typer.Option(help="Rows to show with --format table; 0 for all.")] = 100,
+    limit: Annotated[int, typer.Option(help="Rows to show with --format table; 0 for all.", min=0)] = 100,
     without_broken: Annotated[
         bool,
         typer.Option(
@@ -181,7 +182,8 @@ def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool
     if format is Format.table:
         _print_table(answer, limit)
     elif format is Format.json:
-        print_json([dict(zip(answer.columns, row, strict=True)) for row in answer.rows()])
+        columns = distinct(answer.columns)
+        print_json([dict(zip(columns, row, strict=True)) for row in answer.rows()])
     else:
         _copy_out(answer.arrow(), format, for_spreadsheet)
 

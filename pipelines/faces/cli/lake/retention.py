@@ -14,7 +14,7 @@ from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 
 def retention(
-    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1)],
+    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1, max=36_500)],
     lake: LakeOption = DEFAULT_LAKE,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     grace_hours: Annotated[
@@ -47,4 +47,4 @@ def retention(
         size = () if batch.n_bytes is None else (f"{batch.n_files:,}", f"{batch.n_bytes / 1e6:,.1f}")
         table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}", *size)
     hidden = ", nothing is waiting to be deleted" if store.lake else ""
-    out.print(table if batches else f"nothing is older than {keep_days} days{hidden}")
+    out.print(table if batches else f"nothing is older than {keep_days} {'day' if keep_days == 1 else 'days'}{hidden}")

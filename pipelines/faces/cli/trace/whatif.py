@@ -126,7 +126,7 @@ def what_if(
     from pipelines.critical_path.whatif.scenario import of_options
     from pipelines.critical_path.whatif.sensitivity import rank_families
     from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
-    from pipelines.models.catalog import load_catalog
+    from pipelines.faces.subject import catalog_of
 
     requested = path_options.RequestedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     scenarios = _scenarios(scenario, of_options(scale or [], remove or [], perfect_overlap, ahead or []))
@@ -145,9 +145,9 @@ def what_if(
         if by_owner and not looks_saved(Path(trace)):
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
-            window = replace(window, causes=causes_of(con, load_catalog(), window))
+            window = replace(window, causes=causes_of(con, catalog_of(trace, lake), window))
         if without_profiler or untraced:
-            window = _without_profiler(con, trace, window, path_options.untraced_ns(untraced))
+            window = _without_profiler(con, trace, lake, window, path_options.untraced_ns(untraced))
         unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         gap_caveats = _gap_caveats(window) if sensitivity else []
@@ -198,13 +198,13 @@ def _window(
         yield con, window
 
 
-def _without_profiler(con: Any, trace: str, window: Window, untraced: int | None) -> Window:
+def _without_profiler(con: Any, trace: str, lake: Path | str, window: Window, untraced: int | None) -> Window:
     from pipelines.critical_path.causes.of_window import without_profiler_of
-    from pipelines.models.catalog import load_catalog
+    from pipelines.faces.subject import catalog_of
 
     if con is None:
         raise WrongValue(f"{trace} is a saved path, which does not say what the profiler cost. Give the trace.")
-    return without_profiler_of(con, load_catalog(), window, untraced)
+    return without_profiler_of(con, catalog_of(trace, lake), window, untraced)
 
 
 def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
