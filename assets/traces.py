@@ -13,7 +13,6 @@ import dagster as dg
 from assets.metadata import (
     DAYS,
     EVERY_DAY,
-    PROCESS_TAG,
     TRACE_FILES,
     WHOLE_RANGE,
     Span,
@@ -25,7 +24,6 @@ from assets.metadata import (
 from assets.units import fail_units, ingest_units
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text, text_path
-from pipelines.base.processes import this_process
 from pipelines.engines.run import Followed
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import ListGone, files_of
@@ -128,7 +126,6 @@ def lake_tables(
     a day (`daily`): what was wrong may have been the disk. A batch belongs to the day of its ingestion: without named
     files, a run of earlier days reports what was ingested then. Whichever of these tables are selected: ingestion writes all.
     """
-    context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
     files = named_files(config, lake)
     if files is None:
