@@ -13,7 +13,8 @@ WITH listed AS (
             PARTITION BY t.trace_id, t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') ORDER BY p.ordinal
         ) AS choice
     FROM traces AS t
-    CROSS JOIN unnest(range(CAST(least(json_array_length(t.metadata, '$.deviceProperties'), 1024) AS BIGINT))) AS p (ordinal)
+    CROSS JOIN
+        unnest(range(CAST(least(json_array_length(t.metadata, '$.deviceProperties'), 1024) AS BIGINT))) AS p (ordinal)
     WHERE TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') AS BIGINT) IS NOT NULL
 ),
 fitting AS (

@@ -14,4 +14,5 @@ JOIN schedule_runs AS r ON r.run_id = t.run_id
 JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task
 WHERE t.stall_ns > 0
 GROUP BY
-    t.run_id, CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END, rtrim(split_part(t.stall_cause, ' i', 1), ':')
+    t.run_id, CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END,
+    rtrim(split_part(t.stall_cause, ' i', 1), ':')

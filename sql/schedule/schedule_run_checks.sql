@@ -31,7 +31,9 @@ measured AS (
     LEFT JOIN counted AS c ON c.run_id = r.run_id
     LEFT JOIN spread AS s ON s.run_id = r.run_id
     WINDOW earlier AS (
-        PARTITION BY r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_ns, r.jitter_task, r.max_depth, r.iterations
+        PARTITION BY
+            r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_ns, r.jitter_task, r.max_depth,
+            r.iterations
         ORDER BY r.started_at, r.run_id
     )
 )

@@ -54,7 +54,9 @@ SELECT
     exposed_communication_percent,
     -- Change of the step time since the last day with such captures, percent; NULL on the first day and without a day.
     -- It is not a significance test: `tracelake regressions` reports whether a change exceeds noise.
-    CASE WHEN began_on IS NOT NULL THEN 100.0 * (step_ns - lag(step_ns) OVER earlier) / nullif(lag(step_ns) OVER earlier, 0) END
-        AS step_change_percent
+    CASE
+        WHEN began_on IS NOT NULL
+            THEN 100.0 * (step_ns - lag(step_ns) OVER earlier) / nullif(lag(step_ns) OVER earlier, 0)
+    END AS step_change_percent
 FROM days
 WINDOW earlier AS (PARTITION BY job, hardware, n_ranks, began_on IS NULL ORDER BY began_on)
