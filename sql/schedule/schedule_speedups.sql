@@ -18,7 +18,8 @@ compared AS (
 runs AS (
     SELECT
         p.run_id, p.plan, p.plan_hash, p.engine, p.device, p.device_name, p.size, p.jitter_ns, r.jitter_task,
-        p.ideal_ns, r.started_at, c.rounds, coalesce(c.period_ns, p.period_ns) AS period_ns, r.trace_file IS NULL AS is_untraced
+        p.ideal_ns, r.started_at, c.rounds, coalesce(c.period_ns, p.period_ns) AS period_ns,
+        r.trace_file IS NULL AS is_untraced
     FROM schedule_periods AS p
     JOIN schedule_runs AS r ON r.run_id = p.run_id
     LEFT JOIN compared AS c ON c.run_id = p.run_id
