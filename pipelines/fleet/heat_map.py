@@ -52,7 +52,7 @@ def rank_step_heat_map(
         [f"rank {rank}" for rank in ranks],
         ["no step" if step is None else f"step {step}" if width > 40 else str(step) for step in steps],
         drawn,
-        (units.time(bottom) if bottom else "0", units.time(top)),
+        (_ms(bottom) if bottom else "0", _ms(top)),
         width=width,
         height=24,
         framed=(ranks.index(rank) for rank in sorted(marked & set(ranks))),
@@ -63,3 +63,8 @@ def _says(cell: dict[str, Any]) -> str:
     step = "outside steps" if cell["step"] is None else f"step {cell['step']}"
     times = (f"{name.removesuffix('_ns')} {units.time(cell[name])}" for name in METRICS if cell[name] is not None)
     return f"rank {cell['rank']}, {step}: {', '.join(times)}"
+
+
+def _ms(ns: float) -> str:
+    """Return a time in ms with three digits, and all digits of whole ms."""
+    return f"{ns / 1e6:,.0f} ms" if ns >= 999.5e6 else f"{ns / 1e6:.3g} ms"

@@ -84,7 +84,7 @@ def test_damage_anywhere_is_noticed_and_mended(lake: Lake) -> None:
     expected, whole = shown(lake, SHOWN), path.read_bytes()
     state = content(lake.root).state
     sizes_before = {name: sorted(entry.sizes) for name, entry in manifest.shown(lake.root).items()}
-    places = [*choice.sample(range(100), 6), *(choice.randrange(len(whole)) for _ in range(100 if SLOW else 30))]
+    places = [*choice.sample(range(100), 20), *(choice.randrange(len(whole)) for _ in range(100 if SLOW else 30))]
     mended = 0
     for at in places:
         catalog_file._memory.clear()  # as a process that has seen nothing of it
