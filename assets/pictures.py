@@ -69,7 +69,13 @@ def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
     changes = markdown_table(
         ["trace", "what would help", "saves"], [fix for row in answers for fix in _fixes(*row)], 400
     )
-    entries = {"why": dg.MetadataValue.md(sentences), "what_would_help": dg.MetadataValue.md(changes)}
+    file, answer = answers[0]
+    entries: dict[str, dg.MetadataValue] = {
+        # The UI shows long Markdown only on a click.
+        "newest_trace": dg.MetadataValue.text(f"{file}: {answer.sentence}"),
+        "why": dg.MetadataValue.md(sentences),
+        "what_would_help": dg.MetadataValue.md(changes),
+    }
     return {**entries, **({title: image(title, svg)} if svg else {})}
 
 

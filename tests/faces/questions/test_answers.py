@@ -271,7 +271,7 @@ def test_straggler_causes() -> None:
         *("straggler-causes", "job capture_id rank cause gpu_ns usual_ns"),
         **{"gpu_time_by_cause": CAUSES, "straggler_ranks": ranks},
     )
-    own = [("compute", 42, 16), ("idle_host", 9, None), ("launch_overhead", 6, 4)]
+    own = [("compute", 42, 16), ("idle_host", 9, None), ("launch_overhead", 6, 0)]
     assert found == [("j", "c", 1, *one) for one in own]
 
 
@@ -282,8 +282,12 @@ def test_hang_dumps() -> None:
         ("r", 0, "/e", None, None),
     )
     calls = of(
-        "set_id trace_id event_id confidence",
-        *(("s", "a", 5, 0.9), ("s", "b", 6, 0.7), ("s", "b", None, None), ("r", "b", None, None)),
+        "set_id rank record_id trace_id event_id confidence",
+        ("s", 0, 1, "a", 5, 0.9),
+        ("s", 1, 1, "b", 6, 0.7),
+        ("s", 0, 1, "b", 9, 0.8),  # the same call in a second trace
+        ("s", 1, 2, "b", None, None),
+        ("r", 1, 1, "b", None, None),
     )
     tables = {"flight_recorder_dumps": dumps, "flight_recorder_matches": calls}
     columns = "job folder n_dumps n_calls n_found least_confidence verdict doubts set_id"

@@ -57,7 +57,8 @@ def test_the_answer_is_on_the_pages_of_path_causes_and_fixes(tmp_path: Path) -> 
     assert pictures(lake, "causes") == {}  # not computed yet
     materialize_all(lake, [*TABLES, "critical_path"])
     for table in ("critical_path", "causes", "fixes"):
-        why, fixes, bars = pictures(lake, table).values()
+        newest, why, fixes, bars = pictures(lake, table).values()
+        assert str(newest.value).startswith(f"{Path(_newest(lake)).name}: Of ")
         for path in capture.paths:
             (line,) = (line for line in str(why.value).splitlines() if path.name in line)
             assert "the GPU computes" in line
