@@ -138,9 +138,15 @@ def test_a_failed_run_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "url", ["http://x/secret a", "http://[bad/secret", "http://127.0.0.1:1/secret", "ftp://x/secret"]
+    ("url", "reason"),
+    [
+        ("http://x/secret a", "it is not an http:// or https:// address"),
+        ("http://[bad/secret", "it is not an http:// or https:// address"),
+        ("http://127.0.0.1:1/secret", "Connection refused"),
+        ("ftp://x/secret", ""),
+    ],
 )
-def test_an_address_that_does_not_work_is_not_shown(url: str) -> None:
+def test_an_address_that_does_not_work_is_not_shown(url: str, reason: str) -> None:
     with pytest.raises(NotificationFailed, match="the webhook at") as failed:
         tell(url, Finding("rejected", "a", "a"))
-    assert "secret" not in str(failed.value)
+    assert "secret" not in str(failed.value) and reason in str(failed.value)

@@ -173,6 +173,7 @@ def test_the_type_of_a_sum_is_no_dimension() -> None:
 def test_sizes_that_no_tensor_has_are_bad_arguments() -> None:
     text = json.dumps([[-4611686018427387904, 4], [4, 4]])
     assert work_columns("aten::mm", text, '["float", "float"]', '["", ""]')[-1] == "bad_args"
+    assert work_of("aten::add", [[-2, -3], [-2, -3]], ["float", "float"], ["", ""]) == NotModelled("bad_args")
     floats = (
         "[[2, 512], [], [512], [512], []]",
         '["float", "ScalarList", "float", "float", "Scalar"]',

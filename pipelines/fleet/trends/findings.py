@@ -91,7 +91,7 @@ def _why(error: Any) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code}"
     if isinstance(error, ValueError | InvalidURL):
-        return "it is no http:// or https:// address"
+        return "it is not an http:// or https:// address"
     if isinstance(error, HTTPException):
         return f"its answer is not HTTP ({type(error).__name__})"
     return str(getattr(error, "reason", error))

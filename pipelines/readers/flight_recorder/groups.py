@@ -15,7 +15,7 @@ from pipelines.readers.flight_recorder.dump import Dump, Entry, Group
 
 NAMELESS = ""
 DEFAULT = "default_pg"
-_MOST_RANKS = 1_000_000  # a larger number in a file's name is no rank
+_MOST_RANKS = 1_000_000  # a larger number in a file's name is not a rank
 Key = tuple[str, tuple[int, ...]]
 """Identity of a group: name and ranks."""
 

@@ -395,3 +395,25 @@ def test_schedule_runs(newest: str) -> None:
         **{"schedule_periods": runs, "schedule_runs": began, "schedule_speedups": faster},
     )
     assert found == [{"old": ("old", 9, None), "new": ("new", 8, 2.0)}[newest], ("big", 7, None)]
+
+
+def test_step_trend() -> None:
+    """A step with two devices is one step. A device without busy time does not count as idle."""
+    times = of(
+        "trace_id step device duration_ns busy_ns",
+        *(("a", 1, 0, 100, 80), ("a", 1, 1, 100, 40), ("a", 2, 0, 200, None), ("b", 1, 0, 100, None)),
+    )
+    assert asked("step-trend", "job n_steps busy_percent", step_times=times) == [("b.json", 1, None), ("j", 2, 60)]
+
+
+def test_memory_owners() -> None:
+    """A block that was there before the trace is alive at the peak; one whose release is missing may not be."""
+    blocks = of(
+        "trace_id device_type device owner state alloc_ns free_ns size_bytes",
+        ("a", 1, 0, "early", "before_trace", None, 9, 4_000_000), ("a", 1, 0, "lost", "release_missing", 1, None, 3_000_000),
+        ("a", 1, 0, "kept", "live", 5, None, 2_000_000), ("a", 1, 0, "late", "live", 6, None, 1_000_000),
+        ("a", 1, 0, "over", "paired", 1, 5, 1_000_000),
+    )  # fmt: skip
+    peaks = of("trace_id device_type device peak_ns", ("a", 1, 0, 5))
+    answer = asked("memory-owners", "owner n_blocks size_mb", memory_blocks=blocks, memory_peaks=peaks)
+    assert answer == [("early", 1, 4), ("kept", 1, 2)]

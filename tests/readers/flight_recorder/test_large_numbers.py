@@ -1,4 +1,4 @@
-"""Numbers in names and dumps that are no ranks, counters or versions."""
+"""Numbers in names and dumps that are not ranks, counters or versions."""
 
 from __future__ import annotations
 

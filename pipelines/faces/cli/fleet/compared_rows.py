@@ -159,9 +159,9 @@ def _numbers(steps: Sequence[int]) -> str:
     """Return the numbers as text: a range if there is no gap, else the first few."""
     if len(steps) > 2 and steps[-1] - steps[0] == len(steps) - 1:
         return f"{steps[0]} to {steps[-1]}"
-    more = f" and {len(steps) - _STEPS_NAMED} more" if len(steps) > _STEPS_NAMED + 1 else ""
-    named = [str(step) for step in (steps[:_STEPS_NAMED] if more else steps)]
-    return ", ".join(named) + more if more else " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    n_named = min(_STEPS_NAMED, len(steps) - 1)
+    last = str(steps[-1]) if n_named == len(steps) - 1 else f"{len(steps) - n_named} more"
+    return " and ".join(filter(None, (", ".join(map(str, steps[:n_named])), last)))
 
 
 def _rank_table(comparison: Comparison, width: int) -> Table:
