@@ -7,6 +7,7 @@ handler of the same folder starts it again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -58,8 +59,7 @@ class TraceHandler:
         self._target = f"{target.rstrip('/')}/{_as_name(job)}" if job else target
         self._deliveries: list[tuple[subprocess.Popen[bytes], Path]] = []
         # An inbox may be a slow shared disk or a bucket, so the training process writes to a disk of its own.
-        near = Path(self._target) if lake else Path(tempfile.gettempdir()) / f"tracelake-{os.getuid()}"
-        self._hidden = near / HIDDEN
+        self._hidden = (Path(self._target) if lake else _near(self._target)) / HIDDEN
         try:
             self._resume()
         except Exception as error:
@@ -140,6 +140,13 @@ class TraceHandler:
 def key_file(trace: Path) -> Path:
     """Return the file with the key that the delivery puts into a trace. Whoever delivers it may be another rank, later."""
     return trace.with_suffix(".key")
+
+
+def _near(inbox: str) -> Path:
+    """Return the folder on a disk of this machine for what an inbox has not got yet, which no other inbox may get."""
+    address = inbox if _URL.match(inbox) else os.path.abspath(inbox)
+    digest = hashlib.sha256(address.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tracelake-{os.getuid()}" / digest
 
 
 def rank_and_world_size() -> tuple[int, int]:

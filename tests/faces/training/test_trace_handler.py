@@ -120,6 +120,17 @@ def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> 
     assert len(Lake(tmp_path / "lake").known_traces()) == 1
 
 
+def test_an_inbox_does_not_get_what_another_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "own"))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = leave(trace_handler(inbox=tmp_path / "inbox", job="vision"), ended.pid)
+    others = [trace_handler(inbox=tmp_path / "inbox", job="text"), trace_handler(inbox=tmp_path / "else", job="vision")]
+    assert left.exists() and not any(handler._deliveries for handler in others)
+    assert trace_handler(inbox=tmp_path / "inbox", job="vision").wait(120) and not left.exists()
+
+
 @pytest.mark.parametrize("key", ['"distributedInfo": {"rank": 3, "world_size": 8},', "", None])
 def test_a_trace_keeps_its_rank_whoever_delivers_it(
     key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
