@@ -17,13 +17,20 @@ import sys
 import tempfile
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipelines.record.folder import is_alive, start_of
+
 HIDDEN = ".tracelake"
 """Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
+_OLD_S = 3600
+"""Age from which half a trace of a process that is not seen counts as left."""
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
-_OWNER = re.compile(r"\.(?P<host>[^.]+)\.(?P<pid>\d+)\.json$")
+_OWNED = re.compile(
+    r"(?P<name>.+\.(?P<host>[^.]+)\.(?P<pid>\d+)(-(?P<start>\d+))?)\.(json|part\.json|key|log|pt\.trace\.json\.gz\.part)"
+)
 
 
 def trace_handler(
@@ -89,7 +96,7 @@ class TraceHandler:
         rank, _ = rank_and_world_size()
         self._hidden.mkdir(parents=True, exist_ok=True)
         step = getattr(profiler, "step_num", 0)
-        name = f"rank{rank}.step{step}.{time.time_ns()}.{_host()}.{os.getpid()}"
+        name = f"rank{rank}.step{step}.{time.time_ns()}.{_host()}.{_this_process()}"
         part, complete = self._hidden / f"{name}.part.json", self._hidden / f"{name}.json"
         try:
             profiler.export_chrome_trace(str(part))
@@ -130,11 +137,18 @@ class TraceHandler:
         return False
 
     def _resume(self) -> None:
-        """Deliver the complete traces of processes of this host that have ended."""
-        for file in sorted(self._hidden.glob("*.json")) if self._hidden.is_dir() else ():
-            owner = _OWNER.search(file.name)
-            if owner and owner["host"] == _host() and not file.name.endswith(".part.json") and not _lives(owner["pid"]):
+        """Deliver the complete traces of processes of this host that have ended, and remove what is old of the others."""
+        for file in sorted(self._hidden.iterdir()) if self._hidden.is_dir() else ():
+            owned = _OWNED.fullmatch(file.name)
+            if owned is None or owned["host"] != _host():
+                continue
+            if is_alive(int(owned["pid"]), int(owned["start"]) if owned["start"] else None):
+                continue
+            complete = self._hidden / f"{owned['name']}.json"
+            if file == complete:
                 self._deliver(file)
+            elif not complete.exists():
+                _remove_if_old(file)
 
 
 def key_file(trace: Path) -> Path:
@@ -180,8 +194,17 @@ def _as_name(text: str) -> str:
     return re.sub(r"[^\w-]+", "-", text) or "-"
 
 
-def _lives(pid: str) -> bool:
-    return Path("/proc", pid).exists()
+def _this_process() -> str:
+    """Return the pid and, if it is known, the start of this process. In a container the next process may have its pid."""
+    start = start_of(os.getpid())
+    return str(os.getpid()) if start is None else f"{os.getpid()}-{start}"
+
+
+def _remove_if_old(file: Path) -> None:
+    """Remove a file, unless a process that is not seen here may still write it: one of a container with this host name."""
+    with suppress(FileNotFoundError):
+        if time.time() - file.stat().st_mtime > _OLD_S:
+            file.unlink()
 
 
 def _warn(text: str) -> None:

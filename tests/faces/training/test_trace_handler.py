@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ torch = pytest.importorskip("torch", reason="the handler is torch's")
 from pipelines.faces.training import deliver  # noqa: E402
 from pipelines.faces.training.trace_handler import HIDDEN, TraceHandler, key_file, trace_handler  # noqa: E402
 from pipelines.lake import Lake  # noqa: E402
+from pipelines.record.folder import start_of  # noqa: E402
 
 
 def train(handler: Any, steps: int = 2) -> None:
@@ -100,7 +102,7 @@ def test_a_failed_delivery_is_a_warning_with_its_reason(tmp_path: Path) -> None:
         assert not handler.wait(120)
 
 
-def leave(handler: TraceHandler, pid: int) -> Path:
+def leave(handler: TraceHandler, pid: int | str) -> Path:
     """A complete trace of a process that had no time to deliver it."""
     handler._hidden.mkdir(parents=True, exist_ok=True)
     file = handler._hidden / f"rank0.step1.1.{os.uname().nodename.replace('.', '-')}.{pid}.json"
@@ -118,6 +120,37 @@ def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> 
     assert trace_handler(tmp_path / "lake").wait(120)
     assert [living.exists(), left.exists(), half.exists()] == [True, False, True]
     assert len(Lake(tmp_path / "lake").known_traces()) == 1
+
+
+def test_what_a_predecessor_with_this_pid_left_is_delivered(tmp_path: Path) -> None:
+    """A container starts the program with the same pid again."""
+    now = start_of(os.getpid())
+    assert now is not None
+    first = trace_handler(tmp_path / "lake")
+    left, own = leave(first, f"{os.getpid()}-{now - 1}"), leave(first, f"{os.getpid()}-{now}")
+    commands: list[Path] = []
+    second = TraceHandler(str(tmp_path / "lake"), None, first._target)
+    second._deliver = commands.append
+    second._resume()
+    assert commands == [left] and own.exists()
+
+
+def test_old_parts_of_a_trace_whose_process_was_killed_are_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    first = trace_handler(tmp_path / "lake")
+    kept, then = [], time.time() - 7200
+    for pid, is_kept in ((ended.pid, False), (os.getpid(), True)):
+        file = leave(first, pid)
+        file.unlink()
+        for suffix in ("part.json", "key", "log", "pt.trace.json.gz.part"):
+            part = file.with_name(f"{file.stem}.{suffix}")
+            part.write_text("{")
+            os.utime(part, (then, then))
+            kept += [part] if is_kept else []
+    (fresh := kept[0].with_name(kept[0].name.replace(f".{os.getpid()}.", f".{ended.pid}."))).write_text("{")
+    trace_handler(tmp_path / "lake")
+    assert sorted(first._hidden.iterdir()) == sorted([*kept, fresh])
 
 
 def test_an_inbox_does_not_get_what_another_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
