@@ -1,6 +1,6 @@
-"""`python -m pipelines.faces.training.deliver FILE TARGET LAKE JOB`: deliver a trace that a training process wrote.
+"""`python -m pipelines.faces.training.deliver FILE… TARGET LAKE JOB`: deliver traces that training processes wrote.
 
-It compresses the file, puts the key of its `key_file` (`"name": value,`) first, moves the result into the target in one
+It compresses a file, puts the key of its `key_file` (`"name": value,`) first, moves the result into the target in one
 step, ingests it if there is a lake, and removes the file. It may be killed at any time and started again. If several
 processes deliver a file, only the first does so.
 """
@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,10 +26,21 @@ _HEAD = 64  # bytes, in which the object begins
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Deliver the file. Return 0, or the status of a failed ingestion. Raise OSError if the file cannot be moved."""
-    name, target, lake, job = sys.argv[1:] if arguments is None else arguments
-    file = Path(name)
+    """Deliver the files. Return 0, or the status of the last ingestion that failed. A file that fails stops no other."""
+    *names, target, lake, job = sys.argv[1:] if arguments is None else arguments
     os.nice(_NICE)
+    status = 0
+    for name in names:
+        try:
+            status = _deliver(Path(name), target, lake, job) or status
+        except Exception:
+            traceback.print_exc()
+            status = 1
+    return status
+
+
+def _deliver(file: Path, target: str, lake: str, job: str) -> int:
+    """Deliver the file and remove it. Return 0, or the status of a failed ingestion."""
     try:
         source = file.open("rb")
     except FileNotFoundError:  # another process delivered it

@@ -25,6 +25,8 @@ from pipelines.record.folder import is_alive, start_of
 
 HIDDEN = ".tracelake"
 """Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
+_MOST = 1000
+"""Traces of earlier runs that a handler delivers; a command line has room for some ten times as many."""
 _OLD_S = 3600
 """Age from which half a trace of a process that is not seen counts as left."""
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
@@ -76,7 +78,7 @@ class TraceHandler:
         """Write the profiler's trace and start its delivery."""
         began = time.perf_counter()
         try:
-            self._deliver(self._write(profiler))
+            self._deliver([self._write(profiler)])
         except Exception as error:
             _warn(f"a trace was not written to {self._target}: {error}")
         self.seconds.append(time.perf_counter() - began)
@@ -106,14 +108,15 @@ class TraceHandler:
             part.unlink(missing_ok=True)
         return complete
 
-    def _deliver(self, file: Path) -> None:
+    def _deliver(self, files: list[Path]) -> None:
+        """Start one process for all files: a night without the lake may have left hundreds."""
         for process, log in self._deliveries:
             if process.poll() is not None:
                 self._ended(process.returncode, log)
         self._deliveries = [(process, log) for process, log in self._deliveries if process.returncode is None]
-        log = file.with_suffix(".log")
-        command = [sys.executable, "-m", "pipelines.faces.training.deliver", str(file), self._target]
-        command += [self._lake or "", self._job or ""]
+        log = files[0].with_suffix(".log")
+        command = [sys.executable, "-m", "pipelines.faces.training.deliver", *map(str, files)]
+        command += [self._target, self._lake or "", self._job or ""]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -138,6 +141,7 @@ class TraceHandler:
 
     def _resume(self) -> None:
         """Deliver the complete traces of processes of this host that have ended, and remove what is old of the others."""
+        left = []
         for file in sorted(self._hidden.iterdir()) if self._hidden.is_dir() else ():
             owned = _OWNED.fullmatch(file.name)
             if owned is None or owned["host"] != _host():
@@ -146,9 +150,11 @@ class TraceHandler:
                 continue
             complete = self._hidden / f"{owned['name']}.json"
             if file == complete:
-                self._deliver(file)
+                left.append(file)
             elif not complete.exists():
                 _remove_if_old(file)
+        if left:
+            self._deliver(left[:_MOST])
 
 
 def key_file(trace: Path) -> Path:

@@ -128,11 +128,11 @@ def test_what_a_predecessor_with_this_pid_left_is_delivered(tmp_path: Path) -> N
     assert now is not None
     first = trace_handler(tmp_path / "lake")
     left, own = leave(first, f"{os.getpid()}-{now - 1}"), leave(first, f"{os.getpid()}-{now}")
-    commands: list[Path] = []
+    commands: list[list[Path]] = []
     second = TraceHandler(str(tmp_path / "lake"), None, first._target)
     second._deliver = commands.append
     second._resume()
-    assert commands == [left] and own.exists()
+    assert commands == [[left]] and own.exists()
 
 
 def test_old_parts_of_a_trace_whose_process_was_killed_are_removed(tmp_path: Path) -> None:
@@ -151,6 +151,23 @@ def test_old_parts_of_a_trace_whose_process_was_killed_are_removed(tmp_path: Pat
     (fresh := kept[0].with_name(kept[0].name.replace(f".{os.getpid()}.", f".{ended.pid}."))).write_text("{")
     trace_handler(tmp_path / "lake")
     assert sorted(first._hidden.iterdir()) == sorted([*kept, fresh])
+
+
+def test_one_process_delivers_all_that_is_left_and_a_bad_one_stops_no_other(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    first = TraceHandler(None, None, str(tmp_path / "inbox"))
+    first._hidden = tmp_path / "own"
+    one = leave(first, ended.pid)
+    files = [one, *(one.with_name(one.name.replace("rank0", f"rank{rank}")) for rank in (1, 2))]
+    for file in files[1:]:
+        file.write_bytes(one.read_bytes())
+    (tmp_path / "inbox" / f"{files[0].stem}.pt.trace.json.gz").mkdir(parents=True)  # where rank 0's trace cannot go
+    first._resume()
+    assert len(first._deliveries) == 1
+    with pytest.warns(RuntimeWarning, match="IsADirectoryError"):
+        assert not first.wait(120)
+    assert [file.exists() for file in files] == [True, False, False]
 
 
 def test_an_inbox_does_not_get_what_another_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
