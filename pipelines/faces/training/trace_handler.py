@@ -91,7 +91,7 @@ class TraceHandler:
                 is_delivered = self._ended(process.wait(timeout_s), log) and is_delivered
             except subprocess.TimeoutExpired:
                 is_delivered = False
-        self._deliveries = [(process, log) for process, log in self._deliveries if process.poll() is None]
+        self._deliveries = [(process, log) for process, log in self._deliveries if process.returncode is None]
         return is_delivered
 
     def _write(self, profiler: Any) -> Path:

@@ -102,6 +102,33 @@ def test_a_failed_delivery_is_a_warning_with_its_reason(tmp_path: Path) -> None:
         assert not handler.wait(120)
 
 
+def test_a_delivery_that_fails_just_after_the_timeout_is_not_forgotten(tmp_path: Path) -> None:
+    class Late(subprocess.Popen):
+        """Ends when the wait is over."""
+
+        def __init__(self) -> None:
+            self.returncode = None
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is not None:
+                raise subprocess.TimeoutExpired("deliver", timeout)
+            self.returncode = 1
+            return 1
+
+        def poll(self) -> int | None:
+            self.returncode = 1
+            return 1
+
+        def __del__(self, *_: Any) -> None:
+            pass
+
+    handler = trace_handler(tmp_path / "lake")
+    handler._deliveries = [(Late(), tmp_path / "log")]
+    assert not handler.wait(0)
+    with pytest.warns(RuntimeWarning, match="a trace was not delivered"):
+        assert not handler.wait()
+
+
 def leave(handler: TraceHandler, pid: int | str) -> Path:
     """A complete trace of a process that had no time to deliver it."""
     handler._hidden.mkdir(parents=True, exist_ok=True)
