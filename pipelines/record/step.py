@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -121,7 +121,8 @@ class SampledStep:
                 span.is_failed = True
             raise
         finally:
-            _CURRENT.reset(token)
+            with suppress(ValueError):  # a generator that another thread or task ends has that one's context
+                _CURRENT.reset(token)
             if span is not None:
                 self._hooks.guarded(self._leave, name, OWN)(span)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,26 @@ def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: P
             pass
     (row,) = (row for row in rows(tmp_path) if row["name"] == "checkpoint")
     assert row["is_always"] and not row["is_failed"] and row["duration_ns"] >= 100_000_000
+
+
+def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
+    """As of a loader that begins in a thread; its span, too, has an end."""
+    with record_spans(model(), tmp_path, 1.0) as spans:
+
+        def batches() -> Iterator[int]:
+            with spans.span("load", always=True):
+                yield 1
+                yield 2
+
+        loader = batches()
+        first = threading.Thread(target=lambda: next(loader))
+        first.start()
+        first.join()
+        assert list(loader) == [2]
+        with spans.span("after", always=True):
+            pass
+    found = {row["name"]: row for row in rows(tmp_path)}
+    assert not found["load"]["is_failed"] and found["after"]["parent_id"] is None
 
 
 def test_rare_spans_that_end_at_the_same_time_are_each_written_once(tmp_path: Path) -> None:
