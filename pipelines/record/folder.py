@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,6 +146,16 @@ class Recording:
             raise self.error
         self._write_state(COMPLETE, **told)
         return self.folder
+
+    def close_or_warn(self, **told: Any) -> Path:
+        """Call `close`. If the recording cannot be written, warn instead of raising, so that a successful run does not fail."""
+        try:
+            return self.close(**told)
+        except OSError as error:
+            warnings.warn(
+                f"{self.row['kind']} cannot be written to {self.folder}: {error}", RuntimeWarning, stacklevel=3
+            )
+            return self.folder
 
     @property
     def thread_ident(self) -> int | None:

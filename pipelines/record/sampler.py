@@ -88,7 +88,9 @@ class CounterSampler:
         return self._thread.is_alive()
 
     def stop(self) -> Cost:
-        """Stop, write the remaining rows, and return the cost. Raise the error that ended the thread, if any.
+        """Stop, write the remaining rows (warn if they cannot be written), and return the cost.
+
+        Raise the error that ended the thread, if any.
 
         Calling it again returns the same cost, as at the end of the `with` block in which it was called.
         """
@@ -104,7 +106,7 @@ class CounterSampler:
         self._gpus.close()
         elapsed = time.monotonic_ns() - self._began
         began = time.thread_time_ns()
-        folder = self._recording.close(start_ns=self._began_unix, end_ns=self._began_unix + elapsed)
+        folder = self._recording.close_or_warn(start_ns=self._began_unix, end_ns=self._began_unix + elapsed)
         write = time.thread_time_ns() - began
         mean = self._sum // max(self._n, 1)
         sources = self._gpus.source, self._networks.source

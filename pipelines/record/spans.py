@@ -25,7 +25,6 @@ import json
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -194,8 +193,7 @@ class SpanRecorder:
     def close(self) -> Path | None:
         """Write the remaining rows and complete the recording. Return its folder, or None if nothing was recorded.
 
-        Calling it again has no effect. If the recording cannot be written, warn instead of raising, so that a successful run
-        does not fail.
+        Calling it again has no effect. If the recording cannot be written, warn instead of raising.
         """
         atexit.unregister(self.close)
         self._is_closed = True
@@ -212,11 +210,7 @@ class SpanRecorder:
             self._open.clear()
         self._recording = None
         self._count_no_longer()
-        try:
-            return recording.close(end_ns=time.time_ns())
-        except OSError as error:
-            warnings.warn(f"spans cannot be written to {recording.folder}: {error}", RuntimeWarning, stacklevel=2)
-            return recording.folder
+        return recording.close_or_warn(end_ns=time.time_ns())
 
     def _count_no_longer(self) -> None:
         if self._counters is not None:

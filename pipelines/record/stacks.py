@@ -110,10 +110,7 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write the remaining rows, and return the cost. Another call returns the same.
-
-        Raise OSError if the recording cannot be written.
-        """
+        """Stop, write the remaining rows (warn if they cannot be written), and return the cost. Another call returns the same."""
         if self._result is None:
             self._result = self._ended()
         return self._result
@@ -127,7 +124,7 @@ class StackSampler:
             signal.setitimer(which, 0)
             signal.signal(number, signal.SIG_DFL)
         elapsed = time.monotonic_ns() - self._began
-        folder = self._recording.close(end_ns=time.time_ns())
+        folder = self._recording.close_or_warn(end_ns=time.time_ns())
         return StackCost(self._n, self._late, self._cost, elapsed, folder)
 
     def _run(self) -> None:

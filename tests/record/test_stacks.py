@@ -120,6 +120,21 @@ def test_a_module_runs_as_with_python_m(
     assert "give a script" in capsys.readouterr().err
 
 
+def test_a_full_disk_changes_no_exit_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.record.folder.pq.write_table", pq.write_table)  # which the program replaces
+    monkeypatch.setattr(sys, "argv", ["x"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (script := tmp_path / "program.py").write_text(
+        "import pipelines.record.folder as folder\n"
+        "def full(*_, **__): raise OSError(28, 'No space left on device')\n"
+        "folder.pq.write_table = full\n"
+        "raise SystemExit(3)\n"
+    )
+    with pytest.raises(SystemExit) as ended, pytest.warns(RuntimeWarning, match="stacks cannot be written"):
+        main(["--out", str(tmp_path / "in"), "--", str(script)])
+    assert ended.value.code == 3
+
+
 @pytest.mark.parametrize("timer", first_of(["real", "prof", "virtual"], 1))
 def test_timers_see_the_main_thread(tmp_path: Path, timer: str) -> None:
     with StackSampler(tmp_path, hz=200, timer=timer) as sampler:
