@@ -52,7 +52,7 @@ class Gpus:
         if self._pcie is not None:
             self._pcie.stop()
         if self._nvml is not None:
-            self._nvml.nvmlShutdown()
+            self._ask(self._nvml.nvmlShutdown)
         self._nvml = self._pcie = None
         self._handles.clear()
 

@@ -111,6 +111,24 @@ def test_stopping_again_gives_the_same_cost(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_full_disk_and_a_lost_driver_end_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def lost() -> None:
+        raise Nvml.NVMLError("Uninitialized")
+
+    nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lost, nvmlDeviceGetCount=lambda: 1)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with CounterSampler(os.getpid(), tmp_path / "lost", hz=100):
+        pass
+    (row,) = table(tmp_path / "lost", "recordings")
+    assert row["state"] == "complete"
+    with pytest.warns(RuntimeWarning, match="counters cannot be written"), CounterSampler(os.getpid(), tmp_path):
+        monkeypatch.setattr("pipelines.record.folder.pq.write_table", full)
+
+
 def test_a_process_that_ends_ends_the_recording(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     sampler = CounterSampler(child.pid, tmp_path, hz=100)
