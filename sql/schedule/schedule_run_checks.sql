@@ -1,5 +1,5 @@
 -- One row: a run, checked against its plan and against the previous run with the same plan, engine, size, depth, jitter
--- and number of iterations on the same device.
+-- and number of iterations on the same device; both have a trace, or neither has.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
 -- noisier of the two runs.
 -- scope: lake
@@ -33,7 +33,7 @@ measured AS (
     WINDOW earlier AS (
         PARTITION BY
             r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_ns, r.jitter_task, r.max_depth,
-            r.iterations
+            r.iterations, r.trace_file IS NULL
         ORDER BY r.started_at, r.run_id
     )
 )

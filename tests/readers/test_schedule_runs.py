@@ -160,6 +160,7 @@ def test_a_traced_run_is_not_compared_with_one_without_a_profiler(tmp_path: Path
     for run_id, engine, period_us, traced in (
         ("s", "serial", 40, False),
         ("t", "serial", 80, True),
+        ("n", "sw", 32, False),
         ("p", "sw", 40, True),
     ):
         run = write_run(tmp_path / "x" / run_id, run_id, engine, period_us)
@@ -171,7 +172,11 @@ def test_a_traced_run_is_not_compared_with_one_without_a_profiler(tmp_path: Path
             )
             (run / "new").replace(mark)
     ingest([tmp_path / "x"], lake)
-    assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups") == [("p", "t", 2.0)]
+    assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups ORDER BY 1") == [
+        ("n", "s", 1.25),
+        ("p", "t", 2.0),
+    ]
+    assert asked(lake, "SELECT DISTINCT last_run_id, is_worse FROM schedule_run_checks") == [(None, False)]
 
 
 def test_waiting_inside_a_collective_is_no_work_of_its_stream(tmp_path: Path) -> None:
