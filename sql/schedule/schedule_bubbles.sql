@@ -5,7 +5,7 @@ SELECT
     t.run_id,  -- The run.
     -- The stream; a serial run has one, default.
     CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END AS stream,
-    rtrim(split_part(t.stall_cause, ' i', 1), ':') AS cause,  -- Awaited task or resource, without the iteration.
+    regexp_replace(t.stall_cause, ':? i[0-9]+$', '') AS cause,  -- Awaited task or resource, without the iteration.
     count(*) AS n,  -- Number of stalls.
     CAST(sum(t.stall_ns) AS BIGINT) AS stall_ns,  -- Summed stalls, ns over all measured iterations.
     1e0 * sum(t.stall_ns) / nullif(max(r.iterations), 0) AS stall_per_iteration_ns  -- Summed stalls, ns per iteration.
@@ -15,4 +15,4 @@ JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task
 WHERE t.stall_ns > 0
 GROUP BY
     t.run_id, CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END,
-    rtrim(split_part(t.stall_cause, ' i', 1), ':')
+    regexp_replace(t.stall_cause, ':? i[0-9]+$', '')

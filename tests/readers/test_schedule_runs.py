@@ -53,7 +53,7 @@ def write_run(
             f"i * {period_us} * 1000 + (t.begin_us + t.dur + CASE WHEN t.task = 'Copy' AND i % 4 > 0 THEN {waits_us or 0} ELSE 0 END) "
             "* 1000 AS end_ns, t.begin_us * 100 AS stall_ns, t.cause AS stall_cause "
             f"FROM range(20) AS r (i), (VALUES ('Copy', 0, {copy_us}, NULL), "
-            f"('Forward', {copy_us}, {forward_us}, 'event: Copy i7')) AS t (task, begin_us, dur, cause)",
+            f"('Forward', {copy_us}, {forward_us}, 'event: input i7')) AS t (task, begin_us, dur, cause)",
         )
         write(
             "schedule_exposed_times",
@@ -201,7 +201,7 @@ def test_a_cycle_longer_than_the_work_of_any_stream_is_the_ideal(tmp_path: Path,
 
 def test_bubbles_and_jitter(lake: Lake) -> None:
     assert asked(lake, "SELECT * EXCLUDE run_id FROM schedule_bubbles WHERE run_id = 'b'") == [
-        ("main", "event: Copy", 20, 20_000, 1000.0)
+        ("main", "event: input", 20, 20_000, 1000.0)
     ]
     assert asked(
         lake,
