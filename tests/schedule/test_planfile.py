@@ -144,6 +144,11 @@ def test_no_toml_no_plan(tmp_path: Path) -> None:
         load_plan("mlpp")
     with pytest.raises(LookupError, match="no plan file"):
         load_plan(tmp_path / "absent.toml")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "latin.toml").write_bytes("workload = 'mlp' # größer".encode("latin-1"))
+    for name in ("folder", "latin"):
+        with pytest.raises(PlanError, match=rf"{name}.toml: cannot be read as UTF-8: "):
+            load_plan(tmp_path / f"{name}.toml")
 
 
 def test_inline_tables_are_read_too_only_the_line_is_missing(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def load_plan(plan: str | Path) -> PlanFile:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise LookupError(f"there is no plan file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError([f"{path}: cannot be read as UTF-8: {error}"]) from None
     return _Reader(path, text).read()
 
 
