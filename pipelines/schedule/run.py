@@ -75,7 +75,7 @@ def _run(settings: Settings, options: argparse.Namespace, comparison: Comparison
 
 def _compare(settings: Settings, options: argparse.Namespace) -> None:
     """Compare the engines, then measure each of them in a run of its own."""
-    engines = options.compare or list(ENGINES)
+    engines = list(dict.fromkeys(options.compare or ENGINES))
     run_ids = {engine: _run_id(settings.plan.name, engine) for engine in engines}
     periods = periods_in_turn(settings, engines, options.rounds)
     comparison = Comparison(uuid.uuid4().hex[:8], run_ids, periods, settings.iterations)

@@ -183,6 +183,12 @@ def test_a_few_iterations_are_enough(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_an_engine_named_twice_runs_once(tmp_path: Path) -> None:
+    command = ["--plan", "mlp", "--device", "simulated", "--compare", "serial", "sw", "sw", "--iterations", "5"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert sorted(path.name.split("-")[2] for path in tmp_path.iterdir()) == ["serial", "sw"]
+
+
 @pytest.mark.parametrize("rounds, device, is_refused", [(2, "cpu", True), (2, "simulated", False)])
 def test_fewer_than_three_rounds_show_no_spread(
     rounds: int, device: str, is_refused: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
