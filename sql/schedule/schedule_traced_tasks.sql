@@ -12,12 +12,11 @@ WITH ran AS (
 host AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.start_ns + greatest(e.duration_ns, 0) AS end_ns,
-        e.cat IN ('cpu_op', 'cuda_runtime', 'cuda_driver') AS is_work
+        coalesce(c.is_operator, FALSE) AS is_work
     FROM events AS e
     JOIN ran AS r ON r.trace_id = e.trace_id
-    WHERE
-        e.ph = 'X' AND e.duration_ns IS NOT NULL
-        AND e.cat NOT IN ('kernel', 'gpu_memcpy', 'gpu_memset', 'gpu_user_annotation')
+    LEFT JOIN category_sides AS c ON c.cat = e.cat
+    WHERE e.ph = 'X' AND e.duration_ns IS NOT NULL AND coalesce(c.side, 'cpu') = 'cpu'
 ),
 own AS (
     SELECT h.trace_id, h.event_id, s.event_id AS span_id, s.iteration

@@ -336,15 +336,16 @@ def test_work_of_autograds_thread_belongs_to_the_task_that_called_backward(lake:
     assert gpu_us == {"Forward": 4, "Backward": 24, "Decode": 64, None: 32}
 
 
+@pytest.mark.parametrize("cat", ["cpu_op", "hip_runtime"])
 @pytest.mark.parametrize("busy, owner", [(True, "Backward"), (False, "Copy")])
 def test_without_a_forward_operator_the_task_whose_thread_has_waited_longest_called_backward(
-    lake: Lake, tmp_path: Path, busy: bool, owner: str
+    lake: Lake, tmp_path: Path, busy: bool, owner: str, cat: str
 ) -> None:
     events = [
         cpu(1, "SWP/Backward/iter0", 60, 100, "user_annotation"),
         cpu(1, "aten::ones_like", 61, 5, "cpu_op"),
         cpu(2, "SWP/Copy/iter1", 45, 120, "user_annotation"),
-        cpu(2, "aten::copy_", 46, 40 if busy else 10, "cpu_op"),
+        cpu(2, "aten::copy_", 46, 40 if busy else 10, cat),
         backward(70, 20, 7),
         *launch(3, 75, 8, 2),
     ]
