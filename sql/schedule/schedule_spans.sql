@@ -1,5 +1,6 @@
 -- One row: a task of an iteration, as recorded in the trace of its run.
--- How: annotations named SWP/{task}/iter{N}, in a trace whose metadata names the run.
+-- How: annotations named SWP/{task}/iter{N}, or SWP_serial/{task}/iter{N} in a serial run, in a trace whose metadata
+-- names the run.
 -- scope: lake
 WITH ran AS (
     SELECT trace_id, metadata ->> '$.schedule_run_id' AS run_id
@@ -18,4 +19,6 @@ SELECT
     e.duration_ns  -- Duration, ns.
 FROM events AS e
 JOIN ran AS r ON r.trace_id = e.trace_id
-WHERE e.name LIKE 'SWP/%/iter%' AND e.duration_ns IS NOT NULL AND e.cat <> 'gpu_user_annotation'
+WHERE
+    (e.name LIKE 'SWP/%/iter%' OR e.name LIKE 'SWP_serial/%/iter%') AND e.duration_ns IS NOT NULL
+    AND e.cat <> 'gpu_user_annotation'

@@ -196,6 +196,7 @@ def test_a_call_of_the_hip_runtime_is_a_launch() -> None:
 def test_kinds_names_numbers_and_parents() -> None:
     events = [
         *(note("ProfilerStep#12", 0, 100), note("SWP/Load/iter3", 10, 20), note("loss", 40, 10)),
+        note("SWP_serial/Load/iter4", 30, 5),
         *(module("Net_0", 50, 40), module("Linear_11", 60, 10), module("Linear_11", 200, 5, tid=4)),
     ]
     rows = table(events, "spans", "span_id, parent_id, kind, name, family, number, duration_ns")
@@ -203,9 +204,10 @@ def test_kinds_names_numbers_and_parents() -> None:
         (0, None, "step", "ProfilerStep#12", "ProfilerStep", 12, 100_000),
         (1, 0, "task", "SWP/Load/iter3", "Load", 3, 20_000),
         (2, 0, "annotation", "loss", "loss", None, 10_000),
-        (3, 0, "module", "Net_0", "Net", 0, 40_000),
-        (4, 3, "module", "Linear_11", "Linear", 11, 10_000),
-        (5, None, "module", "Linear_11", "Linear", 11, 5_000),
+        (3, 0, "task", "SWP_serial/Load/iter4", "Load", 4, 5_000),
+        (4, 0, "module", "Net_0", "Net", 0, 40_000),
+        (5, 4, "module", "Linear_11", "Linear", 11, 10_000),
+        (6, None, "module", "Linear_11", "Linear", 11, 5_000),
     ]
 
 

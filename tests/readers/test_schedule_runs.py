@@ -287,6 +287,14 @@ def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
     ]
 
 
+def test_tasks_of_a_serial_run_are_in_its_trace_too(lake: Lake, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    event = cpu(1, "SWP_serial/Copy/iter3", 0, 10, "user_annotation")
+    trace.write_text(json.dumps({"schedule_run_id": "a", "traceEvents": [event]}))
+    ingest([trace], lake)
+    assert asked(lake, "SELECT run_id, task, iteration, duration_ns FROM schedule_spans") == [("a", "Copy", 3, 10_000)]
+
+
 def launch(thread: int, start_us: int, dur_us: int, correlation: int) -> list[dict]:
     call = cpu(thread, "cudaLaunchKernel", start_us, 2, "cuda_runtime", correlation=correlation)
     return [call, gpu("kernel", start_us + 3, dur_us, 7, correlation)]

@@ -9,7 +9,7 @@ WITH named AS (
         CASE
             WHEN cat = 'python_function' THEN 'module'
             WHEN starts_with(name, 'ProfilerStep') THEN 'step'
-            WHEN regexp_matches(name, '^SWP/.+/iter[0-9]+$') THEN 'task'
+            WHEN regexp_matches(name, '^SWP(_serial)?/.+/iter[0-9]+$') THEN 'task'
             ELSE 'annotation'
         END AS kind
     FROM events
@@ -30,7 +30,7 @@ SELECT
     CASE
         WHEN kind = 'module' THEN regexp_replace(substr(full_name, 12), '_[0-9]+$', '')
         WHEN kind = 'step' THEN 'ProfilerStep'
-        WHEN kind = 'task' THEN regexp_replace(substr(full_name, 5), '/iter[0-9]+$', '')
+        WHEN kind = 'task' THEN regexp_replace(regexp_replace(full_name, '^SWP(_serial)?/', ''), '/iter[0-9]+$', '')
         ELSE full_name
     END AS family,  -- Name without its number: a module's class, a task, ProfilerStep.
     -- Number in the name: of the step, of the module in its class, of the task's iteration; NULL without one.

@@ -18,7 +18,7 @@ SELECT
     s.trace_id,  -- The trace.
     s.event_id AS span_id,  -- The span: its position in traceEvents.
     p.ancestor_id AS parent_id,  -- Innermost span on the same thread in which it started; NULL at the top.
-    s.kind,  -- step (ProfilerStep#N), annotation, module (nn.Module) or task (SWP/Task/iterN).
+    s.kind,  -- step (ProfilerStep#N), annotation, module (nn.Module) or task (SWP/Task/iterN, SWP_serial/Task/iterN).
     s.name,  -- Name; for a module its class and number, like Linear_3.
     s.family,  -- The name without the number: the module's class, the task, ProfilerStep; an annotation's name.
     -- The number in the name: of the step, the module in its class, the task's iteration; NULL for annotations.
