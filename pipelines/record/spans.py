@@ -145,6 +145,7 @@ class SpanRecorder:
     def span(self, name: str, *, always: bool = False, **metadata: Any) -> Iterator[None]:
         """Record user code as a span, in a `with` block or as a decorator, in any thread or task. Spans may be nested.
 
+        In an `async` function or a generator use a `with` block: a decorator would measure how long making it takes.
         The span is recorded only in sampled steps, like modules. `always`: record rare long work (a checkpoint, an
         evaluation) at any rate, also outside steps. `metadata` is stored as JSON. Exceptions pass through.
         """
