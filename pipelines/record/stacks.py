@@ -164,7 +164,10 @@ class StackSampler:
         self._cost += time.thread_time_ns() - began
 
     def _used(self, tid: int | None) -> int | None:
-        """Return the CPU time of a thread since its last sample, ns. None at its first sample, or if it is unknown."""
+        """Return the CPU time of a thread since its last sample, ns. None at its first sample, or if it is unknown.
+
+        A new thread may have the tid of an ended one, whose time was longer.
+        """
         if tid is None or sys.platform != "linux":
             return None
         try:
@@ -172,7 +175,7 @@ class StackSampler:
         except OSError:  # the thread has ended
             return None
         before, self._cpu[tid] = self._cpu.get(tid), now
-        return None if before is None else now - before
+        return None if before is None or now < before else now - before
 
     def _rows(self) -> dict[str, list[Row]]:
         """Return the samples since the last call by table, with one row per thread and stack."""

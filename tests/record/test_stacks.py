@@ -260,6 +260,13 @@ def test_a_thread_with_the_ident_of_an_ended_one_has_its_own_samples(tmp_path: P
     assert {f"worker-{number}" for number in range(4)} <= names
 
 
+def test_a_thread_with_the_tid_of_an_ended_one_has_no_negative_time() -> None:
+    sampler, tid = object.__new__(StackSampler), threading.get_native_id()
+    sampler._cpu = {tid: 10**18}  # of the ended thread
+    assert sampler._used(tid) is None
+    assert (sampler._used(tid) or 0) >= 0
+
+
 def test_stopping_again_gives_the_same_cost_and_leaves_the_program_s_timer(tmp_path: Path) -> None:
     with StackSampler(tmp_path, hz=50, timer="real") as sampler:
         spin(0.1)
