@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.paths import DUCKLAKE
 from pipelines.record.folder import is_alive, start_of
 
 HIDDEN = ".tracelake"
@@ -46,16 +47,17 @@ def trace_handler(
 
     `lake`: the lake's folder, or the address of a DuckLake. `inbox`: instead of a lake, a folder or a bucket (s3://…) from
     which another machine ingests. `traces`: where the files stay if there is a lake; by default next to it, in
-    `<lake>-traces`. `job`: the job's name, which is also the folder of its files.
+    `<lake>-traces`; a DuckLake needs it. `job`: the job's name, which is also the folder of its files.
 
     Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training: it
-    is a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set.
+    is a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if there is no folder for the
+    files.
     """
     if (lake is None) == (inbox is None):
         raise ValueError("set either lake or inbox")
     target = str(inbox if inbox is not None else traces if traces is not None else f"{str(lake).rstrip('/')}-traces")
-    if lake is not None and _URL.match(target):
-        raise ValueError(f"traces: name a folder of this machine for the files; {target} is none")
+    if lake is not None and (target.startswith(DUCKLAKE) or _URL.match(target)):
+        raise ValueError("traces: name a folder of this machine for the files")
     return TraceHandler(None if lake is None else str(lake), job, target)
 
 

@@ -272,7 +272,15 @@ def test_a_process_group_says_the_rank(tmp_path: Path, monkeypatch: pytest.Monke
     assert rank_and_world_size() == (3, 8)
 
 
-@pytest.mark.parametrize("given", [{}, {"lake": "a", "inbox": "b"}, {"lake": "ducklake:x", "traces": "s3://b/c"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"lake": "a", "inbox": "b"},
+        {"lake": "ducklake:x", "traces": "s3://b/c"},
+        {"lake": "ducklake:postgres:host=db?data=s3://b/lake"},
+    ],
+)
 def test_where_traces_go_must_be_clear(given: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"set either lake or inbox|name a folder of this machine"):
         trace_handler(**given)
