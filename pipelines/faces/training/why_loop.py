@@ -67,8 +67,10 @@ class LoopAnswer:
 
     def step(self) -> None:
         """End a step. Call it after each step of a loop whose steps do not end with its first optimizer."""
+        is_ended = self._hook is not None and self._optimizer is not None  # the first one, by its optimizer
         self._remove_hook()
-        self._end_step()
+        if not is_ended:
+            self._end_step()
 
     def metrics(self) -> dict[str, float]:
         """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,26 @@ def test_a_step_ends_with_the_optimizer_or_where_the_loop_says(ends: str, steps_
     with why(steps=3) as answer:
         loop(6, answer if ends != "optimizer" else None, optimizer=ends != "step")
     assert steps_seen == [3]
+
+
+def test_a_step_that_ends_after_its_optimizer_is_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    iterations: list[int] = []
+
+    def count(answer: Any, folder: str) -> None:
+        events = json.loads((why_loop.Path(folder) / "loop.json").read_text())["traceEvents"]
+        iterations.append(sum(event.get("name") == "one" for event in events))
+        answer.why = SimpleNamespace(__str__=lambda: "")
+
+    monkeypatch.setattr(why_loop.LoopAnswer, "_answer", count)
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with why(steps=3) as answer:
+        for _ in range(6):
+            with torch.profiler.record_function("one"):
+                weight.sum().backward()
+                optimizer.step()
+            answer.step()
+    assert iterations == [3]
 
 
 def test_a_second_optimizer_ends_no_step(steps_seen: list[int]) -> None:
