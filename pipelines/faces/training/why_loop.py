@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from contextlib import suppress
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pipelines.faces.why import Why
 
 _PREFIX = "tracelake/"
+_UNUSUAL = re.compile(r"[^\w.-]+")
+_LONGEST = 200  # characters; MLflow takes 250
 
 
 def why(steps: int = 5, *, rank: int = 0) -> LoopAnswer:
@@ -75,7 +78,7 @@ class LoopAnswer:
     def metrics(self) -> dict[str, float]:
         """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.
 
-        Times are ms per step, shares percent.
+        Times are ms per step, shares percent. MLflow takes neither all characters of a kernel's name nor all lengths.
         """
         if self.why is None:
             return {}
@@ -86,9 +89,10 @@ class LoopAnswer:
             "gpu_busy_percent": 100 * window["busy_ns"] / window["length_ns"],
         }
         numbers |= {f"cause/{cause.kind['cause']}_percent": cause.share for cause in answer.causes}
-        for row in answer.fixes:
-            name = f"fix/{row['fix']}{':' if row['name'] else ''}{row['name'] or ''}_saves_percent"
-            numbers[name] = row["saves_percent"]
+        for row in answer.fixes:  # the largest first, of names that are cut alike
+            what = "any call" if row["name"] == "*" else row["name"]
+            name = _UNUSUAL.sub("_", f"{row['fix']}.{what}" if what else row["fix"])[:_LONGEST]
+            numbers.setdefault(f"fix/{name}_saves_percent", row["saves_percent"])
         return {_PREFIX + name: float(number) for name, number in numbers.items()}
 
     def __str__(self) -> str:

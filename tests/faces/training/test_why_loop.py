@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,22 @@ def test_the_answer_of_five_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(share for name, share in numbers.items() if name.startswith("tracelake/cause/")) == pytest.approx(100)
     page = answer._repr_html_()
     assert answer.why.sentence.split(",")[0] in page and "background:#" in page
+
+
+def test_mlflow_takes_the_names_of_all_metrics() -> None:
+    """It takes letters, digits, `_-./ ` and 250 characters."""
+    kernel = f"void at::native::f<(int)4, {'x' * 300}>"
+    names = ["*", "aten::copy_", kernel, f"{kernel}, 2", ""]
+    fixes = [{"fix": "do_not_wait", "name": name, "saves_percent": 9.0 - n} for n, name in enumerate(names)]
+    window = {"length_ns": 10, "computing_ns": 5, "busy_ns": 6}
+    answer: Any = why(steps=1)
+    answer.why = SimpleNamespace(window=window, length=10, steps=1, causes=[], fixes=fixes)
+    numbers = {name: number for name, number in answer.metrics().items() if "fix/" in name}
+    assert list(numbers.values()) == [9, 8, 7, 5]
+    assert list(numbers)[:2] == [
+        f"tracelake/fix/do_not_wait.{name}_saves_percent" for name in ("any_call", "aten_copy_")
+    ]
+    assert all(re.fullmatch(r"[/\w.\- ]{1,250}", name) for name in numbers)
 
 
 @pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
