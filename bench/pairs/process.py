@@ -51,6 +51,7 @@ class Helper:
             process, connection = self._running
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid or 0, signal.SIGKILL)
+            process.kill()  # one that is still starting leads no group yet
             process.join()
             connection.close()
             self._running = None

@@ -6,6 +6,7 @@ import ast
 import csv
 import gzip
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -171,6 +172,15 @@ def test_a_process_that_fails_hangs_or_crashes_is_an_error_with_its_reason(tmp_p
     assert time.monotonic() - begun < 50  # what the process started has ended, too
     crashed = in_a_process(30, tmp_path / "crashes", crashes)
     assert crashed["error"] == "the process ended with exit status 3" and "the last words" in crashed["output"]
+
+
+def test_a_helper_that_is_still_starting_can_be_ended(tmp_path: Path) -> None:
+    helper, (ours, _) = Helper(tmp_path / "log"), multiprocessing.Pipe()
+    process = multiprocessing.Process(target=time.sleep, args=(60,))  # it leads no group
+    process.start()
+    helper._running = process, ours
+    helper.end()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def process_id() -> dict[str, Any]:
