@@ -32,9 +32,9 @@ def attack(n: int, seed: int) -> Tally:
             what = damage(made.lake, choice)
             tally.tried += 1
             end = _looked(made, answers)
-            if end.has_traceback:
+            if end.has_traceback or end.code < 0:  # a signal: it crashed, or hung until it was killed
                 tally.tracebacks += 1
-                tally.notes.append(f"{what}: {end.said.strip().splitlines()[-1][:200]}")
+                tally.notes.append(f"{what}: exit {end.code} {end.said.strip()[-200:]}")
             elif (answered := _read(answers)) and any(wanted[t] != got for t, got in answered.items()):
                 if check_finds(made):
                     found_by_check += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +30,15 @@ def test_broken_at_system_calls(module, monkeypatch: pytest.MonkeyPatch) -> None
     only(monkeypatch, "ingest")
     tally = module.attack(2, SEED)
     assert (tally.tried, tally.survived) == (2, 2), tally.notes
+
+
+def test_a_crash_on_a_damaged_lake_is_not_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flips, "stage", lambda *_: SimpleNamespace(reset=lambda: None, lake=None))
+    monkeypatch.setattr(flips, "damage", lambda *_: "bit")
+    monkeypatch.setattr(flips, "_answers", lambda *_: {})
+    monkeypatch.setattr(flips, "_looked", lambda *_: End(-11, ""))
+    tally = flips.attack(1, SEED)
+    assert (tally.tracebacks, tally.survived, tally.notes) == (1, 0, ["bit: exit -11 "])
 
 
 @pytest.mark.slow
