@@ -182,8 +182,11 @@ class SampledStep:
         span.before = set()
         if span.begin and not span.end:  # the step raised an exception inside the span
             span.end, span.is_failed = root.end, True
-        if span.parent is root and root.shapes is None:  # the step's inputs are those of its first module
-            root.shapes, root.dtypes = span.shapes, span.dtypes
+        around = span.parent
+        # A step and own code have the inputs of their first module.
+        while span.shapes and around and around.shapes is None:
+            around.shapes, around.dtypes = span.shapes, span.dtypes
+            around = around.parent
         if span.backward:
             span.backward.shapes, span.backward.dtypes = span.shapes, span.dtypes
             span.backward.clock = span.clock

@@ -108,6 +108,19 @@ def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) ->
     open_until_the_end.__exit__(None, None, None)
 
 
+def test_a_step_has_the_inputs_of_its_first_module_also_within_own_code(tmp_path: Path) -> None:
+    """By them it gets the work of a census: of one with as many tokens."""
+    net = torch.nn.Linear(4, 4)
+    with record_spans(net, tmp_path, 1.0) as spans:
+        for n in (3, 5):
+            with spans.step(), spans.span("loop"), spans.span("forward"):
+                net(torch.randn(n, 4)).sum().backward()
+    found = {(row["step"], row["name"], row["phase"]): row["input_shapes"] for row in rows(tmp_path)}
+    for step, shapes in ((0, "[[3, 4]]"), (1, "[[5, 4]]")):
+        names = [("step", "step"), ("loop", "own"), ("forward", "own"), ("Linear", "forward"), ("Linear", "backward")]
+        assert [found[step, *name] for name in names] == [shapes] * 5
+
+
 def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
     with record_spans(model(), tmp_path / "out", 0.0) as spans, spans.step(), spans.span("usual"):
         pass

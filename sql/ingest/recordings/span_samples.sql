@@ -19,8 +19,8 @@ SELECT
     CAST(duration_ns AS BIGINT) AS duration_ns,
     -- Duration of the host's calls, ns; on a CPU, equal to duration_ns; on a GPU, the time to launch the work.
     CAST(host_duration_ns AS BIGINT) AS host_duration_ns,
-    -- Shapes of the module's input tensors, as JSON lists, with null for an unknown shape; for a step, the shapes of
-    -- its first module.
+    -- Shapes of the module's input tensors, as JSON lists, with null for an unknown shape; for a step and own code, the
+    -- shapes of the first module in it.
     CAST(input_shapes AS VARCHAR) AS input_shapes,
     CAST(input_dtypes AS VARCHAR) AS input_dtypes,  -- Types of these tensors, as a JSON list.
     -- Clock of the duration. host: the work, which is done when the call returns (CPU). cuda: the work, by events on
