@@ -39,6 +39,8 @@ def main(given: list[str] | None = None) -> None:
         "--stacks", type=float, metavar="HZ", help="measure stack sampling, at this many samples per second"
     )
     args = parser.parse_args(given)
+    if args.pairs < 2 or args.steps < 1:
+        parser.error("--pairs must be at least 2 and --steps at least 1")
     torch.set_num_threads(args.threads)
     model, train = _loop(torch.device(args.device))
     with tempfile.TemporaryDirectory() as folder:
