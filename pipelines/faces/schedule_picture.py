@@ -7,6 +7,7 @@ import duckdb
 from pipelines.models.sqltext import quoted
 from pipelines.schedule.pictures.gantt import gantt
 from pipelines.schedule.pictures.timeline import Span, Stall, Timeline
+from pipelines.schedule.plan.plan import DEFAULT_STREAM
 
 SHOWN_ITERATIONS = 8  # from the middle, because the first iterations fill the pipeline
 
@@ -25,7 +26,9 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
     engine, device, device_name, n, plan = run[0]
     first = max((n or 0) // 2 - iterations // 2, 0)
     rows = con.execute(
-        "SELECT t.task, t.iteration, coalesce(p.stream, 'default'), coalesce(t.submit_ns, 0), "
+        "SELECT t.task, t.iteration, "
+        "CASE WHEN r.engine <> 'serial' THEN p.stream END, "  # a serial run has one stream
+        "coalesce(t.submit_ns, 0), "
         "coalesce(t.device_start_ns, t.start_ns), coalesce(t.device_end_ns, t.end_ns), t.stall_ns, t.stall_cause "
         "FROM schedule_task_timings AS t JOIN schedule_runs AS r USING (run_id) "
         "LEFT JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task "
@@ -33,7 +36,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         "ORDER BY t.iteration, p.position"  # gives a task the same color under every engine
     ).fetchall()
     spans = [
-        Span(task, i, stream, submit, start, end, (_stall(ns, cause),) if ns else ())
+        Span(task, i, stream or DEFAULT_STREAM, submit, start, end, (_stall(ns, cause),) if ns else ())
         for task, i, stream, submit, start, end, ns, cause in rows
         if start is not None and end is not None
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
 from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
@@ -210,6 +211,13 @@ def test_bubbles_and_jitter(lake: Lake) -> None:
         ("Copy", 20, 10_000, 10_000, 32_000, None),
         ("Forward", 20, 30_000, 30_000, 32_000, None),
     ]
+
+
+def test_a_picture_of_a_serial_run_has_its_one_stream(lake: Lake) -> None:
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        serial, clocked = (picture_of_run(con, run) for run in ("a", "b"))
+    assert ">default<" in serial and ">copy<" not in serial
+    assert ">copy<" in clocked and ">main<" in clocked
 
 
 def test_lost_iterations_and_worse_runs_are_seen(lake: Lake, tmp_path: Path) -> None:
