@@ -13,7 +13,8 @@ Row = dict[str, Any]
 
 SYS = Path("/sys")
 _WORD = 4  # bytes: the unit of an InfiniBand port's data counters
-_STUCK = (1 << 32) - 1  # value at which a port with 32-bit counters saturates
+# Value at which a counter of a port saturates: of 32 bits, but for these, which Linux reads from fields of 16.
+_STUCK, _STUCK_AT = (1 << 32) - 1, dict.fromkeys(("port_rcv_errors", "port_xmit_discards"), (1 << 16) - 1)
 # Column → (the counter's file in the port's folder, its unit).
 _PORT = {
     "rx_bytes": ("counters/port_rcv_data", _WORD),
@@ -72,4 +73,5 @@ def _read(path: Path, unit: int) -> int | None:
             number = int(file.read())
     except (OSError, ValueError):  # the counter does not exist, is not readable, or is N/A
         return None
-    return None if path.parent.name == "counters" and number == _STUCK else number * unit
+    is_stuck = path.parent.name == "counters" and number == _STUCK_AT.get(path.name, _STUCK)
+    return None if is_stuck else number * unit

@@ -58,6 +58,14 @@ def test_what_a_port_cannot_say_is_none(tmp_path: Path, value: str) -> None:
     assert (row["rx_bytes"], row["tx_bytes"]) == (None, 4 * 4294967296)
 
 
+def test_errors_and_drops_are_stuck_at_the_end_of_their_16_bits(tmp_path: Path) -> None:
+    tree(tmp_path, port_rcv_errors=65535, port_xmit_discards=65535, port_rcv_packets=65535)
+    tree(tmp_path, "mlx5_1", port_rcv_errors=65534, port_xmit_discards=0)
+    first, second = Networks(tmp_path).sample()
+    assert (first["rx_errors"], first["tx_dropped"], first["rx_packets"]) == (None, None, 65535)
+    assert (second["rx_errors"], second["tx_dropped"]) == (65534, 0)
+
+
 def test_a_device_that_goes_away_tells_nothing_any_more(tmp_path: Path) -> None:
     folder = tree(tmp_path, port_rcv_data=1)
     networks = Networks(tmp_path)
