@@ -169,8 +169,13 @@ class SpanRecorder:
             return self._sampled
         return self._safely(self._outside) if always and not self._is_closed else None
 
-    def _outside(self) -> SampledStep:
-        """Return the object that collects spans outside sampled steps until none is open. Its ids exceed those of sampled steps."""
+    def _outside(self) -> SampledStep | None:
+        """Return the object that collects spans outside sampled steps until none is open. Its ids exceed those of sampled steps.
+
+        None while no mark is harmless: a query of a mark would end the capture of a CUDA graph.
+        """
+        if not self._clock.can_mark():
+            return None
         with self._lock:
             if self._recording is None:
                 self._recording = self._make()

@@ -236,6 +236,21 @@ def test_a_clock_that_must_not_be_asked_is_not(tmp_path: Path, monkeypatch: pyte
     assert len([row for row in rows(tmp_path) if row["step"] == 1]) == 6
 
 
+def test_nor_by_own_code_outside_a_sampled_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: list[int] = []
+    monkeypatch.setattr(HostClock, "mark", lambda self: marks.append(1) or 0)
+    monkeypatch.setattr(HostClock, "is_done", lambda self, mark: bool(marks.append(1)))
+    with record_spans(between(Inner()), tmp_path / "out", 0) as spans:
+        with monkeypatch.context() as captures:
+            captures.setattr(HostClock, "can_mark", lambda self: False)
+            with spans.span("captured", always=True):
+                pass
+        assert not marks
+        with spans.span("after", always=True):
+            pass
+    assert marks and [row["name"] for row in rows(tmp_path)] == ["after"]
+
+
 class Clocked(HostClock):
     """Times the device `meta`, as CUDA events do theirs."""
 
