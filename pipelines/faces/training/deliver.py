@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _deliver(file: Path, target: str, lake: str, job: str) -> int:
     """Deliver the file and remove it. Return 0, or the status of a failed ingestion."""
     try:
-        source = file.open("rb")
+        source = file.open("r+b")  # it is only read; but NFS gives an exclusive lock to writers alone
     except FileNotFoundError:  # another process delivered it
         return 0
     with source:

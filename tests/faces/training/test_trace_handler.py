@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gzip
 import json
 import os
@@ -195,6 +197,18 @@ def test_one_process_delivers_all_that_is_left_and_a_bad_one_stops_no_other(tmp_
     with pytest.warns(RuntimeWarning, match="IsADirectoryError"):
         assert not first.wait(120)
     assert [file.exists() for file in files] == [True, False, False]
+
+
+def test_nfs_locks_files_for_writers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: Any, operation: int) -> None:
+        if operation & fcntl.LOCK_EX and fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    file = leave(TraceHandler("lake", None, str(tmp_path / "traces")), 1)
+    monkeypatch.setattr(os, "nice", lambda by: None)
+    monkeypatch.setattr(deliver.fcntl, "flock", flock)
+    assert deliver.main([str(file), str(tmp_path / "traces"), "", ""]) == 0
+    assert not file.exists() and len(list((tmp_path / "traces").glob("*.gz"))) == 1
 
 
 def test_an_inbox_does_not_get_what_another_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
