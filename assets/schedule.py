@@ -14,6 +14,7 @@ from assets.metadata import markdown_table, shown_files, table_spec
 from assets.pictures import image
 from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
+from pipelines.lake.layout import RUN_MARK
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import rows_of_question
@@ -93,7 +94,8 @@ def schedule_runs(
     failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
     if failed:
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
-    runs = [row.trace_id for row in report.rows if row.trace_id]
+    known_runs = lake.known(RUN_MARK)  # the report also has the runs' profiler traces
+    runs = [row.trace_id for row in report.rows if row.trace_id in known_runs]
     with analyst(lake, RUN_TABLES) as con:
         rows = [row for row in rows_of_question(con, "schedule-runs") if row["run_id"] in runs]
         compared = markdown_table(list(rows[0]), [tuple(row.values()) for row in rows], width=400)

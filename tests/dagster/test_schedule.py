@@ -15,6 +15,7 @@ from dagster_project.definitions import definitions
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, RUN_MARK
 from pipelines.schedule.plan.plan_file import FOLDER
+from tests.dagster.tiny import write_trace
 
 
 @pytest.mark.slow  # runs as tables: tests/readers/test_schedule_runs.py
@@ -42,6 +43,26 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
     ((engine, rounds, verdict),) = verdicts
     assert (engine, rounds) == ("sw", 5) and "times as fast as serial" in verdict
     assert verdict in metadata["compared"].value
+
+
+@pytest.mark.slow  # 5 s: a process and an ingestion
+def test_profiler_traces_of_runs_are_ingested_and_are_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `trace` writes them, which needs torch: a file in the run's folder."""
+
+    def with_trace(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> str:
+        printed = _run(plan, engines, config, folder)
+        (run,) = (path for path in folder.iterdir() if path.is_dir())
+        write_trace(run / "trace.json")
+        return printed
+
+    monkeypatch.setattr("assets.schedule._run", with_trace)
+    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["mlp"], "engines": ["sw"], "device": "simulated", "iterations": 10}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance)
+        materialized = result.asset_materializations_for_node("schedules")
+    assert {entry.metadata["runs"].value for entry in materialized} == {1}
+    assert len(Lake(tmp_path).known(RUN_MARK)) == len(Lake(tmp_path).known_traces()) == 1
 
 
 def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) -> None:
