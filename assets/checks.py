@@ -17,7 +17,9 @@ from assets.metadata import Span, markdown_table
 from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
 from pipelines.base.foreign_text import visible
 from pipelines.lake.layout import CAPTURE_MARK, KEYS, REJECTS, mark_of
+from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.catalog import load_catalog
+from pipelines.models.sqltext import quoted
 from pipelines.runs.store import Store
 from pipelines.runs.store.interface import CommittedRows
 
@@ -36,7 +38,9 @@ _OF_CAPTURES = """
     GROUP BY ALL ORDER BY n DESC
 """
 _LONE = "SELECT path, rank FROM execution_trace_matches WHERE trace_id IS NULL ORDER BY path"
-_REJECTED = "SELECT path, byte_offset, reason FROM {rows} ORDER BY seen_at DESC"
+_REJECTED = f"""
+    SELECT path, byte_offset, reason FROM {_ROWS} WHERE NOT contains(reason, {quoted(SUPERSEDED)}) ORDER BY seen_at DESC
+"""
 
 
 Evaluate = Callable[[CommittedRows, Span], dg.AssetCheckResult]

@@ -12,12 +12,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.checks import findings_checks
+from assets.metadata import Span
 from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
 from pipelines.fleet.trends.findings import Finding, NotificationFailed, tell
+from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.lake import world
 
 
 class Hook:
@@ -86,6 +90,27 @@ def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_p
     hook.takes = 1000
     again = notify_new(open_store(lake), found.keys, hook.url)
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
+
+
+def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(
+    hook: Hook, lake: Lake, tmp_path: Path
+) -> None:
+    """It has a row in `rejects`, which says what superseded it."""
+    whole = world.write_trace(tmp_path / "job" / "rank0.json", 1, n=12, distributedInfo={"rank": 0, "world_size": 1})
+    content = whole.read_bytes()
+    whole.write_bytes(content[: len(content) * 3 // 5])
+    assert ingest([whole], lake).rows[0].status == "partial"
+    whole.write_bytes(content)
+    assert ingest([whole], lake).rows[0].status == "ok"
+    notify_new(open_store(lake), set(), hook.url)
+    (message,) = hook.got
+    assert message["says"].startswith("old.json was not read: ")
+    with open_store(lake).analyst() as con:
+        assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(2,)]
+        assert fleet_today(con).n_rejects == 1
+    (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
+    with open_store(lake).rows() as rows:
+        assert evaluate(rows, Span(frozenset(), "")).metadata["rejected"].value == 1
 
 
 def test_slack_takes_text(hook: Hook) -> None:

@@ -10,6 +10,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.fleet.trends.history import TABLES as HISTORY
 from pipelines.fleet.trends.history import JobVerdict, regressions
+from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
@@ -49,6 +50,7 @@ class Fleet:
 def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet:
     """Read the fleet, or one job of it, from a connection to the analysts' file."""
     job_filter = "true" if job is None else f"job = {quoted(job)}"
+    rejects = f"rejects WHERE NOT contains(reason, {quoted(SUPERSEDED)})"
     return Fleet(
         n_traces=_count(con, f"traces WHERE {job_filter}"),
         n_captures=_count(con, f"captures WHERE {job_filter}"),
@@ -58,8 +60,8 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet
         stragglers=rows_of(
             con, f"SELECT * FROM persistent_stragglers WHERE {job_filter} ORDER BY caused_wait_ns DESC, job, rank"
         ),
-        n_rejects=_count(con, "rejects"),
-        rejects=rows_of(con, f"SELECT path, reason, seen_at FROM rejects ORDER BY seen_at DESC, path LIMIT {MOST}"),
+        n_rejects=_count(con, rejects),
+        rejects=rows_of(con, f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path LIMIT {MOST}"),
         n_failures=_count(con, "model_failures WHERE outcome = 'left_out'"),
         failures=rows_of(
             con,
