@@ -16,11 +16,12 @@ from pipelines.runs.store import Store, open_store
 
 WEBHOOK, FORMAT = "TRACELAKE_WEBHOOK", "TRACELAKE_WEBHOOK_FORMAT"
 _SECONDS = 300
+_BUDGET_SECONDS = 20.0  # for posting; Dagster gives up a tick after 60 s, and its cursor with it
 _TRIES, _WAIT_SECONDS = 3, 5.0
 
 
 class Told(NamedTuple):
-    """Keys of all findings posted so far, the number posted now, and the error message if a post failed."""
+    """Keys of all findings posted so far, the number posted now, and why not all: a post failed, or there were too many."""
 
     keys: set[str]
     posted: int
@@ -28,23 +29,26 @@ class Told(NamedTuple):
 
 
 def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json") -> Told:
-    """Post each finding whose key is not in `told`, and stop at the first post that fails. The next call posts the others.
+    """Post each finding whose key is not in `told`. Stop at the first post that fails, or after 20 s.
 
-    The key of a finding that no longer exists is dropped, so the finding is posted again if it recurs. If `told` is None (the
-    first call), existing findings of rejected files count as posted.
+    The next call posts the others. The key of a finding that no longer exists is dropped, so the finding is posted again
+    if it recurs. If `told` is None (the first call), existing findings of rejected files count as posted.
     """
     with store.analyst() as con:
-        finding_by_key = {finding.key: finding for finding in findings(fleet_today(con))}
+        finding_by_key = {finding.key: finding for finding in findings(fleet_today(con, most=None))}
     if told is None:
         told = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
-    keys = told & finding_by_key.keys()
-    for posted, key in enumerate(sorted(finding_by_key.keys() - keys, key=list(finding_by_key).index)):
+    keys, until = told & finding_by_key.keys(), time.monotonic() + _BUDGET_SECONDS
+    new_keys = [key for key in finding_by_key if key not in told]
+    for posted, key in enumerate(new_keys):
+        if time.monotonic() > until:
+            return Told(keys, posted, f"{len(new_keys) - posted} wait for the next tick")
         try:
             tell(url, finding_by_key[key], form)
         except NotificationFailed as error:
             return Told(keys, posted, str(error))
         keys.add(key)
-    return Told(keys, len(finding_by_key.keys() - (told & finding_by_key.keys())))
+    return Told(keys, len(new_keys))
 
 
 def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:

@@ -6,7 +6,9 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -14,9 +16,10 @@ import pytest
 
 from assets.checks import findings_checks
 from assets.metadata import Span
+from dagster_project import alerts
 from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
-from pipelines.fleet.trends.findings import Finding, NotificationFailed, tell
-from pipelines.fleet.trends.fleet_today import fleet_today
+from pipelines.fleet.trends.findings import Finding, NotificationFailed, findings, tell
+from pipelines.fleet.trends.fleet_today import MOST, Fleet, fleet_today
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
@@ -111,6 +114,34 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(
     (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
     with open_store(lake).rows() as rows:
         assert evaluate(rows, Span(frozenset(), "")).metadata["rejected"].value == 1
+
+
+def test_many_findings_are_told_over_several_ticks_each_once(
+    hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a page lists, at a webhook that takes a second for each: Dagster gives up a tick after 60 s."""
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    for n in range(MOST + 5):
+        (folder / f"{n}.json").write_text("{<")
+    ingest([folder], lake)
+    clock = count()
+    monkeypatch.setattr(alerts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    keys, posted, n_ticks = set[str](), 0, 0
+    while (told := notify_new(open_store(lake), keys, hook.url)).posted:
+        assert told.posted <= 20
+        keys, posted, n_ticks = told.keys, posted + told.posted, n_ticks + 1
+    assert posted == len(hook.got) == len({message["about"] for message in hook.got}) == MOST + 6 and n_ticks == 3
+
+
+def test_a_model_that_fails_on_a_trace_is_one_finding() -> None:
+    """However many tables need it."""
+    tables = [{"table_name": name, "model": "kernels", "trace_id": "3f", "reason": "odd"} for name in ("a", "b")]
+    other = {"table_name": "a", "model": "kernels", "trace_id": "4a", "reason": "odd"}
+    fleet = Fleet(**{**dict.fromkeys(Fleet.__dataclass_fields__, ()), "failures": [*tables, other]})
+    assert [finding.says for finding in findings(fleet)] == [
+        f"tables lack a trace: the model kernels failed on {trace}: odd" for trace in ("3f", "4a")
+    ]
 
 
 def test_slack_takes_text(hook: Hook) -> None:

@@ -59,11 +59,10 @@ def findings(fleet: Fleet) -> Iterator[Finding]:
     for row in fleet.rejects:
         sentence = f"{Path(row['path']).name} was not read: {row['reason']}"
         yield Finding("rejected", sentence, f"{row['path']}\n{row['reason']}")
-    for row in fleet.failures:
-        sentence = (
-            f"{row['table_name']} lacks a trace: the model {row['model']} failed on {row['trace_id']}: {row['reason']}"
-        )
-        yield Finding("failed_model", sentence, f"{row['table_name']}\n{row['trace_id']}")
+    # A model that fails on a trace has a row for each table that needs it, often dozens.
+    for row in {(row["model"], row["trace_id"]): row for row in fleet.failures}.values():
+        sentence = f"tables lack a trace: the model {row['model']} failed on {row['trace_id']}: {row['reason']}"
+        yield Finding("failed_model", sentence, f"{row['model']}\n{row['trace_id']}")
 
 
 def tell(url: str, finding: Finding, form: str = "json") -> None:

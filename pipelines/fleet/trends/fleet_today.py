@@ -25,7 +25,7 @@ _BAD = ("REGRESSION", "SUSPECT")
 class Fleet:
     """The state of the fleet as rows of tables, each a dictionary by column.
 
-    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first MOST of them. `causes`: the answer to
+    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first of them (MOST). `causes`: the answer to
     the question fleet-causes.
     """
 
@@ -47,9 +47,13 @@ class Fleet:
         return {**{name: value for name, value in vars(self).items() if name != "worse"}, "worse": worse}
 
 
-def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet:
-    """Read the fleet, or one job of it, from a connection to the analysts' file."""
+def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: int | None = MOST) -> Fleet:
+    """Read the fleet, or one job of it, from a connection to the analysts' file.
+
+    `most`: how many rejected files and failures are listed; None for all.
+    """
     job_filter = "true" if job is None else f"job = {quoted(job)}"
+    limit = "" if most is None else f"LIMIT {most}"
     rejects = f"rejects WHERE NOT contains(reason, {quoted(SUPERSEDED)})"
     return Fleet(
         n_traces=_count(con, f"traces WHERE {job_filter}"),
@@ -61,12 +65,12 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet
             con, f"SELECT * FROM persistent_stragglers WHERE {job_filter} ORDER BY caused_wait_ns DESC, job, rank"
         ),
         n_rejects=_count(con, rejects),
-        rejects=rows_of(con, f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path LIMIT {MOST}"),
+        rejects=rows_of(con, f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path {limit}"),
         n_failures=_count(con, "model_failures WHERE outcome = 'left_out'"),
         failures=rows_of(
             con,
             "SELECT trace_id, table_name, model, reason FROM model_failures WHERE outcome = 'left_out' "
-            f"ORDER BY ALL LIMIT {MOST}",
+            f"ORDER BY ALL {limit}",
         ),
         causes=rows_of_question(con, "fleet-causes", job=job),
     )
