@@ -84,3 +84,22 @@ def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
         assert [record.dagster_run.run_id for record in failed_last(instance, _nothing.name)] == [failing.run_id]
         assert _nothing.execute_in_process(instance=instance, tags=tags).success
         assert failed_last(instance, _nothing.name) == []
+
+
+def test_a_run_of_a_part_of_the_job_does_not_make_up_for_one_that_failed() -> None:
+    """`daily` may find nothing to do while a run is in progress; its own run comes after that one has failed."""
+
+    @dg.asset
+    def fleet_today() -> None: ...
+
+    job = dg.define_asset_job("ingest_and_analyse", [fleet_today])
+    whole = dg.Definitions(assets=[fleet_today], jobs=[job]).resolve_job_def("ingest_and_analyse")
+    tags = {PARTITION_TAG: "2026-01-02"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        failing = instance.create_run_for_job(whole, tags=tags)
+        instance.report_run_failed(failing)
+        part = [dg.AssetKey("fleet_today")]
+        assert whole.execute_in_process(instance=instance, tags=tags, asset_selection=part).success
+        assert [record.dagster_run.run_id for record in failed_last(instance, whole.name)] == [failing.run_id]
+        assert whole.execute_in_process(instance=instance, tags=tags).success
+        assert failed_last(instance, whole.name) == []
