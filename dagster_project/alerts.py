@@ -21,7 +21,7 @@ _TRIES, _WAIT_SECONDS = 3, 5.0
 
 
 class Told(NamedTuple):
-    """Keys of all findings posted so far, the number posted now, and why not all: a post failed, or there were too many."""
+    """Keys of all findings posted so far, the number posted now, and why not all: a post failed, or time was up."""
 
     keys: set[str]
     posted: int
