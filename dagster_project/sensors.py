@@ -33,7 +33,7 @@ MAX_FILES = 1000
 FIRST_WAIT_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
-"""How often a day whose newest run failed is rerun if no file is waiting. After that, the user must intervene."""
+"""How often a day whose newest run failed is rerun. After that, the user must intervene."""
 REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
 """Assets that `daily` writes if there is nothing to do: those with a freshness policy, and `rejects`."""
@@ -136,6 +136,10 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
     instance = _instance(context)
     if instance and (runs := under_way(instance, ingest_and_analyse.name, datetime.fromtimestamp(now, UTC))):
         return _skipped(tick, f"run {runs[0].run_id} is in progress, {len(tick.waiting)} files wait")
+    # A run of waiting files also computes what a failed run of today left, but not what one of an earlier day left.
+    repeat = _repeated(instance, now, except_of=today() if tick.waiting else "") if instance else None
+    if repeat:
+        return dg.SensorResult(run_requests=[repeat], cursor=context.cursor if tick.waiting else _NOTHING)
     due = tick.due(now)
     if due:
         return _asking(tick, due, now)
@@ -143,9 +147,6 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
         soonest = min(tick.asked[str(path)].at + wait_seconds(tick.tries(path)) for path in tick.waiting)
         names = told(dict.fromkeys(tick.waiting, "was not ingested by its run"))
         return _skipped(tick, f"{len(tick.waiting)} files will be retried in {soonest - now:.0f} s: {names}")
-    repeat = _repeated(instance, now) if instance else None
-    if repeat:
-        return dg.SensorResult(run_requests=[repeat], cursor=_NOTHING)
     return _skipped(tick, f"no new files in {path_text(watched_folder() or '')}", forget=True)
 
 
@@ -166,15 +167,16 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**earlier, **requests}))
 
 
-def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
+def _repeated(instance: dg.DagsterInstance, now: float, except_of: str) -> dg.RunRequest | None:
     """Return a request to rerun a day whose newest run failed, so that its tables are still computed.
 
-    None if there is no such day, or if its wait is not over or its repeats are used up.
+    None if there is no such day but `except_of`, or if its wait is not over or its repeats are used up.
     """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
-        if not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
-            continue  # the day is before the lake's first batch, so it is not a partition
+        # A day before the lake's first batch is not a partition.
+        if run.tags[PARTITION_TAG] == except_of or not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
+            continue
         times = int(run.tags.get(REPEAT_TAG, "0"))
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
             return dg.RunRequest(

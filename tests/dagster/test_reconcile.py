@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 import pipelines.lake.inbox
-from assets.metadata import PROCESS_TAG
+from assets.metadata import PROCESS_TAG, today
 from dagster_project import sensors
 from dagster_project.runs_in_progress import START_SECONDS
 from dagster_project.sensors import trace_file_sensor, wait_seconds
@@ -201,6 +201,23 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
         found += requests
         tags = {"dagster/partition": requests[0].partition_key or "", **requests[0].tags}
     assert [(r.partition_key, config(r)["files"]) for r in found] == [("2026-01-02", [])] * sensors.MAX_REPEATS
+
+
+def test_an_earlier_day_is_repeated_although_files_keep_coming(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their runs are of today, and compute nothing of the day whose run failed before midnight."""
+    monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    for day in ("2026-01-02", today()):
+        world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": day}))
+    first = age(write_trace(world.inbox / "rank0.json"))
+    assert [world.files(request) for request in world.tick()] == [[first]]  # the wait of the day is not over
+    second = age(write_trace(world.inbox / "rank1.json", 1))
+    world.ahead += wait_seconds(1) + 1
+    (request,) = world.tick()
+    assert (request.partition_key, config(request)["files"]) == ("2026-01-02", [])
+    done = world.instance.create_run_for_job(job, tags={"dagster/partition": "2026-01-02"})
+    world.instance.report_dagster_event(dg.DagsterEvent("PIPELINE_SUCCESS", job.name), done.run_id)
+    assert [world.files(request) for request in world.tick()] == [[second, first]]  # what was asked for is still known
 
 
 def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> None:
