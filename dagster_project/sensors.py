@@ -240,15 +240,18 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
     """Return the schedule `daily` for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
-    def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | list[dg.RunRequest]:
         """Once a day what the sensor did not take, whether or not it is on, and rejected files once more.
 
-        If there is nothing of that, the run only says so: it writes `traces`, `rejects` and `fleet_today`.
+        An earlier day whose newest run failed is rerun, too. If there is nothing of that, the run only says so: it writes
+        `traces`, `rejects` and `fleet_today`.
         """
-        day = f"{context.scheduled_execution_time:%Y-%m-%d}"
+        day, instance = f"{context.scheduled_execution_time:%Y-%m-%d}", _instance(context)
         key = f"daily-{day}"
-        if not _is_all_done(_instance(context), lake_path):
-            return dg.RunRequest(run_key=key, partition_key=day)
+        if not _is_all_done(instance, lake_path):
+            whole = dg.RunRequest(run_key=key, partition_key=day)
+            repeat = _repeated(instance, time.time(), except_of=day) if instance else None
+            return [whole, repeat] if repeat else whole
         nothing = _run_config({"files": []})
         return dg.RunRequest(run_key=key, partition_key=day, run_config=nothing, asset_selection=list(SIGNS_OF_LIFE))
 

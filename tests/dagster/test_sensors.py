@@ -98,6 +98,24 @@ def namesake() -> None:
     """Of the job that is watched."""
 
 
+def test_daily_reruns_an_earlier_day_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own run is of its day, and the sensor may be off."""
+    from datetime import UTC, datetime
+
+    monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
+    at = datetime(2026, 1, 3, 0, 30, tzinfo=UTC)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for day in ("2026-01-02", "2026-01-03"):
+            run = instance.create_run_for_job(namesake, tags={"dagster/partition": day})
+            instance.report_run_failed(run)
+        later = sensors.time.time() + 60
+        monkeypatch.setattr(sensors.time, "time", lambda: later)
+        requests = daily(dg.build_schedule_context(instance=instance, scheduled_execution_time=at))
+    assert isinstance(requests, list)
+    assert [request.partition_key for request in requests] == ["2026-01-03", "2026-01-02"]
+    assert requests[0].run_config == {} and requests[1].run_config["ops"]["ingest"]["config"] == {"files": []}
+
+
 @pytest.mark.slow
 def test_daily_asks_for_little_only_if_the_whole_job_would_find_nothing(inbox, lake) -> None:
     """Each thing that is left to do makes it the whole job: a file, a rejected one, a failed run, what is not published."""
