@@ -20,6 +20,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
+from pipelines.lake.commit.ingested_files import forget_keys
 from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.names import (
     ANALYST,
@@ -258,6 +259,7 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
         for key, path in paths.items()
     ]  # fmt: skip
     _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
+    forget_keys(lake, paths)  # a file that was read twice counts as done by its content, not by its trace
     tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
     lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)
 

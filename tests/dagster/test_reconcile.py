@@ -27,6 +27,7 @@ from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.layout import table_files
 from pipelines.readers.ingest import ingest, reject_files
 from pipelines.readers.inputs import EventInput
+from pipelines.runs.store import open_store
 from tests.dagster.tiny import age, write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +117,18 @@ def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
     (mark,) = table_files(world.lake.root, "traces")
     mark.unlink()
     assert [world.files(r) for r in world.tick()] == [[file]]
+
+
+def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None:
+    """Also if its file was read again meanwhile, as by `tracelake ingest` of the whole inbox: then its content was known."""
+    file = age(write_trace(world.inbox / "rank0.json"))
+    for status in ("ok", "known"):
+        assert ingest([file], world.lake).rows[0].status == status
+    (events,) = table_files(world.lake.root, "events")
+    events.write_bytes(b"no parquet")
+    assert world.tick() == []
+    open_store(world.lake.root).check(repair=True)
+    assert [world.files(request) for request in world.tick()] == [[file]]
 
 
 def test_a_broken_mark_is_named_and_a_broken_memory_is_begun_anew(world: World) -> None:

@@ -67,3 +67,10 @@ def forget_missing(lake: Lake) -> int:
             catalog.begin()
             catalog.con.executemany("DELETE FROM settled WHERE path = ?", missing)
     return len(missing)
+
+
+def forget_keys(lake: Lake, keys: Iterable[str]) -> None:
+    """Delete the rows of files with these traces, so that the files are read again. Raises OSError if that fails."""
+    with writing(lake.root) as catalog:
+        catalog.begin()
+        catalog.con.executemany("DELETE FROM settled WHERE trace_id = ?", [(key,) for key in keys])
