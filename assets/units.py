@@ -19,7 +19,8 @@ from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.unit_work import reject_unread
 from pipelines.engines.work_units import groups_of
 from pipelines.lake import Lake
-from pipelines.lake.commit.ingested_files import Outcome, settle, states_of
+from pipelines.lake.commit.ingested_files import settle, states_of
+from pipelines.readers.ingest import outcomes
 from pipelines.readers.inputs import TraceRow
 
 
@@ -75,11 +76,6 @@ def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[Trac
 def _settle(lake: Lake, states: dict[Path, str], run: Followed) -> None:
     """Record which files are done. Files of failed units are not recorded, so the next run repeats them."""
     failed = {item for unit in run.failed for item in unit.items}
-    row_by_path = {row.path: row for row in run.rows}
     lake.root.mkdir(parents=True, exist_ok=True)
     done = {path: state for path, state in states.items() if path_text(path) not in failed}
-    outcomes = {}
-    for path, state in done.items():
-        row = row_by_path.get(path_text(path))
-        outcomes[path] = Outcome(state, row.status, row.trace_id) if row else Outcome(state, "part")
-    settle(lake, outcomes)
+    settle(lake, outcomes(done, run.rows))

@@ -124,7 +124,7 @@ def ingest(
         for row in rows:
             if on_file:
                 on_file(row)
-    settle(lake, _outcomes(states, report.rows))
+    settle(lake, outcomes(states, report.rows))
     return report
 
 
@@ -153,7 +153,7 @@ def _counters(
     return rejected
 
 
-def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
+def outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
     """Return the outcome of every requested file, without files that were modified while they were read."""
     row_by_path = {
         text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
@@ -168,7 +168,7 @@ def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
     states = states_of(reasons)
     rows = _rejected(reasons)
     _put_rejects(rows, lake)
-    settle(lake, _outcomes(states, rows))
+    settle(lake, outcomes(states, rows))
     return IngestReport(rows)
 
 

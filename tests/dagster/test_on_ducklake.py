@@ -10,10 +10,15 @@ import pytest
 
 from assets.metadata import lake_folder, today
 from assets.models import model_specs, upstream_first
+from assets.units import _settle
 from dagster_project.definitions import definitions
 from dagster_project.sensors import trace_file_sensor
-from pipelines.engines.run import materialize_on
+from pipelines.engines.run import FailedUnit, Followed, materialize_on
+from pipelines.lake import Lake
+from pipelines.lake.commit.ingested_files import states_of
+from pipelines.lake.inbox import waiting
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.inputs import TraceRow
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store import open_store
 from tests.dagster.tiny import age, write_trace
@@ -40,6 +45,17 @@ def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None
         steps, all_steps = ({node.name for node in one.resolve_job_def(name).graph.nodes} for one in (mine, folders))
         assert steps == all_steps - {"overlay"}
     assert not (tmp_path / "c.sqlite").exists()
+
+
+def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) -> None:
+    """As a memory snapshot: its key is that of a set, which is not among the traces of the store."""
+    lake, files = Lake(tmp_path / "files"), [tmp_path / "rank0.json", tmp_path / "rank0.pickle", tmp_path / "failed.json"]
+    for file in files:
+        file.write_text("{}")
+    rows = [TraceRow(str(files[0]), "ok", "a trace", unpacked_bytes=2), TraceRow(str(files[1]), "ok", "a snapshot")]
+    states = states_of(files)
+    _settle(lake, states, Followed(rows=rows, failed=[FailedUnit("unit", (str(files[2]),), "", 3)]))
+    assert list(waiting(lake, states, known=lambda keys: {"a trace"} & keys)) == [files[2]]
 
 
 @pytest.mark.slow
