@@ -8,10 +8,12 @@ remain Dagster's.
 from __future__ import annotations
 
 import multiprocessing
+import time
 from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running
 from typing import Any
 
+from dagster import DagsterInstance
 from dagster._cli.api import grpc_command
 from dagster._grpc import server
 
@@ -38,8 +40,15 @@ class ForkingServer(server.DagsterApiServer):
 
 
 def main() -> None:
-    """Run `dagster api grpc` with its options, as `python -m dagster_project.code_server`."""
+    """Run `dagster api grpc` with its options, as `python -m dagster_project.code_server`.
+
+    Runs are its children, so those of an earlier code server have ended.
+    """
+    from dagster_project.runs_in_progress import fail_lost
+
     server.DagsterApiServer = ForkingServer
+    with DagsterInstance.get() as instance:
+        fail_lost(instance, time.time())
     grpc_command(prog_name="python -m dagster_project.code_server")
 
 

@@ -73,9 +73,9 @@ def _ended(record: dg.RunRecord) -> float:
 
 
 def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
-    """Mark runs of a killed UI as failed: those not updated since `before` (s since 1970) whose process does not exist."""
+    """Mark runs of an earlier code server as failed: not updated since `before` (s since 1970), and without a process."""
     statuses = [status for status in IN_PROGRESS_RUN_STATUSES if status != dg.DagsterRunStatus.QUEUED]
     for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
         process = record.dagster_run.tags.get(PROCESS_TAG)
         if record.update_timestamp.timestamp() < before and not (process and is_alive(process)):
-            instance.report_run_failed(record.dagster_run, "the Dagster instance that started it has ended")
+            instance.report_run_failed(record.dagster_run, "the code server that started it has ended")

@@ -75,21 +75,14 @@ def guarded_app(hosts: Iterable[str]) -> Any:
 def main() -> None:
     """Run a guarded dagster-webserver with its options. TRACELAKE_UI_HOSTS adds host names (comma-separated)."""
     import os
-    import time
 
-    import dagster as dg
     from dagster_webserver import cli
 
-    from dagster_project.runs_in_progress import fail_lost
-
-    started = time.time()
     extra_hosts = [name for name in os.environ.get("TRACELAKE_UI_HOSTS", "").split(",") if name]
     name = "create_app_from_workspace_process_context"
     if not hasattr(cli, name):  # never serve without the guard
         raise SystemExit(f"error: this version of dagster-webserver has no {name}: it cannot be guarded")
     setattr(cli, name, guarded_app([*LOCAL, *extra_hosts]))
-    with dg.DagsterInstance.get() as instance:
-        fail_lost(instance, started)
     cli.main()
 
 

@@ -21,6 +21,7 @@ from dagster_project import code_server, preload
 from dagster_project.code_server import ForkingServer, forks
 from dagster_project.sensors import SIGNS_OF_LIFE
 from pipelines.lake import Lake
+from tests.dagster.test_old_runs import chatty
 from tests.dagster.test_ui import JSON, Ui, running  # noqa: F401
 from tests.dagster.tiny import write_trace
 
@@ -35,6 +36,19 @@ def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch)
     server = ForkingServer(threading.Event(), logging.getLogger("test"), FuturesAwareThreadPoolExecutor(1))
     context: Any = vars(server)["_mp_ctx"]
     assert context.get_start_method() == "forkserver" and started == ["fork server"]
+
+
+def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were its children. Of any job: each that writes would hold the queue for a day."""
+    monkeypatch.setattr(code_server, "grpc_command", lambda prog_name: None)
+    monkeypatch.setattr(code_server.server, "DagsterApiServer", None)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").touch()
+    with dg.DagsterInstance.get() as instance:
+        run = instance.create_run_for_job(chatty, status=dg.DagsterRunStatus.STARTED)
+        code_server.main()
+        assert instance.get_runs()[0].run_id == run.run_id
+        assert instance.get_runs()[0].status == dg.DagsterRunStatus.FAILURE
 
 
 def test_what_a_run_imports_later_is_there() -> None:
