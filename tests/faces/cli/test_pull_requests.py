@@ -177,3 +177,10 @@ def test_the_action_hands_its_inputs_over_as_variables() -> None:
         for value in step["env"].values():
             name = value.removeprefix("${{ inputs.").removesuffix(" }}")
             assert not value.startswith("${{ inputs.") or name in text["inputs"]
+
+
+def test_jobs_of_a_matrix_and_of_other_workflows_write_other_comments() -> None:
+    """Their inputs may be the same, and `github.job` is the same for all jobs of a matrix."""
+    text = yaml.safe_load((ROOT / "action" / "action.yml").read_text())
+    (key,) = (step["env"]["KEY"] for step in text["runs"]["steps"] if "KEY" in step["env"])
+    assert {"github.workflow", "github.job", "strategy.job-index"} <= set(key.split())
