@@ -13,7 +13,7 @@ import pytest
 
 import pipelines.lake.publish.analyst_file as publishing
 from assets import critical_path
-from assets.checks import Keys, checks, unique_keys
+from assets.checks import Keys, checks, findings_checks, unique_keys
 from assets.critical_path import _newest, _remove_others
 from assets.metadata import Span, today
 from assets.traces import LAKE_TABLES, REJECTED_TAG
@@ -228,6 +228,18 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
         assert not found["quality", "no_error"].passed
         assert found["quality", "no_error"].severity == dg.AssetCheckSeverity.ERROR
         assert found["quality", "no_warning"].passed
+
+
+def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path: Path) -> None:
+    """The capture is computed again, into another batch, without rows in `capture_quality`."""
+    columns = "'c' AS capture_id, 'missing_ranks' AS check_name, 'warning' AS severity, 1 AS n, 'x' AS detail"
+    (evaluate,) = (e for spec, e in findings_checks() if spec.asset_key == dg.AssetKey("capture_quality"))
+    for hour, passed in ((0, False), (1, True)):
+        batch = f"'{today().replace('-', '')}T{hour:02}0000000000-00000000' AS batch_id"
+        found = f"SELECT {columns}, {batch} WHERE {hour == 0}"
+        put(tmp_path, {"capture_quality": found, "captures": f"SELECT 'c' AS capture_id, {batch}"}, hour)
+        with open_store(tmp_path).rows() as rows:
+            assert evaluate(rows, Span(frozenset({today()}), "")).passed == passed
 
 
 @pytest.mark.slow  # 4 s: checks that fail are above and below
