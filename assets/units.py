@@ -20,6 +20,7 @@ from pipelines.engines.unit_work import reject_unread
 from pipelines.engines.work_units import groups_of
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import settle, states_of
+from pipelines.readers.child_processes import ASKED_TO_STOP, Stopped
 from pipelines.readers.ingest import outcomes
 from pipelines.readers.inputs import TraceRow
 
@@ -61,14 +62,20 @@ def fail_units(run: Followed, allow_retries: bool) -> None:
 
 
 def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[TraceRow]:
-    """Ingest files that belong together in a separate process. If the process dies, reject the files."""
+    """Ingest files that belong together in a separate process. If the process dies, reject the files.
+
+    Raise Stopped if the process was asked to stop, as by the signal that stops `tracelake ui` and its runs.
+    """
     command = [sys.executable, "-m", "tracelake", "ingest", *map(str, paths), "--lake", address, "--json"]
     process = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
     try:
         return [TraceRow(**row) for row in json.loads(process.stdout)]
     except (ValueError, TypeError):
+        status = process.returncode  # of a process that handles the signal 128 and its number
+        if (status - 128 if status > 0 else -status) in ASKED_TO_STOP:
+            raise Stopped(f"the process that read {len(paths)} files was asked to stop") from None
         lines = process.stderr.strip().splitlines()
-        reason = f"its process ended with {process.returncode}{f': {lines[-1]}' if lines else ''}"
+        reason = f"its process ended with {status}{f': {lines[-1]}' if lines else ''}"
         reject_unread(Setting.here(address, None), {path_text(path): reason for path in paths})
         return [TraceRow(path_text(path), "rejected", reason=reason) for path in paths]
 

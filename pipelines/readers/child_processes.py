@@ -19,7 +19,7 @@ from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
 
 LAKE_FAILED = 75  # as sendmail's EX_TEMPFAIL: try again later
-_ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEATHS = 2
 _CHILD = ("-m", "pipelines.readers.child_processes")
 
@@ -75,7 +75,7 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
         return None
     if child.returncode == LAKE_FAILED:
         raise OSError(f"the lake {lake.root} cannot be written: {last_line}")
-    if -child.returncode in _ASKED_TO_STOP:
+    if -child.returncode in ASKED_TO_STOP:
         raise Stopped(f"the process that read {len(files)} files was asked to stop")
     if child.returncode < 0:
         return f"killed by {signal.Signals(-child.returncode).name} (out of memory?)"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from assets import units
 from assets.metadata import lake_folder, today
 from assets.models import model_specs, upstream_first
 from assets.units import _settle
@@ -18,6 +22,7 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import states_of
 from pipelines.lake.inbox import waiting
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.child_processes import Stopped
 from pipelines.readers.inputs import TraceRow
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store import open_store
@@ -56,6 +61,19 @@ def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) ->
     states = states_of(files)
     _settle(lake, states, Followed(rows=rows, failed=[FailedUnit("unit", (str(files[2]),), "", 3)]))
     assert list(waiting(lake, states, known=lambda keys: {"a trace"} & keys)) == [files[2]]
+
+
+@pytest.mark.parametrize("status", [128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGKILL])
+def test_a_file_whose_process_was_stopped_is_not_rejected(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was killed may have run out of memory on the file."""
+    rejected: list[str] = []
+    monkeypatch.setattr(units, "reject_unread", lambda _, reasons: rejected.extend(reasons))
+    ended = subprocess.CompletedProcess((), status, "", "terminated: the same command run again finishes\n")
+    monkeypatch.setattr(units.subprocess, "run", lambda *_, **__: ended)
+    is_stop = status != -signal.SIGKILL
+    with pytest.raises(Stopped) if is_stop else nullcontext():
+        units._isolated("/lake", [Path("/rank0.json")], None)
+    assert rejected == ([] if is_stop else ["/rank0.json"])
 
 
 @pytest.mark.slow
