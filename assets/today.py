@@ -1,11 +1,11 @@
 """Today's state of the fleet as an asset: the page of `tracelake fleet`, and its list of jobs in the UI."""
 
-import os
 from datetime import UTC, datetime
 
 import dagster as dg
 
 from assets.metadata import EVERY_DAY, OWNERS, markdown_table, with_tables_behind
+from pipelines.base.whole_file import write_whole
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.fleet.trends.findings import findings
 from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
@@ -37,9 +37,7 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
         fleet = read_fleet(con)
     file = lake.root / PAGES / "fleet.html"
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    unfinished.write_text(fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
-    os.replace(unfinished, file)
+    write_whole(file, fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
     columns = list(fleet.jobs[0]) if fleet.jobs else []
     rows = [[job[name] for name in columns] for job in fleet.jobs[:_SHOWN]]
     sentences = [(finding.kind, finding.says) for finding in findings(fleet)]
