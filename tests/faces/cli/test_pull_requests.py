@@ -132,6 +132,14 @@ def test_an_error_of_the_action_is_its_status(tmp_path: Path) -> None:
     assert not (tmp_path / "output").exists()
 
 
+@pytest.mark.parametrize("inputs", [{"TEST": "b.json"}, {"CONTROL": "b.json"}, {"BASELINE": "main"}])
+def test_an_empty_input_of_the_action_is_an_error(inputs: dict[str, str], tmp_path: Path) -> None:
+    """As of a variable that is not set: the folder of the job, which has the new trace, would be compared with it."""
+    trace(tmp_path, "b.json", 200)
+    assert action(tmp_path, **inputs) == 2
+    assert not (tmp_path / "output").exists()
+
+
 def action(folder: Path, **inputs: str) -> int:
     program = folder / "tracelake"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tracelake "$@"\n')
