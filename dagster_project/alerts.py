@@ -10,7 +10,7 @@ from typing import NamedTuple
 import dagster as dg
 
 from assets.metadata import lake_address
-from pipelines.fleet.trends.findings import FORMATS, Finding, NotificationFailed, findings, tell
+from pipelines.fleet.trends.findings import FORMATS, Finding, MessageRefused, NotificationFailed, findings, tell
 from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.runs.store import Store, open_store
 
@@ -29,7 +29,7 @@ class Told(NamedTuple):
 
 
 def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json") -> Told:
-    """Post each finding whose key is not in `told`. Stop at the first post that fails, or after 20 s.
+    """Post each finding whose key is not in `told`, until the webhook fails or 20 s are over.
 
     The next call posts the others. The key of a finding that no longer exists is dropped, so the finding is posted again
     if it recurs. If `told` is None (the first call), existing findings of rejected files count as posted.
@@ -40,15 +40,20 @@ def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json"
         told = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
     keys, until = told & finding_by_key.keys(), time.monotonic() + _BUDGET_SECONDS
     new_keys = [key for key in finding_by_key if key not in told]
-    for posted, key in enumerate(new_keys):
+    failed = ""
+    for tried, key in enumerate(new_keys):
         if time.monotonic() > until:
-            return Told(keys, posted, f"{len(new_keys) - posted} wait for the next tick")
+            failed = failed or f"{len(new_keys) - tried} wait for the next tick"
+            break
         try:
             tell(url, finding_by_key[key], form)
+            keys.add(key)
+        except MessageRefused as error:  # perhaps each time, so it must not hold up the others
+            failed = str(error)
         except NotificationFailed as error:
-            return Told(keys, posted, str(error))
-        keys.add(key)
-    return Told(keys, len(new_keys))
+            failed = str(error)
+            break
+    return Told(keys, len(keys.intersection(new_keys)), failed)
 
 
 def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:

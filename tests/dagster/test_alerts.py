@@ -28,20 +28,21 @@ from tests.lake import world
 
 
 class Hook:
-    """A webhook on this machine; `refuse`: how many messages it still takes before it answers 503."""
+    """A webhook on this machine. `takes`: how many messages, before it answers 503; `refuses`: a text, by 400."""
 
     def __init__(self) -> None:
         self.got: list[dict[str, Any]] = []
-        self.takes = 1000
+        self.takes, self.refuses = 1000, "\0"
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 hook.takes -= 1
-                if hook.takes >= 0:
+                status = 503 if hook.takes < 0 else 400 if hook.refuses.encode() in body else 200
+                if status == 200:
                     hook.got.append(json.loads(body))
-                self.send_response(200 if hook.takes >= 0 else 503)
+                self.send_response(status)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -114,6 +115,15 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(
     (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
     with open_store(lake).rows() as rows:
         assert evaluate(rows, Span(frozenset(), "")).metadata["rejected"].value == 1
+
+
+def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake: Lake, tmp_path: Path) -> None:
+    """Others that fail do, as of a webhook that is away: see above."""
+    for name in ("a", "b"):
+        reject(lake, tmp_path, name)
+    hook.refuses = "b.json"  # neither the first nor the last
+    told = notify_new(open_store(lake), set(), hook.url)
+    assert (told.posted, len(told.keys), len(hook.got)) == (2, 2, 2) and "HTTP 400" in told.failed
 
 
 def test_many_findings_are_told_over_several_ticks_each_once(

@@ -18,10 +18,15 @@ from pipelines.fleet.trends.fleet_today import Fleet
 
 FORMATS = ("json", "slack")
 _SECONDS = 10.0
+_REFUSALS = (400, 413, 422)  # bad request, too large, unprocessable: not of the address or the rate
 
 
 class NotificationFailed(RuntimeError):
     """A message that did not arrive. The text names the host and the reason."""
+
+
+class MessageRefused(NotificationFailed):
+    """A message that the webhook does not take, although it may take others."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,9 @@ def tell(url: str, finding: Finding, form: str = "json") -> None:
             answer.read(1)
     except (urllib.error.URLError, OSError, ValueError, HTTPException) as error:
         # The message names only the host, because a webhook's path is a secret.
-        raise NotificationFailed(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
+        of_message = isinstance(error, urllib.error.HTTPError) and error.code in _REFUSALS
+        failure = MessageRefused if of_message else NotificationFailed
+        raise failure(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
 
 
 def _why(error: Any) -> str:
