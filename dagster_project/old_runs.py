@@ -12,6 +12,7 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
+from assets.traces import INBOX, inbox_files
 from dagster_project.resources import lake_folder
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import forget_missing
@@ -76,7 +77,9 @@ def old_runs_sensor(lake_path: str) -> dg.SensorDefinition:
         try:
             days, runs = float(os.environ.get(KEEP_DAYS) or _DAYS), int(os.environ.get(KEEP_RUNS) or _RUNS)
             n = delete_old_runs(context.instance, days, runs)
-            forget_missing(Lake(lake_folder(lake_path)))
+            # Without its disk the watched folder is empty or gone, and later all of its files would be read once more.
+            if inbox_files() or not os.environ.get(INBOX):
+                forget_missing(Lake(lake_folder(lake_path)))
         except (OSError, ValueError, OverflowError) as error:
             return dg.SkipReason(f"nothing was deleted: {error}")
         return dg.SkipReason(f"deleted the records of {n} runs" if n else "no run is old enough to delete")

@@ -16,6 +16,7 @@ import pytest
 import pipelines.lake.inbox
 from assets.metadata import PROCESS_TAG, today
 from dagster_project import sensors
+from dagster_project.old_runs import old_runs_sensor
 from dagster_project.runs_in_progress import START_SECONDS
 from dagster_project.sensors import trace_file_sensor, wait_seconds
 from pipelines.base.paths import path_text
@@ -298,6 +299,21 @@ def test_what_is_settled_is_forgotten_with_its_file(world: World) -> None:
     (world.inbox / "rank1.json").unlink()
     assert forget_missing(world.lake) == 1
     assert len(settled(world.lake)) == 1
+
+
+def test_what_is_settled_stays_while_the_disk_of_the_inbox_is_away(world: World) -> None:
+    """Else each of its files would be read once more."""
+    ingest([age(write_trace(world.inbox / "rank0.json"))], world.lake)
+    sensor = old_runs_sensor(str(world.lake.root))
+    away = world.inbox.rename(world.inbox.with_name("away"))
+    for is_mount_point in (False, True):
+        if is_mount_point:
+            world.inbox.mkdir()
+        sensor(dg.build_sensor_context(instance=world.instance))
+        assert len(settled(world.lake)) == 1
+    world.inbox.rmdir()
+    away.rename(world.inbox)
+    assert world.tick() == [] and "no new files" in world.reason
 
 
 def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
