@@ -96,9 +96,7 @@ def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_p
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
 
 
-def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(
-    hook: Hook, lake: Lake, tmp_path: Path
-) -> None:
+def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     """It has a row in `rejects`, which says what superseded it."""
     whole = world.write_trace(tmp_path / "job" / "rank0.json", 1, n=12, distributedInfo={"rank": 0, "world_size": 1})
     content = whole.read_bytes()

@@ -54,7 +54,8 @@ def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None
 
 def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) -> None:
     """As a memory snapshot: its key is that of a set, which is not among the traces of the store."""
-    lake, files = Lake(tmp_path / "files"), [tmp_path / "rank0.json", tmp_path / "rank0.pickle", tmp_path / "failed.json"]
+    lake = Lake(tmp_path / "files")
+    files = [tmp_path / name for name in ("rank0.json", "rank0.pickle", "failed.json")]
     for file in files:
         file.write_text("{}")
     rows = [TraceRow(str(files[0]), "ok", "a trace", unpacked_bytes=2), TraceRow(str(files[1]), "ok", "a snapshot")]
