@@ -87,10 +87,12 @@ def schedule_runs(
     if refused:
         raise dg.Failure("\n".join(refused.values()))
     with tempfile.TemporaryDirectory() as folder:
-        for plan in config.plans:
-            for engines in _turns(config):
-                context.log.info(_run(plan, engines, config, Path(folder)))
-        report = ingest([folder], lake)
+        try:
+            for plan in config.plans:
+                for engines in _turns(config):
+                    context.log.info(_run(plan, engines, config, Path(folder)))
+        finally:  # a plan that fails does not take with it what was measured before
+            report = ingest([folder], lake)
     failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
     if failed:
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")

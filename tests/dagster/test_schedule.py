@@ -65,6 +65,25 @@ def test_profiler_traces_of_runs_are_ingested_and_are_no_runs(tmp_path: Path, mo
     assert len(Lake(tmp_path).known(RUN_MARK)) == len(Lake(tmp_path).known_traces()) == 1
 
 
+@pytest.mark.slow  # 4 s: a process
+def test_what_was_measured_before_a_plan_failed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_only(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> str:
+        if plan != "mlp":
+            raise dg.Failure(f"plan {plan} was stopped")
+        return _run(plan, engines, config, folder)
+
+    monkeypatch.setattr("assets.schedule._run", first_only)
+    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["mlp", "fused_sparse_dist"], "engines": ["sw"], "device": "simulated", "iterations": 10}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(
+            run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance, raise_on_error=False
+        )
+    failure = result.failure_data_for_node("schedules")
+    assert failure is not None and "plan fused_sparse_dist was stopped" in str(failure.error)
+    assert len(Lake(tmp_path).known(RUN_MARK)) == 1
+
+
 def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) -> None:
     job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
     chosen = {"plans": ["no_such_plan"], "engines": ["sw"], "device": "simulated"}
