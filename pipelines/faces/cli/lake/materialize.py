@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import out, print_json, print_rows, progress
+from pipelines.faces.cli.console import fail, out, print_json, print_rows, progress
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -22,9 +23,22 @@ from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 from pipelines.faces.cli.refresh_tables import tell_left_out, warn_of_prices
 
 
+class Purpose(StrEnum):
+    """What tables are computed for."""
+
+    fleet = "fleet"
+
+
 def materialize(
     names: Annotated[
         list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")
+    ] = None,
+    purpose: Annotated[
+        Purpose | None,
+        typer.Option(
+            "--for",
+            help="Only what the pages of the fleet, alerts and why read; a command that reads another table computes it.",
+        ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     force: Annotated[bool, typer.Option(help="Also recompute what is up to date.")] = False,
@@ -51,10 +65,14 @@ def materialize(
 
     Example: `tracelake materialize kernels temporal_breakdown`
     """
+    from pipelines.faces.fleet_tables import FLEET_TABLES
     from pipelines.lake import Lake
     from pipelines.runs.materialize.run_order import materialize_all
     from pipelines.runs.store import open_store
 
+    if names and purpose:
+        raise fail("materialize takes tables or --for, not both", f"Leave out --for {purpose}, or {' '.join(names)}.")
+    names = list(FLEET_TABLES) if purpose is Purpose.fleet else names
     if open_store(lake).lake is None:
         store, engine = store or str(lake), engine or IN_PROCESS
     if prices or roles or formulas:
