@@ -69,7 +69,19 @@ class Cutter:
         return text
 
 
+def as_json(value: Any, *, ensure_ascii: bool = True) -> str:
+    """Return a value as JSON. Keys, numbers that JSON does not allow (NaN, Infinity) and other types become text."""
+    return json.dumps(valid_json(value), default=str, ensure_ascii=ensure_ascii)
+
+
+def valid_json(value: Any) -> Any:
+    """Return a value with keys, and numbers that JSON does not allow, as text: a MAP has keys of any type."""
+    if isinstance(value, dict):
+        return {str(key): valid_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [valid_json(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _text(value: Any) -> str:
-    if isinstance(value, (list, dict, tuple)):
-        return json.dumps(value, default=str, ensure_ascii=False)
-    return str(value)
+    return as_json(value, ensure_ascii=False) if isinstance(value, (list, dict, tuple)) else str(value)

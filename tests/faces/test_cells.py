@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cells import LONGEST, Cutter, is_number, rows_as_json, shown
+from pipelines.faces.cli.lake.query import Format, _write_answer
 from pipelines.faces.untrusted_queries import Rows, first_rows
+from pipelines.lake.read.sandbox import Answer
 from tests.effort import examples
 
 ROWS = st.lists(st.tuples(st.text(max_size=8), st.integers(-(2**127), 2**127)), max_size=30)
@@ -80,6 +82,17 @@ def test_every_type_of_duckdb_becomes_json() -> None:
     assert len(kept) > 40
     for name, rows in kept:
         json.dumps(rows_as_json(Rows([name], [""], rows, "")), allow_nan=False)
+
+
+def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys of a MAP are of any type, as those of `histogram(started_at)`; a number may be none."""
+    answer = duckdb.sql("SELECT MAP {DATE '2026-01-02': ['nan'::DOUBLE]} AS days, 0e0 / 0 AS nothing")
+    ((days, _),) = answer.fetchall()
+    assert shown(days) == Cutter(100).cell(days) == '{"2026-01-02": ["nan"]}'
+    _write_answer(Answer(answer, 0), Format.json, 0, False)  # of `tracelake sql`
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == [
+        {"days": {"2026-01-02": ["nan"]}, "nothing": "nan"}
+    ]
 
 
 @settings(max_examples=examples(100))

@@ -13,8 +13,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from pipelines.faces.cells import as_json
 from pipelines.faces.drawings.chrome_trace import based, trace_event, whole_seconds, write_trace
-from pipelines.faces.drawings.trace_slice import SLICE, NoSlice, Sliced, as_json
+from pipelines.faces.drawings.trace_slice import SLICE, NoSlice, Sliced
 
 STARTS, ENDS, LENGTHS = ("start_ns", "at_ns"), ("end_ns",), ("duration_ns",)
 _TRACKS = ("track", "trace_id", "rank", "device", "stream", "pid", "tid", "thread_id")

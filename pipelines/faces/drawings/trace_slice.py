@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from pipelines.base.errors import TracelakeError
+from pipelines.faces.cells import as_json
 from pipelines.faces.drawings.arrows import anchor_arrows
 from pipelines.faces.drawings.chrome_trace import based, flow_of, trace_event, whole_seconds, write_trace
 from pipelines.models.sqltext import quoted
@@ -199,19 +199,6 @@ def _with(args: str | None, query_values: str) -> str:
     return as_json(
         {**(trace_args if isinstance(trace_args, dict) else {"args": trace_args}), "query": json.loads(query_values)}
     )
-
-
-def as_json(value: Any) -> str:
-    """Return a value as JSON. Numbers that JSON does not allow (NaN, Infinity) and other types become text."""
-    return json.dumps(_finite(value), default=str)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _key(name: str) -> str:

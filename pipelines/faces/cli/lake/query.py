@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.foreign_text import in_spreadsheet, visible
-from pipelines.faces.cells import is_number, shown
+from pipelines.faces.cells import is_number, shown, valid_json
 from pipelines.faces.cli.answer_table import print_answer
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.named_traces_query import open_named_traces
@@ -183,7 +183,7 @@ def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool
         _print_table(answer, limit)
     elif format is Format.json:
         columns = distinct(answer.columns)
-        print_json([dict(zip(columns, row, strict=True)) for row in answer.rows()])
+        print_json(valid_json([dict(zip(columns, row, strict=True)) for row in answer.rows()]))
     else:
         _copy_out(answer.arrow(), format, for_spreadsheet)
 
