@@ -89,14 +89,15 @@ def symbols_of(events: Any) -> SymbolTable:
 
 
 def hta_frame(events: Any, symbols: SymbolTable) -> pd.DataFrame:
-    """Return the events of one trace, an Ibis table, as HTA's frame, one row per event with duration and category.
+    """Return the events of one trace, an Ibis table, as HTA's frame, one row per event with time, duration and category.
 
     The index and column `index` are event ids. `ts`, `dur` and `end` are us on the trace's own clock (int if all are whole).
     `name` and `cat` are numbers of `symbols`, `s_name` and `s_cat` their texts. `stream` and `correlation` are -1 without.
     `index_correlation`: the call that launched GPU work, and the work that a call launched last (0: neither; -1: no
     correlation). `iteration`: the number of the profiler step, for GPU work of its launch (-1: none).
     """
-    is_event = events.duration_ns.notnull() & events.cat.notnull() & (events.cat != "Trace")
+    is_timed = events.start_ns.notnull() & events.duration_ns.notnull()  # a missing time would make all times floats
+    is_event = is_timed & events.cat.notnull() & (events.cat != "Trace")
     frame = events.filter(is_event).select(*_COLUMNS).order_by("event_id").to_pyarrow().to_pandas()
     frame = frame.rename(columns={"event_id": "index", "name": "s_name", "cat": "s_cat"}).set_index("index", drop=False)
     frame.index.name = None

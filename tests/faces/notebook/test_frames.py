@@ -137,6 +137,14 @@ def test_fractions_of_a_microsecond_stay(tmp_path: Path) -> None:
         assert list(analysis.t.get_trace()["ts"]) == [1.25, 2]
 
 
+def test_an_event_whose_time_is_lost_has_no_row(tmp_path: Path) -> None:
+    """Its NaN would turn the times of all others into floats, which do not hold the ns since 1970."""
+    events = [call("a", 1, 1), call("lost", 1e19, 1), call("b", 2, 2)]
+    with TraceAnalysis([write(tmp_path / "t.json", events)], frames="pandas") as analysis:
+        frame = analysis.t.get_trace()
+    assert list(frame["s_name"]) == ["a", "b"] and frame["ts"].dtype.kind == "i"
+
+
 def test_a_symbol_table() -> None:
     symbols = SymbolTable(["b", "a.b", "axb", "b", "cudaLaunchKernel", "cpu_op"])
     assert symbols.get_sym_table() == ["a.b", "axb", "b", "cpu_op", "cudaLaunchKernel"]
