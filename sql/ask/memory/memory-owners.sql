@@ -5,7 +5,9 @@ SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     b.device, b.owner, count(*) AS n_blocks, round(sum(b.size_bytes) / 1e6, 2) AS size_mb
 FROM memory_blocks AS b
-JOIN memory_peaks AS m ON b.trace_id = m.trace_id AND b.device_type = m.device_type AND b.device = m.device
+JOIN memory_peaks AS m
+    ON b.trace_id = m.trace_id AND b.device_type IS NOT DISTINCT FROM m.device_type
+        AND b.device IS NOT DISTINCT FROM m.device
 JOIN traces AS t ON b.trace_id = t.trace_id
 WHERE
     b.state <> 'release_missing' AND (b.alloc_ns IS NULL OR b.alloc_ns <= m.peak_ns)

@@ -417,3 +417,7 @@ def test_memory_owners() -> None:
     peaks = of("trace_id device_type device peak_ns", ("a", 1, 0, 5))
     answer = asked("memory-owners", "owner n_blocks size_mb", memory_blocks=blocks, memory_peaks=peaks)
     assert answer == [("early", 1, 4), ("kept", 1, 2)]
+    # A device that the trace does not name is one, too.
+    unnamed = [{**row, "device": None} for row in blocks]
+    peaks = of("trace_id device_type device peak_ns", ("a", 1, None, 5))
+    assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
