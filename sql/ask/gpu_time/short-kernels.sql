@@ -5,7 +5,7 @@
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, count(*) AS n, count(*) FILTER (WHERE k.duration_ns < 10000) AS n_short,
     round(100 * count(*) FILTER (WHERE k.duration_ns < 10000) / count(*), 1) AS percent_short,
-    round(sum(k.duration_ns) FILTER (WHERE k.duration_ns < 10000) / 1e6, 2) AS short_ms
+    round(sum(CASE WHEN k.duration_ns < 10000 THEN k.duration_ns ELSE 0 END) / 1e6, 2) AS short_ms
 FROM kernels AS k
 JOIN traces AS t ON k.trace_id = t.trace_id
 GROUP BY coalesce(t.job, t.file), coalesce(t.job, t.trace_id), t.rank

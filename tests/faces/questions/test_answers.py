@@ -421,3 +421,9 @@ def test_memory_owners() -> None:
     unnamed = [{**row, "device": None} for row in blocks]
     peaks = of("trace_id device_type device peak_ns", ("a", 1, None, 5))
     assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
+
+
+def test_no_short_kernels_take_no_time() -> None:
+    kernels = of("trace_id duration_ns", ("a", 20_000), ("a", 10_000), ("b", 9_999), ("b", 1))
+    answer = asked("short-kernels", "job n n_short percent_short short_ms", kernels=kernels)
+    assert answer == [("b.json", 2, 2, 100, 0.01), ("j", 2, 0, 0, 0)]
