@@ -8,7 +8,9 @@ SELECT
     round(avg(b.imbalance), 3) AS mean_imbalance, round(max(b.imbalance), 3) AS max_imbalance,
     count(DISTINCT b.busiest_rank) AS n_busiest_ranks, round(sum(b.wait_ns) / 1e6, 3) AS wait_ms,
     round(sum(b.next_wait_ns) / 1e6, 3) AS wait_after_ms,
-    round(sum(CASE WHEN b.is_waited_for THEN b.next_wait_ns ELSE 0 END) / 1e6, 3) AS for_busiest_ms
+    round(
+        sum(CASE WHEN b.is_waited_for THEN b.next_wait_ns WHEN b.next_wait_ns IS NOT NULL THEN 0 END) / 1e6, 3
+    ) AS for_busiest_ms
 FROM expert_balance AS b
 JOIN captures AS c ON b.capture_id = c.capture_id
 GROUP BY c.job, c.capture_id, b.group_name

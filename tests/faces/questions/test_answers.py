@@ -427,3 +427,14 @@ def test_no_short_kernels_take_no_time() -> None:
     kernels = of("trace_id duration_ns", ("a", 20_000), ("a", 10_000), ("b", 9_999), ("b", 1))
     answer = asked("short-kernels", "job n n_short percent_short short_ms", kernels=kernels)
     assert answer == [("b.json", 2, 2, 100, 0.01), ("j", 2, 0, 0, 0)]
+
+
+def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
+    """Of a refused lane; where it is known, and nobody waits for the busiest rank, it is 0."""
+    balance = of(
+        "capture_id group_name next_wait_ns is_waited_for",
+        ("c", "known", 7_000_000, True), ("c", "known", 3_000_000, False), ("c", "none", 3_000_000, None),
+        ("c", "refused", None, None),
+    )  # fmt: skip
+    answer = asked("expert-balance", "group_name wait_after_ms for_busiest_ms", expert_balance=balance)
+    assert answer == [("known", 10, 7), ("none", 3, 0), ("refused", None, None)]
