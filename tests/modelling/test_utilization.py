@@ -13,7 +13,10 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, x
 
-TABLES = ["span_utilization", "span_name_utilization", "family_utilization", "op_utilization", "op_work", "spans"]
+TABLES = [
+    *("span_utilization", "span_name_utilization", "family_utilization", "op_utilization", "op_shape_utilization"),
+    *("op_work", "spans"),
+]
 
 
 def near(value: float) -> Any:
@@ -162,8 +165,12 @@ def test_equal_shapes_are_one_row_of_sums() -> None:
 
 
 def test_a_type_without_peak_has_no_ideal_time() -> None:
-    found = step_row(traced("double", "NVIDIA H100 80GB HBM3"), "n_ops_without_peak, ideal_ns, mfu_busy, suspect")
-    assert found == [1, None, None, False]
+    """Nor a roofline: that of the memory alone would call nearly all of a product's time lost."""
+    con = traced("double", "NVIDIA H100 80GB HBM3")
+    assert step_row(con, "n_ops_without_peak, ideal_ns, mfu_busy, suspect") == [1, None, None, False]
+    for table in ("op_utilization", "op_shape_utilization", "family_utilization", "span_utilization"):
+        query = f"SELECT DISTINCT bandwidth_utilization > 0, roofline_utilization FROM {table}"
+        assert con.execute(query).fetchall() == [(True, None)], table
 
 
 def test_a_device_of_another_number_is_what_all_listed_ones_are() -> None:
