@@ -130,10 +130,11 @@ def test_hits_and_misses_are_a_share(tmp_path: Path) -> None:
     ]
     rows += [(1, GEMM, 256, 64, "FETCH_SIZE", 1), (1, GEMM, 256, 64, "WRITE_SIZE", 1)]
     con = met([kernel(1, grid=[4, 1, 1])], counted(tmp_path / "a.csv", *rows))
-    con.execute("DELETE FROM trace_devices; INSERT INTO trace_devices BY NAME SELECT trace_id, 0 AS device, "
-                "'V100-SXM2-16GB' AS device_key FROM traces")  # fmt: skip
-    told = con.execute("SELECT l2_hit_percent, tensor_percent, bandwidth_percent, l1_hit_percent FROM kernels_measured")
-    assert told.fetchall() == [(75.0, 12.0, pytest.approx(100 * 2.048 / 900), None)]
+    query = "SELECT l2_hit_percent, tensor_percent, bandwidth_percent, l1_hit_percent FROM kernels_measured"
+    for device in (0, 8):  # ROCm also counts the host's processors, so the work is on another number than is listed
+        con.execute(f"DELETE FROM trace_devices; INSERT INTO trace_devices BY NAME SELECT trace_id, {device} AS device, "
+                    "'V100-SXM2-16GB' AS device_key FROM traces")  # fmt: skip
+        assert con.execute(query).fetchall() == [(75.0, 12.0, pytest.approx(100 * 2.048 / 900), None)]
 
 
 def test_short_names_and_traces_without_grids(tmp_path: Path) -> None:

@@ -18,6 +18,19 @@ WITH kinds AS (
         sum(CASE WHEN bytes_read + bytes_written IS NOT NULL THEN duration_ns END) AS both_ns
     FROM kernel_measurements
     GROUP BY trace_id, device, name, grid, block
+),
+-- The device, as in _work_devices, which views of a lake cannot read.
+alike AS (
+    SELECT trace_id, min(device_key) AS device_key
+    FROM trace_devices
+    GROUP BY trace_id
+    HAVING count(DISTINCT device_key) = 1 AND count(device_key) = count(*)
+),
+placed AS (
+    SELECT k.*, CASE WHEN t.trace_id IS NOT NULL THEN t.device_key ELSE a.device_key END AS device_key
+    FROM kinds AS k
+    LEFT JOIN trace_devices AS t ON t.trace_id = k.trace_id AND t.device = k.device
+    LEFT JOIN alike AS a ON a.trace_id = k.trace_id
 )
 SELECT
     k.trace_id,  -- The trace.
@@ -42,9 +55,8 @@ SELECT
     k.bytes_read / nullif(k.read_ns, 0) AS read_gigabytes_per_s,  -- Bytes read per second of kernel time, decimal GB/s.
     -- Bytes read and written per second of kernel time, decimal GB/s; NULL if only one of the two was measured.
     k.bytes_both / nullif(k.both_ns, 0) AS gigabytes_per_s,
-    t.device_key,  -- The device in devices; NULL where no rule recognizes it.
+    k.device_key,  -- The device in devices; NULL where it is unknown.
     -- gigabytes_per_s in percent of the memory's bandwidth on the data sheet; not clipped.
     100 * k.bytes_both / nullif(k.both_ns, 0) / v.hbm_gigabytes_per_s AS bandwidth_percent
-FROM kinds AS k
-LEFT JOIN trace_devices AS t ON t.trace_id = k.trace_id AND t.device = k.device
-LEFT JOIN devices AS v ON v.device_key = t.device_key
+FROM placed AS k
+LEFT JOIN devices AS v ON v.device_key = k.device_key
