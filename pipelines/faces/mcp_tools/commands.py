@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.untrusted_queries import QueryFailed
+from pipelines.lake.lake import WITHOUT_BROKEN
 
 _ID = re.compile(r"[0-9a-f]{4,64}")
 _SECONDS = 600
@@ -29,13 +31,15 @@ def identifier(text: str) -> str:
 
 
 def command(
-    lake: Path | str, words: Sequence[str], rows: int, keys: Sequence[str] = ()
+    lake: Path | str, words: Sequence[str], rows: int, keys: Sequence[str] = (), without_broken: bool = False
 ) -> tuple[Callable[[], str], Callable[[], None]]:
     """Return a started request: a function that runs the command and returns its JSON, and a function that stops it.
 
-    `keys`: the keys to return of each object; by default all. Lists in the JSON have at most `rows` entries; `truncated` names those that are cut. The function raises QueryFailed
-    with the command's own message.
+    `keys`: the keys to return of each object; by default all. Lists in the JSON have at most `rows` entries; `truncated`
+    names those that are cut. `without_broken`: answer without missing or damaged files. The function raises QueryFailed with
+    the command's own message.
     """
+    env = {**os.environ, WITHOUT_BROKEN: "1"} if without_broken else None
     processes: list[subprocess.Popen[str]] = []
     stopped = threading.Event()
 
@@ -46,6 +50,7 @@ def command(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=env,
         )
         processes.append(process)
         if stopped.is_set():

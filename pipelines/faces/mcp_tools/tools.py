@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -122,7 +122,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
             "What would help a trace or a capture, largest saving first: each change retimed by itself, so savings do not add up.",
             {"trace": _text("The id of a trace or a capture, or the beginning of one.")},
             ("trace",),
-            lambda trace: command(served.lake, ["why", identifier(trace)], served.rows, _OF_FIXES),
+            lambda trace: _command(served, ["why", identifier(trace)], _OF_FIXES),
             computes=True,
         ),
         Tool(
@@ -287,12 +287,16 @@ def _what_if(served: Served, trace: str, remove: str = "", scale: str = "", wind
     if not changes:
         raise QueryFailed("what_if needs a change", "Set remove or scale.")
     of_window = [f"--annotation={window}"] if window else []
-    return command(served.lake, ["what-if", identifier(trace), *changes, *of_window], served.rows)
+    return _command(served, ["what-if", identifier(trace), *changes, *of_window])
 
 
 def _compare(served: Served, control: str, test: str, by: str = "") -> Started:
     words = ["compare", identifier(control), identifier(test), *([f"--by={by}"] if by else [])]
-    return command(served.lake, words, served.rows)
+    return _command(served, words)
+
+
+def _command(served: Served, words: Sequence[str], keys: Sequence[str] = ()) -> Started:
+    return command(served.lake, words, served.rows, keys, served.without_broken)
 
 
 def _text(description: str) -> dict[str, Any]:

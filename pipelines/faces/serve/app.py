@@ -97,7 +97,8 @@ class Console:
     """The handlers of the page's requests."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.places, self.reports = settings, Places(settings.queries), Reports(settings.lake)
+        self.settings, self.places = settings, Places(settings.queries)
+        self.reports = Reports(settings.lake, settings.without_broken)
 
     async def file(self, request: Request) -> Response:
         """Return the page, or one of its files."""

@@ -14,7 +14,7 @@ import anyio
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
-from pipelines.lake.lake import Lake
+from pipelines.lake.lake import WITHOUT_BROKEN, Lake
 from pipelines.lake.publish.analyst_file import published_state
 from pipelines.models.sqltext import quoted
 
@@ -31,8 +31,9 @@ class _Made:
 class Reports:
     """The finished reports, in a temporary folder that is deleted when the server ends. One report is made at a time."""
 
-    def __init__(self, lake: Path | str) -> None:
-        self.lake = lake
+    def __init__(self, lake: Path | str, without_broken: bool = False) -> None:
+        """`without_broken`: make them without missing or damaged files."""
+        self.lake, self.without_broken = lake, without_broken
         self._folder = tempfile.TemporaryDirectory(prefix="tracelake-reports-")
         self._made: dict[str, _Made] = {}
         self._one = anyio.Lock()
@@ -55,7 +56,7 @@ class Reports:
             if made and made.state and made.state == await anyio.to_thread.run_sync(_state, lake):
                 return made.name
             name = secrets.token_urlsafe(16)
-            await _run(lake, ident, self._path(name))
+            await _run(lake, ident, self._path(name), self.without_broken)
             self._made.pop(ident, None)
             self._made[ident] = _Made(name, await anyio.to_thread.run_sync(_state, lake))
             self._forget_old()
@@ -100,7 +101,7 @@ def _state(lake: Path) -> str | None:
     return published_state(Lake(lake), Lake(lake).catalog())
 
 
-async def _run(lake: Path, ident: str, out: Path) -> None:
+async def _run(lake: Path, ident: str, out: Path, without_broken: bool) -> None:
     """Run `tracelake report` in an empty folder, so that no file there has the name of the id."""
     command = [
         sys.executable,
@@ -116,6 +117,8 @@ async def _run(lake: Path, ident: str, out: Path) -> None:
     ]
     with tempfile.TemporaryDirectory(prefix="tracelake-report-") as folder:
         env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": _import_path()}
+        if without_broken:
+            env[WITHOUT_BROKEN] = "1"
         try:
             with anyio.fail_after(_SECONDS):
                 done = await anyio.run_process(

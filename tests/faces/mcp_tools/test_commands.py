@@ -99,6 +99,19 @@ def test_a_stopped_request_ends_its_process(after_s: float, monkeypatch: pytest.
         start()
 
 
+@pytest.mark.parametrize("without_broken", [False, True])
+def test_commands_leave_out_broken_files_if_the_server_does(
+    without_broken: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\nprintf \'{"env": "%s"}\' "$TRACELAKE_WITHOUT_BROKEN"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(commands.sys, "executable", str(program))
+    tools = make_tools(Served("lake", Limits(), without_broken=without_broken))
+    for name, given in (("what_if", {"trace": "abcd", "remove": "x"}), ("compare", {"control": "abcd", "test": "abce"})):
+        assert answer(tools[name], **given)["env"] == ("1" if without_broken else ""), name
+
+
 def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
     assert CliRunner().invoke(app, ["skill"]).stdout == SKILL
     named = set(re.findall(r"tracelake ([a-z][a-z-]+)", SKILL))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import duckdb
 import pyarrow.csv
 import pyarrow.parquet
@@ -18,7 +19,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.serve import app, running
+from pipelines.faces.serve import app, reports, running
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
 from pipelines.models.catalog import load_catalog
@@ -423,6 +424,22 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
     with serving(lake.root, without_broken=True) as server:
         found = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
     assert found["rows"] == [[0]] and found["caveats"][0].startswith("left out: ")
+
+
+@pytest.mark.parametrize("without_broken", [False, True])
+def test_reports_leave_out_broken_files_if_the_server_does(
+    without_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are made in a process of their own."""
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\nprintf %s "$TRACELAKE_WITHOUT_BROKEN" > "$7"\n')  # what follows --out
+    program.chmod(0o755)
+    monkeypatch.setattr(reports.sys, "executable", str(program))
+    (tmp_path / "lake").mkdir()
+    made = reports.Reports(tmp_path / "lake", without_broken)
+    page = made.page(anyio.run(made.make, "abcd"))
+    assert page is not None and page.read_text() == ("1" if without_broken else "")
+    made.close()
 
 
 @pytest.fixture(scope="module")
