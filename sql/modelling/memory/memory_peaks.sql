@@ -12,14 +12,14 @@ WITH peaks AS (
         max(CASE WHEN seq = 1 THEN allocated_bytes END) AS first_allocated_bytes,
         max(allocated_bytes) AS peak_allocated_bytes,
         max(reserved_bytes) AS peak_reserved_bytes,
-        greatest(max(net_bytes), 0) AS peak_relative_bytes,
+        CASE WHEN max(net_bytes) IS NOT NULL THEN greatest(max(net_bytes), 0) END AS peak_relative_bytes,
         TRY_CAST(sum(delta_bytes) AS BIGINT) AS net_bytes,
         count(address) AS n_addresses
     FROM memory_timeline
     GROUP BY trace_id, device_type, device
 ),
 peak_times AS (
-    SELECT trace_id, device_type, device, at_ns AS peak_ns
+    SELECT trace_id, device_type, device, CASE WHEN net_bytes IS NOT NULL THEN at_ns END AS peak_ns
     FROM memory_timeline
     QUALIFY row_number() OVER (PARTITION BY trace_id, device_type, device ORDER BY net_bytes DESC, seq) = 1
 ),
@@ -44,9 +44,10 @@ SELECT
     p.first_allocated_bytes,  -- Memory in use after the first event, bytes; NULL if not recorded.
     p.peak_allocated_bytes,  -- Peak memory in use, bytes; NULL if not recorded.
     p.peak_reserved_bytes,  -- Peak memory reserved by the allocator, bytes; NULL if not recorded.
-    p.peak_relative_bytes,  -- Peak memory in use, minus the memory in use at the start of the trace, bytes.
-    t.peak_ns,  -- Time of that peak, ns.
-    p.net_bytes,  -- Memory in use at the end, minus the memory in use at the start of the trace, bytes.
+    -- Peak memory in use, minus the memory in use at the start of the trace, bytes; NULL if no event records its bytes.
+    p.peak_relative_bytes,
+    t.peak_ns,  -- Time of that peak, ns; NULL likewise.
+    p.net_bytes,  -- Memory in use at the end, minus the memory in use at the start of the trace, bytes; NULL likewise.
     -- Blocks allocated in the trace and not released by its end; NULL where the trace has no addresses.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,
     -- Bytes of these blocks; NULL likewise.

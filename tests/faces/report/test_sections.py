@@ -190,3 +190,12 @@ def test_the_hang_is_told_with_who_is_the_reason(page: Page) -> None:
     assert "2 dumps; 0 of 5 calls are found in the traces" in text
     assert page.texts["verdict"].startswith("In shortThe job is stuck on all_reduce number 3 of group 0")
     assert [(row["seq"], row["is_root"]) for row in page.rows("flight_recorder_verdicts")] == [("3", "True")]
+
+
+def test_memory_events_without_their_arguments_draw_nothing(tmp_path: Path) -> None:
+    """As in a trace whose arguments were removed: nothing is known of its memory, and the page is there."""
+    events = [call("cudaLaunchKernel", 5, 5, 1), kernel("k", 20, 5, 1)]
+    events += [{"ph": "i", "name": "[memory]", "pid": 100, "tid": 1, "ts": ts} for ts in (10, 30)]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    (row,) = report(tmp_path, tmp_path / "t.json").rows("memory_peaks")
+    assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
