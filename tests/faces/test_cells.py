@@ -12,10 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cells import LONGEST, Cutter, is_number, rows_as_json, shown
 from pipelines.faces.cli.lake.query import Format, _write_answer
 from pipelines.faces.untrusted_queries import Rows, first_rows
+from pipelines.lake.read.export import csv_parts
 from pipelines.lake.read.sandbox import Answer
 from tests.effort import examples
 
@@ -93,6 +95,19 @@ def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == [
         {"days": {"2026-01-02": ["nan"]}, "nothing": "nan"}
     ]
+
+
+@pytest.mark.parametrize("value", ["[1]", "{'a': 1}", "MAP {'a': 1}", "INTERVAL 1 DAY"])
+def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `tracelake sql`, as by a download of the console."""
+    query = f"SELECT 1 AS n, {value} AS v"
+    with pytest.raises(WrongValue, match="CSV cannot hold the column v, .*take Parquet, or convert it"):
+        _write_answer(Answer(duckdb.sql(query), 0), Format.csv, 0, False)
+    with pytest.raises(WrongValue, match="CSV cannot hold the column v"):
+        next(csv_parts(Answer(duckdb.sql(query), 0), for_spreadsheet=False))
+    assert capsys.readouterr().out == ""
 
 
 @settings(max_examples=examples(100))

@@ -18,17 +18,12 @@ _ROWS = 20_000  # per part and per Parquet row group; some 20 MB with the argume
 def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
     """Yield the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet.
 
-    Raises ValueError for columns that are lists or structs.
+    Raises ValueError for columns that `check_csv_types` refuses.
     """
     import pyarrow.csv
 
     reader = answer.arrow_parts(_ROWS)
-    for field in reader.schema:
-        if pa.types.is_nested(field.type):
-            raise WrongValue(
-                f"CSV cannot hold the column {field.name}, which is of type {field.type}: take Parquet, or convert it, "
-                "CAST(… AS VARCHAR)"
-            )
+    check_csv_types(reader.schema)
     sink = _Sink()
     first = True
     for batch in _or_none(reader):
@@ -37,6 +32,20 @@ def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
         pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=first))
         first = False
         yield sink.taken()
+
+
+def check_csv_types(schema: pa.Schema) -> None:
+    """Raise WrongValue if a column is of a type that CSV cannot hold, such as lists, structs and intervals."""
+    import pyarrow.csv
+
+    for field in schema:
+        try:
+            pyarrow.csv.write_csv(pa.table([pa.nulls(1, field.type)], [field.name]), io.BytesIO())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise WrongValue(
+                f"CSV cannot hold the column {field.name}, which is of type {field.type}: take Parquet, or convert it, "
+                "CAST(… AS VARCHAR)"
+            ) from None
 
 
 def parquet_parts(answer: Answer) -> Iterator[bytes]:
