@@ -42,7 +42,9 @@ _QUERIES = {
         SELECT CASE WHEN device_type = 0 THEN 'memory, CPU' ELSE 'memory, device ' || coalesce(CAST(device AS VARCHAR), '?') END
             || CASE WHEN allocated_bytes IS NULL THEN ' (above start)' ELSE '' END AS track,
             'bytes' AS unit, at_ns, arg_max(coalesce(allocated_bytes, net_bytes), seq) AS value
-        FROM memory_timeline WHERE trace_id = $trace_id GROUP BY ALL
+        FROM memory_timeline
+        WHERE trace_id = $trace_id AND coalesce(allocated_bytes, net_bytes) IS NOT NULL
+        GROUP BY ALL
     """,
     "collective_bandwidth": _RATES.format(what="bandwidth of collectives", rates=_COLLECTIVES),
     "kernels": _RATES.format(what="bandwidth of copies", rates=_COPIES),

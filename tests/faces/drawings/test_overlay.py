@@ -16,7 +16,11 @@ import pytest
 
 from pipelines.faces.drawings import overlay
 from pipelines.faces.drawings.chrome_trace import microseconds, step_times, trace_event, with_critical
+from pipelines.faces.drawings.counter_tracks import counter_events
 from pipelines.faces.drawings.overlay import SHOW_ZERO_LAUNCHES, TRACK, write_overlay
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import connect
 
 BASE = 1_712_195_495_000_000_000
 STEP = "OPERATOR_KERNEL"
@@ -309,3 +313,14 @@ def test_arrows_of_an_overlay_of_an_overlay_are_not_tied_to_the_earlier_ones(con
     drawn = read(write_overlay(con, "t", None, tmp_path))["traceEvents"]
     ends = [(e["ph"], e["id"]) for e in drawn if e["ph"] in ("s", "f") and e["cat"] == "critical_path"]
     assert len(ends) > 2 and len(set(ends)) == len(ends) and ("s", 0) in ends
+
+
+def test_memory_events_without_their_arguments_are_no_counter() -> None:
+    """As in a trace whose arguments were removed."""
+    arguments: list[tuple[int, dict[str, int]]] = [(10, {}), (20, {"Bytes": 8})]
+    con, trace_id = connect(
+        [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args} for ts, args in arguments]
+    )
+    run_models(con, load_catalog(), ["memory_timeline"])
+    _, drawn = map(json.loads, counter_events(con, trace_id, "9", 0))  # the name of the process, and one value
+    assert drawn["args"] == {"bytes": 8}
