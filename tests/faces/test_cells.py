@@ -103,7 +103,7 @@ def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
 ) -> None:
     """By `tracelake sql`, as by a download of the console."""
     query = f"SELECT 1 AS n, {value} AS v"
-    with pytest.raises(WrongValue, match="CSV cannot hold the column v, .*take Parquet, or convert it"):
+    with pytest.raises(WrongValue, match=r"CSV cannot hold the column v, .*take Parquet, or convert it"):
         _write_answer(Answer(duckdb.sql(query), 0), Format.csv, 0, False)
     with pytest.raises(WrongValue, match="CSV cannot hold the column v"):
         next(csv_parts(Answer(duckdb.sql(query), 0), for_spreadsheet=False))

@@ -108,7 +108,10 @@ def test_commands_leave_out_broken_files_if_the_server_does(
     program.chmod(0o755)
     monkeypatch.setattr(commands.sys, "executable", str(program))
     tools = make_tools(Served("lake", Limits(), without_broken=without_broken))
-    for name, given in (("what_if", {"trace": "abcd", "remove": "x"}), ("compare", {"control": "abcd", "test": "abce"})):
+    for name, given in (
+        ("what_if", {"trace": "abcd", "remove": "x"}),
+        ("compare", {"control": "abcd", "test": "abce"}),
+    ):
         assert answer(tools[name], **given)["env"] == ("1" if without_broken else ""), name
 
 

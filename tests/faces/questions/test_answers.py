@@ -446,7 +446,9 @@ def test_an_allocation_counts_once_where_steps_overlap() -> None:
         "snapshot_id allocation_id device stack_id state size_bytes alloc_ns",
         ("s", 1, 0, 9, "live", 1_000_000, 150), ("s", 2, 0, 9, "live", 1_000_000, 350), ("s", 3, 0, 9, "released", 1, 350),
     )  # fmt: skip
-    steps = of("snapshot_id device step start_ns end_ns", ("s", 0, 0, 0, 300), ("s", 0, 1, 100, 200), ("s", 0, 2, 300, 400))
+    steps = of(
+        "snapshot_id device step start_ns end_ns", ("s", 0, 0, 0, 300), ("s", 0, 1, 100, 200), ("s", 0, 2, 300, 400)
+    )
     stacks = of("snapshot_id stack_id user_frame", ("s", 9, "a.py:1 f"))
     answer = asked(
         "snapshot-leaks", "frame n_steps n_allocations size_mb", snapshot_allocations=kept, snapshot_steps=steps,
