@@ -38,9 +38,9 @@ def short_name(value: tuple[str, str]) -> Markup:
 
 
 def shorten(rows: Sequence[dict[str, Any]], most: int) -> None:
-    """Set `shown` of each row to its full and its short name. Short names have at most `most` characters."""
-    for row, short in zip(rows, short_names((row["name"] for row in rows), most), strict=True):
-        row["shown"] = (row["name"], short)
+    """Set `shown` of each row to its full and its short name (None: no name). Short names have at most `most` characters."""
+    for row, short in zip(rows, short_names((row["name"] or "" for row in rows), most), strict=True):
+        row["shown"] = None if row["name"] is None else (row["name"], short)
 
 
 def file_name(value: Any) -> Markup:

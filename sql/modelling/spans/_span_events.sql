@@ -1,7 +1,7 @@
 -- One row: a host event that is a span: a profiler step, an annotation, a module's call or a task of a software
 -- pipeline.
--- How: user annotations by name; Python frames that the profiler named `nn.Module: Class_N`. In traces of 2021, steps
--- are operators.
+-- How: user annotations with a name, by name; Python frames that the profiler named `nn.Module: Class_N`. In traces of
+-- 2021, steps are operators.
 -- check: unique(trace_id, event_id)
 WITH named AS (
     SELECT
@@ -16,7 +16,7 @@ WITH named AS (
     WHERE
         duration_ns IS NOT NULL AND start_ns IS NOT NULL
         AND (
-            cat = 'user_annotation'
+            cat = 'user_annotation' AND name IS NOT NULL
             OR cat = 'cpu_op' AND starts_with(name, 'ProfilerStep#')
             OR cat = 'python_function' AND starts_with(name, 'nn.Module: ')
         )

@@ -13,7 +13,7 @@ import pytest
 from pipelines.faces.report.pictures.curve import STRETCHES, carried
 from pipelines.models.questions import rows_of_question
 from tests.faces.report.read_page import Page, report
-from tests.harness import call, kernel, x
+from tests.harness import call, kernel, op, x
 
 H100 = [{"id": i, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132} for i in range(2)]
 TOTALS = ((0, 1000, 5000), (40, 3000, 5000), (41, -1500, 5000), (90, 500, 6000))  # µs, bytes, reserved
@@ -199,3 +199,20 @@ def test_memory_events_without_their_arguments_draw_nothing(tmp_path: Path) -> N
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
     (row,) = report(tmp_path, tmp_path / "t.json").rows("memory_peaks")
     assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
+
+
+def test_a_page_of_events_without_names(tmp_path: Path) -> None:
+    """An annotation without a name is no span."""
+    events = [
+        x("user_annotation", "", 0, 100),
+        op("aten::mm", 0, 50),
+        call("cudaLaunchKernel", 5, 5, 1),
+        kernel("", 20, 40, 1),
+    ]
+    (tmp_path / "t.json").write_text(
+        json.dumps({"traceEvents": [{**event, "name": event["name"] or None} for event in events]})
+    )
+    page = report(tmp_path, tmp_path / "t.json")
+    assert [(row["shown"], row["duration_ns"]) for row in page.rows("kernels")] == [(None, "40000")]
+    assert "Work without a name takes the most GPU time" in page.texts["verdict"]
+    assert "no profiler steps, annotations, modules or tasks" in page.texts["spans"]

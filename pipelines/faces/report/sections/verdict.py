@@ -125,12 +125,16 @@ def _kernel(subject: Subject) -> str:
     rows = subject.rows("rank-kernels")
     if rows and (ns := rows[0]["duration_ns"]):
         row = rows[0]
-        return f"{shorter(row['name'], 60)} takes the most GPU time: {time(ns)} ({percent(row['percent'])}), {times(row['n'])}."
+        return f"{_name(row)} takes the most GPU time: {time(ns)} ({percent(row['percent'])}), {times(row['n'])}."
     rows = subject.rows("path-parts")
     if not rows:
         return ""
     row = rows[0]
-    return f"{shorter(row['name'], 60)} takes the most time on the path: {time(row['duration_ns'])}, {times(row['n_events'])}."
+    return f"{_name(row)} takes the most time on the path: {time(row['duration_ns'])}, {times(row['n_events'])}."
+
+
+def _name(row: Row) -> str:
+    return "Work without a name" if row["name"] is None else shorter(row["name"], 60)
 
 
 def _findings(subject: Subject, answer: Why | None) -> list[Row]:
