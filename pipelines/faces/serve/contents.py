@@ -30,13 +30,14 @@ def tables_by_layer() -> list[dict[str, Any]]:
 
 
 def questions() -> list[dict[str, Any]]:
-    """Return the saved questions in the order of their topics, each with the names of its limits."""
+    """Return the saved questions in the order of their topics, each with its search terms and the names of its limits."""
     return [
         {
             "name": question.name,
             "topic": question.topic,
             "question": question.question,
             "reading": question.reading,
+            "words": question.words,
             "limits": question.limits,
         }
         for question in load_questions().values()

@@ -230,7 +230,9 @@ def test_all_tables_and_questions_are_listed(server: Server) -> None:
     names = [c["name"] for c in tables["kernels"]["columns"]]
     assert names == [c.name for c in catalog.models["kernels"].columns]
     assert all(c["type"] and c["doc"] for table in tables.values() for c in table["columns"])
-    assert [one["name"] for one in found["questions"]] == list(load_questions())
+    assert [(one["name"], one["words"]) for one in found["questions"]] == [
+        (name, question.words) for name, question in load_questions().items()
+    ]
 
 
 def test_questions_are_asked_of_a_part(server: Server) -> None:

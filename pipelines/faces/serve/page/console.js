@@ -223,7 +223,7 @@ function showQuestions() {
 
 function questionElement(one) {
   const made = element("details", undefined, "question");
-  made.dataset.words = [one.name, one.question, one.reading].join(" ").toLowerCase();
+  made.dataset.words = [one.name, one.question, one.words, one.reading].join(" ").toLowerCase();
   const form = element("form");
   for (const name of [...one.limits, "top"]) {
     const label = element("label", `${name} `);
