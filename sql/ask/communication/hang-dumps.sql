@@ -1,5 +1,6 @@
 -- Question: Which Flight Recorder dumps belong to which traces, and do they show where the job hung?
--- Reading: One row per set of dumps. `n_found` of its `n_calls` calls are found in the traces, with at least this
+-- Reading: One row per set of dumps with a trace of one of its ranks; table `flight_recorder_dumps` also has sets
+-- without traces. `n_found` of the `n_calls` calls of these ranks are found in the traces, with at least this
 -- confidence. `verdict` and `doubts` apply to the whole set. Table `flight_recorder_verdicts` lists the missing ranks
 -- and the waiting ranks.
 -- Words: hang, stuck, NCCL timeout
