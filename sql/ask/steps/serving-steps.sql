@@ -25,11 +25,16 @@ SELECT
     round(
         CASE WHEN count(n_tokens) = count(*) THEN sum(n_tokens) / nullif(sum(step_ns) / 1e9, 0) END, 1
     ) AS tokens_per_s,
-    round(100 * sum(gpu_busy_ns) / nullif(sum(latency_ns), 0), 1) AS gpu_busy_percent,
+    round(
+        100 * sum(gpu_busy_ns) / nullif(sum(CASE WHEN gpu_busy_ns IS NOT NULL THEN latency_ns END), 0), 1
+    ) AS gpu_busy_percent,
     sum(CASE WHEN phase_source = 'kernels' THEN 1 ELSE 0 END) AS n_from_kernels,
-    round(100 * sum(earlier_ns) / nullif(sum(step_ns), 0), 1) AS earlier_percent,
+    round(
+        100 * sum(earlier_ns) / nullif(sum(CASE WHEN earlier_ns IS NOT NULL THEN step_ns END), 0), 1
+    ) AS earlier_percent,
     CASE
-        WHEN 10 * sum(earlier_ns) >= sum(step_ns) THEN 'rates include work from before the trace'
+        WHEN 10 * sum(earlier_ns) >= sum(CASE WHEN earlier_ns IS NOT NULL THEN step_ns END)
+            THEN 'rates include work from before the trace'
     END AS caveat
 FROM ranked
 GROUP BY coalesce(job, file), whose, rank, phase, n_requests

@@ -455,3 +455,15 @@ def test_an_allocation_counts_once_where_steps_overlap() -> None:
         snapshot_stacks=stacks, memory_snapshots=of("snapshot_id file", ("s", "s.pickle")),
     )  # fmt: skip
     assert answer == [("a.py:1 f", 1, 2, 2)]
+
+
+def test_serving_steps_of_a_trace_without_gpu_work_make_no_gpu_less_busy() -> None:
+    """Two traces of a rank, of which one records nothing of its GPU: its steps count for times, not for shares."""
+    steps = of(
+        "trace_id phase n_requests step_ns latency_ns gpu_busy_ns earlier_ns",
+        ("a", "decode", 8, 1_000_000, 2_000_000, 1_000_000, 100_000), ("c", "decode", 8, 3_000_000, 3_000_000, None, None),
+    )  # fmt: skip
+    traces = of("trace_id job rank", ("a", "j", 0), ("c", "j", 0))
+    columns = "n_steps p99_ms gpu_busy_percent earlier_percent caveat"
+    answer = asked("serving-steps", columns, serving_steps=steps, traces=traces)
+    assert answer == [(2, 3, 50, 10, "rates include work from before the trace")]
