@@ -246,11 +246,11 @@ def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Start
 
 
 def _why(served: Served, trace: str, window: str = "full") -> Started:
-    started, lacking = [], dict[str, None]()
+    # One for all queries, so that stopping it also stops those that have not begun.
+    asking, lacking = LakeQuery(served.lake, "", served.limits, served.without_broken), dict[str, None]()
 
     def rows(query: str) -> list[dict[str, Any]]:
-        asking = LakeQuery(served.lake, query, served.limits, served.without_broken)
-        started.append(asking)
+        asking.query = query
         with asking.answer() as (result, caveats):
             lacking.update(dict.fromkeys(caveats))
             first = first_rows(result, _MOST_CAUSES, _MOST_BYTES)
@@ -275,11 +275,7 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
         document["caveats"] += [{"severity": "warning", "detail": visible(caveat)} for caveat in lacking]
         return _json(document)
 
-    def stop() -> None:
-        for asking in started:
-            asking.stop()
-
-    return answer, stop
+    return answer, asking.stop
 
 
 def _what_if(served: Served, trace: str, remove: str = "", scale: str = "", window: str = "") -> Started:

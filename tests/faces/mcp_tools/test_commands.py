@@ -18,7 +18,7 @@ from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
 from pipelines.faces.untrusted_queries import QueryFailed
 from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
-from pipelines.lake.read.sandbox import Limits
+from pipelines.lake.read.sandbox import Limits, QueryStopped
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.folder import FolderStore
@@ -128,6 +128,14 @@ def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, 
     with pytest.raises(QueryFailed, match=r"is not known: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)
     assert "no critical path" not in str(refused.value)
+
+
+def test_why_is_stopped_before_its_first_query(served: tuple[dict[str, Tool], list[str]]) -> None:
+    tools, (fast, _) = served
+    start, stop = tools["why"].start(trace=fast)
+    stop()
+    with pytest.raises(QueryStopped):
+        start()
 
 
 def test_an_answer_to_why_says_what_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
