@@ -64,3 +64,10 @@ def test_clocks_so_wrong_that_collectives_come_before_each_other() -> None:
     arrivals = [Arrival(0, 300, 0), Arrival(1, 290, 1)]
     ends = {0: [(200, 0), (300, 1)], 1: [(200, 1), (290, 0)]}
     assert roots(arrivals, ends, 0) == [0, 1]
+
+
+def test_a_group_that_meets_twice_at_one_time() -> None:
+    """Two collectives of a lane whose last ranks arrive in the same ns, as calls on two streams or of length 0."""
+    arrivals = [Arrival(0, 100, 0), Arrival(0, 100, 1)]
+    ends = {rank: [(100, 0), (110, 1)] for rank in (0, 1)}
+    assert roots(arrivals, ends, 0) == [0, 1]

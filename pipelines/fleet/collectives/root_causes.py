@@ -85,9 +85,10 @@ def _link(arrival: Arrival, departures: Sequence[tuple[int, int]], first_ns: int
 def _root(start: int, arrivals: Sequence[Arrival], links: Sequence[_Link], since_ns: int | None) -> int:
     """Return the rank that was busy longest on the way back from a collective to `since_ns`.
 
-    On ties, it is the rank that was reached first on the way back.
+    On ties, it is the rank that was reached first on the way back. If the lane met before at the very same time, it is
+    the last rank itself.
     """
-    busy: Counter[int] = Counter()
+    busy: Counter[int] = Counter({arrivals[start].rank: 0})
     current: int | None = start
     while current is not None and (since_ns is None or arrivals[current].arrived_ns > since_ns):
         busy[arrivals[current].rank] += links[current].busy_ns
