@@ -71,6 +71,53 @@ def test_streams_without_groups_are_matched_in_the_order_of_their_first_start() 
     assert {one.refused for one in lanes} == {clock.refused for clock in clocks} == {reason}
 
 
+def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, Kernels]:
+    """Stages on one clock. Each receives a batch, works 100 us and sends it on; a call is numbered by its own rank."""
+    calls: list[list[tuple[int, int]]] = [[] for _ in range(n_stages)]
+    free = [0] * n_stages
+    for _ in range(n_batches):
+        for stage in range(n_stages):
+            sends_ns = free[stage] = free[stage] + 100_000
+            if stage + 1 < n_stages:
+                ends_ns = max(sends_ns, free[stage + 1]) + 10_000
+                calls[stage].append((sends_ns, ends_ns))
+                calls[stage + 1].append((free[stage + 1], ends_ns))
+                free[stage] = free[stage + 1] = ends_ns
+    found = {stage: Kernels(stage) for stage in range(n_stages)}
+    for stage, own in enumerate(calls):
+        for number, (start, end) in enumerate(sorted(own)):
+            found[stage].add("t", number, "sendrecv", False, 0, 20, start, end, None, name, ranks, None, number)
+    return found
+
+
+def test_sends_between_pairs_of_a_larger_group_are_no_collectives_of_it() -> None:
+    """Their numbers agree on all stages, and mean other calls on each."""
+    lanes, clocks = fit_capture(range(4), pipeline(4, 64, "pp", "[0, 1, 2, 3]"))
+    assert [one.refused for one in lanes] == [
+        "point_to_point: each send and receive is between two ranks, and the group has more"
+    ]
+    assert all(clock.clock is None for clock in clocks)
+    lanes, _ = fit_capture(range(2), {r: k for r, k in pipeline(4, 64, "pp", "[0, 1, 2, 3]").items() if r < 2})
+    assert (lanes[0].refused or "").startswith("point_to_point")  # also where ranks are missing
+    lanes, clocks = fit_capture(range(2), pipeline(2, 64, "pp", "[0, 1]"))
+    assert lanes[0].match.index.shape == (2, 64)
+    assert [clock.clock.offset_ns if clock.clock else None for clock in clocks] == [0, 0]
+
+
+def test_sends_of_a_group_are_numbered_apart_from_its_collectives() -> None:
+    groups: dict[Group, tuple[int, ...]] = {("1", "[0, 1]"): (0, 1)}
+    collectives, sends = kernels_of(groups), pipeline(2, 30, "1", "[0, 1]")
+    for rank, own in sends.items():
+        collectives[rank].seq = [*range(30)]
+        for column in vars(own):
+            if column != "rank":
+                getattr(collectives[rank], column).extend(getattr(own, column))
+    lanes, _ = fit_capture([0, 1], {rank: collectives[rank] for rank in (0, 1)})
+    assert [(one.lane.group, one.match.index.shape, one.match.refused) for one in lanes] == [
+        (("1", "[0, 1]"), (2, 30), None)
+    ] * 2
+
+
 def test_ranks_without_any_collective() -> None:
     _, clocks = fit_capture([0, 1], {})
     assert [clock.refused for clock in clocks] == ["no_collectives"] * 2

@@ -151,6 +151,9 @@ def _match(lane: Lane, mismatch: str | None, one_clock: bool) -> LaneMatch:
     if mismatch or len(lane.members) < 2:
         alone = ", ".join(str(member.rank) for member in lane.members)
         return refused_match(lane.sequences, mismatch or f"no_partner: only rank {alone} is present")
+    if lane.has_pairs:
+        reason = "point_to_point: each send and receive is between two ranks, and the group has more"
+        return refused_match(lane.sequences, reason)
     return match_lane(lane.sequences, one_clock)
 
 

@@ -1,7 +1,8 @@
 """The lanes of a rank's communication kernels; each lane is matched separately.
 
-Kernels that name their process group form one lane per group (name and ranks). The other kernels form one lane per
-stream, numbered by first start. All ranks must then have the same number of streams.
+Kernels that name their process group form one lane per group (name and ranks), and its sends and receives another,
+because frameworks number them separately. The other kernels form one lane per stream, numbered by first start. All
+ranks must then have the same number of streams.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pipelines.fleet.collectives.entries import Instances
 from pipelines.fleet.collectives.rank_lane import NONE, RankLane
 
 KINDS = tuple(dict.fromkeys(row["kind"] for row in rule_rows("collective_kinds")))
+_POINT_TO_POINT = "sendrecv"
+"""The kind of a send or receive. Without a process group, it may also be an all-to-all, which NCCL runs as such."""
 Group = tuple[str, str]
 
 
@@ -79,6 +82,13 @@ class Lane:
     number: int
     group: Group | None
     members: tuple[Kernels, ...]
+    is_point_to_point: bool = False
+
+    @property
+    def has_pairs(self) -> bool:
+        """Return whether its calls are sends and receives between two ranks of a larger group."""
+        n_listed = self.group[1].count(",") + 1 if self.group else 0  # not all of them need be in the capture
+        return self.is_point_to_point and max(n_listed, len(self.members)) > 2
 
     @property
     def description(self) -> str | None:
@@ -120,12 +130,13 @@ def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[La
     for number in range(max(counts.values(), default=0)):
         members = tuple(rank_streams[number] for rank_streams in streams.values() if len(rank_streams) > number)
         lanes.append(Lane(number, None, members))
-    members_of: dict[Group, list[Kernels]] = {}
+    members_of: dict[tuple[Group, bool], list[Kernels]] = {}
     for rank in ranks:
-        for group, part in _groups(kernels[rank]).items() if rank in kernels else ():
-            members_of.setdefault(group, []).append(part)
-    for number, group in enumerate(sorted(members_of), len(lanes)):
-        lanes.append(Lane(number, group, tuple(members_of[group])))
+        for key, part in _groups(kernels[rank]).items() if rank in kernels else ():
+            members_of.setdefault(key, []).append(part)
+    for number, key in enumerate(sorted(members_of), len(lanes)):
+        group, is_point_to_point = key
+        lanes.append(Lane(number, group, tuple(members_of[key]), is_point_to_point))
     return lanes, mismatch
 
 
@@ -138,13 +149,13 @@ def _streams(kernels: Kernels) -> list[Kernels]:
     return [kernels.part(positions) for positions in positions_by_stream.values()]
 
 
-def _groups(kernels: Kernels) -> dict[Group, Kernels]:
-    """Return a rank's kernels by process group."""
-    positions_by_group: dict[Group, list[int]] = {}
-    for position, group in enumerate(kernels.group):
+def _groups(kernels: Kernels) -> dict[tuple[Group, bool], Kernels]:
+    """Return a rank's kernels by process group, and by whether they are sends and receives."""
+    positions_by_group: dict[tuple[Group, bool], list[int]] = {}
+    for position, (group, kind) in enumerate(zip(kernels.group, kernels.kind, strict=True)):
         if group is not None:
-            positions_by_group.setdefault(group, []).append(position)
-    return {group: kernels.part(positions) for group, positions in positions_by_group.items()}
+            positions_by_group.setdefault((group, kind == _POINT_TO_POINT), []).append(position)
+    return {key: kernels.part(positions) for key, positions in positions_by_group.items()}
 
 
 def _sequence(kernels: Kernels) -> RankLane:

@@ -1,5 +1,5 @@
 -- One row: a rank in a lane. A lane is a process group, or a stream where the trace names no group; its kernels are
--- matched among themselves.
+-- matched among themselves. The sends and receives of a group are a separate lane.
 -- How: the best available evidence matches the kernels (pipelines/fleet/collectives/pairing.py).
 -- scope: capture
 -- check: unique(capture_id, lane, rank)
