@@ -8,11 +8,13 @@ WITH parts AS (
         l.job, c.log_id, c.line, c.communicator_id, c.communicator_name, c.rank, c.n_ranks, c.name, c.seq,
         c.size_bytes, c.duration_ns, c.bus_gigabytes_per_s, c.timing_source, c.dumped_ns, l.host,
         count(*) OVER by_call AS n_seen,
+        count(c.duration_ns) OVER by_call AS n_timed,
         min(c.duration_ns) OVER by_call AS least_ns,
         max(c.duration_ns) OVER by_call AS most_ns,
         sum(c.duration_ns) OVER by_call AS sum_ns,
         row_number() OVER (
-            PARTITION BY c.communicator_id, c.name, c.seq, l.job ORDER BY c.duration_ns, c.rank, c.log_id, c.line
+            PARTITION BY c.communicator_id, c.name, c.seq, l.job
+            ORDER BY c.duration_ns NULLS LAST, c.rank, c.log_id, c.line
         ) AS place
     FROM inspector_collectives AS c
     JOIN inspector_logs AS l ON l.log_id = c.log_id
@@ -31,15 +33,19 @@ SELECT
     seq,  -- Sequence number in the communicator.
     size_bytes,  -- Size of the message, bytes.
     dumped_ns,  -- Time at which the plugin wrote the call, ns since the Unix epoch.
-    duration_ns,  -- Duration on this rank, ns.
+    duration_ns,  -- Duration on this rank, ns; NULL, like the three columns at the end, where the line has none.
     bus_gigabytes_per_s,  -- Bus bandwidth, GB/s.
     timing_source,  -- Clock of the duration.
     n_ranks,  -- Number of ranks of the communicator.
     n_seen,  -- Number of rows of this collective in the lake; below n_ranks, the last rank may be missing.
     -- Waiting time: duration minus the shortest, ns; 0 for the rank that came last.
     duration_ns - least_ns AS waited_ns,
-    place = 1 AND most_ns > least_ns AS is_last,  -- Whether this rank came last, so that the others waited for it.
+    -- Whether this rank came last, so that the others waited for it.
+    CASE WHEN duration_ns IS NOT NULL THEN place = 1 AND most_ns > least_ns END AS is_last,
     -- Waiting time of the other ranks for this rank, ns; 0 unless it came last.
-    CASE WHEN place = 1 THEN CAST(sum_ns - n_seen * least_ns AS BIGINT) ELSE 0 END AS caused_wait_ns
+    CASE
+        WHEN place = 1 THEN CAST(sum_ns - n_timed * least_ns AS BIGINT)
+        WHEN duration_ns IS NOT NULL THEN 0
+    END AS caused_wait_ns
 FROM parts
 WHERE n_seen > 1

@@ -158,6 +158,17 @@ def waits(by_rank: dict[int, list[tuple[int, Call]]]) -> dict[tuple[int, int], l
     return found
 
 
+def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) -> None:
+    for rank, us in enumerate((100, 130, 50)):
+        record = json.loads(lines(rank, [(1, 1 << 20, us)], "v4.1")[0])
+        if rank == 2:
+            del record["coll_perf"]["coll_exec_time_us"]
+        write(tmp_path / f"rank{rank}.log", [json.dumps(record)])
+    lake = loaded(INPUT, sorted(tmp_path.iterdir()), ["inspector_matches"])
+    told = "SELECT rank, n_seen, waited_ns, is_last, caused_wait_ns FROM inspector_matches ORDER BY rank"
+    assert rows(lake, told) == [(0, 3, 0, True, 30_000), (1, 3, 30_000, False, 0), (2, 3, None, None, None)]
+
+
 @pytest.mark.slow
 @settings(max_examples=examples(24), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 20))
