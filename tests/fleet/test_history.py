@@ -15,6 +15,8 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.fleet.trends.history import TABLES, regressions
 from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.rule_tables import create_rules
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
 from tests.fleet.fleet_world import write_capture
@@ -146,6 +148,28 @@ def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
     assert isinstance(result, dg.AssetCheckResult)
     assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "1 jobs have too few captures: a verdict needs 15" in str(result.metadata["nothing judged"].value)
+
+
+def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
+    """30 captures without steps, the last of them slower, then 30 with steps: of each metric one verdict, on these."""
+    models = load_catalog().models
+    with duckdb.connect() as con:
+        create_rules(con, models["capture_metric_kinds"])
+        con.execute(
+            "CREATE TABLE captures AS SELECT 'c' || n AS capture_id, 'j' AS job, 1 AS n_ranks, 1 AS world_size, "
+            "1790000000000000000 + n AS capture_start_ns, n FROM range(60) AS r(n);"
+            "CREATE TABLE capture_ranks AS SELECT capture_id, 0 AS rank, capture_id AS trace_id, "
+            "CAST(NULL AS VARCHAR) AS left_out_reason FROM captures;"
+            "CREATE TABLE traces AS SELECT capture_id AS trace_id, CAST(NULL AS VARCHAR) AS device_name, "
+            "'ok' AS status, CAST(NULL AS TIMESTAMP) AS ingested_at FROM captures;"
+            "CREATE TABLE capture_metrics AS SELECT capture_id, CAST(NULL AS BIGINT) AS rank, "
+            "CAST(NULL AS BIGINT) AS step, 'span' AS metric, CAST(NULL AS VARCHAR) AS name, "
+            "CASE WHEN n BETWEEN 25 AND 29 THEN 2000 ELSE 1000 END AS value, CASE WHEN n < 30 THEN 'ns per rank' ELSE 'ns per rank and step' END AS unit FROM captures"
+        )
+        con.execute(f"CREATE VIEW regression_samples AS {models['regression_samples'].sql}")
+        (found,) = regressions(con)
+        assert (found.unit, found.newest, found.verdict.status) == ("ns per rank and step", "c59", "OK")
+        assert con.execute("SELECT count(*), max(ordinal) FROM regression_samples").fetchall() == [(30, 30)]
 
 
 @pytest.mark.slow  # verdicts of few values are in test_regression.py
