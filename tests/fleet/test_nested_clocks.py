@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import duckdb
 import numpy as np
 import pytest
 
 from pipelines.fleet.clocks.alignment import fit_capture
 from pipelines.fleet.collectives.lanes import Kernels
+from pipelines.models.catalog import load_catalog
 
 NODE = 8
 NOISE_NS = 500
@@ -100,3 +102,23 @@ def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
     far, _ = nested(2, 10_000_000, seed=7)  # ranks left before others arrived
     _, clocks = fit_capture(sorted(far), far, one_clock=True)
     assert {(found.clock, str(found.refused).split(":")[0]) for found in clocks} == {(None, "contradiction")}
+
+
+def test_both_estimates_of_an_offset_are_from_the_same_rank() -> None:
+    """Rank 0 has no clock, so offsets are from rank 1's; rank 3 drives two GPUs, so its launch delays are no estimate."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE _fitted_clocks AS SELECT 'c' AS capture_id, rank, CASE WHEN rank > 0 THEN 0 END AS offset_ns, "
+            "5 AS error_ns, 0.0 AS drift_ppm, FALSE AS drift_applied, 9 AS n_matched, 'collective_ends' AS method, "
+            "CASE WHEN rank = 0 THEN 'no_collectives' END AS refused_reason, 0 AS estimate_ns, NULL AS low_ns, "
+            "NULL AS high_ns, 1 AS sigma_ns, 1 AS max_residual_ns, 0 AS contradiction_ns FROM range(4) AS r(rank);"
+            "CREATE TABLE capture_ranks AS SELECT capture_id, rank, 't' || rank AS trace_id, NULL AS left_out_reason "
+            "FROM _fitted_clocks;"
+            "CREATE TABLE traces AS SELECT trace_id, 'node1' AS host FROM capture_ranks;"
+            "CREATE TABLE min_launch_latency AS SELECT trace_id, rank AS device, 1000 * (rank + 1) AS floor_ns "
+            "FROM capture_ranks UNION ALL SELECT 't3', 4, 100"
+        )
+        query = f"SELECT rank, launch_floor_offset_ns FROM ({load_catalog().models['clock_offsets'].sql}) ORDER BY rank"
+        assert con.execute(query).fetchall() == [(0, -1000), (1, 0), (2, 1000), (3, None)]
+        con.execute("INSERT INTO min_launch_latency VALUES ('t1', 5, 100)")
+        assert {offset for _, offset in con.execute(query).fetchall()} == {None}

@@ -1,5 +1,5 @@
--- One row: a rank of a capture, with the offset of its GPU's clock from the clock of the lowest rank. To compare times
--- across ranks, subtract offset_ns and report error_ns with the result.
+-- One row: a rank of a capture, with the offset of its GPU's clock from the clock of the lowest rank that has an
+-- offset. To compare times across ranks, subtract offset_ns and report error_ns with the result.
 -- How: median polish of the ends of matched collectives, clipped to hard bounds. The bounds follow from the fact that
 -- no rank leaves a collective before the last rank has arrived (pipelines/fleet/clocks/clock_offsets.py). For ranks on
 -- one host, the shortest launch delays yield a second estimate.
@@ -26,7 +26,10 @@ hosts AS (
     GROUP BY capture_id
 ),
 lowest AS (
-    SELECT capture_id, floor_ns FROM ranks QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY rank) = 1
+    SELECT c.capture_id, r.floor_ns
+    FROM _fitted_clocks AS c
+    LEFT JOIN ranks AS r ON r.capture_id = c.capture_id AND r.rank = c.rank
+    QUALIFY row_number() OVER (PARTITION BY c.capture_id ORDER BY c.offset_ns IS NULL, c.rank) = 1
 )
 SELECT
     c.capture_id,  -- The capture.
@@ -56,8 +59,9 @@ SELECT
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
     c.max_residual_ns,  -- Largest residual of the collectives used to align the clocks, ns.
     c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us no clock is aligned.
-    -- Second estimate of the offset: shortest launch delay minus the lowest rank's, ns; NULL unless the ranks are known
-    -- to be on one host (same host name, or no host names but a different device each).
+    -- Second estimate of the offset: shortest launch delay minus that of the same lowest rank, ns; NULL unless both
+    -- ranks use one GPU and the ranks are known to be on one host (same host name, or no host names but a different
+    -- device each).
     CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns
 FROM _fitted_clocks AS c
 LEFT JOIN ranks AS r ON r.capture_id = c.capture_id AND r.rank = c.rank
