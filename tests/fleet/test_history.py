@@ -71,6 +71,36 @@ def test_metrics_on_paper(tmp_path: Path) -> None:
     assert shares == [(pytest.approx(100),)]
 
 
+def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_path() -> None:
+    """Rank 0 has two steps and no path, rank 1 a path and no steps. Both work 600 ns."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, "
+            "CAST(NULL AS VARCHAR) AS left_out_reason FROM range(2) AS r(rank);"
+            "CREATE TABLE step_times AS SELECT 't0' AS trace_id, step, 0 AS device, 500 AS duration_ns, "
+            "300 AS busy_ns, 300 AS compute_ns, 0 AS communication_ns FROM range(2) AS r(step);"
+            "CREATE TABLE temporal_breakdown AS SELECT trace_id, 0 AS device, 1000 AS span_ns, 600 AS busy_ns, "
+            "400 AS idle_ns, 600 AS compute_ns, 0 AS communication_ns, 0 AS memory_ns, 0 AS exposed_communication_ns, "
+            "0 AS exposed_memory_ns FROM capture_ranks;"
+            "CREATE TABLE collective_ranks (capture_id VARCHAR, rank BIGINT, step BIGINT, wait_ns BIGINT);"
+            "CREATE TABLE collectives (capture_id VARCHAR, culprit_rank BIGINT, step BIGINT, wait_ns BIGINT);"
+            "CREATE TABLE critical_path_summary AS SELECT 't1' AS trace_id, 'full' AS window_id, 'default' AS profile, "
+            "bound_by, 50.0 AS percent FROM (VALUES ('gpu'), ('cpu')) AS v(bound_by);"
+            "CREATE TABLE ops_by_shape AS SELECT trace_id, 'gpu' AS device, 'gemm' AS name, 600 AS duration_ns "
+            "FROM capture_ranks"
+        )
+        query = load_catalog().models["capture_metrics"].sql
+        found = con.execute(
+            f"SELECT metric, name, value, unit FROM ({query}) WHERE rank IS NULL AND step IS NULL AND value > 0"
+        ).fetchall()
+    per_step, of_path = "ns per rank and step", "% of a rank's path"
+    assert {(metric, name): (value, unit) for metric, name, value, unit in found} == {
+        ("step", None): (500, "ns"), ("span", None): (500, per_step), ("busy", None): (300, per_step),
+        ("idle", None): (200, per_step), ("compute", None): (300, per_step), ("kernel", "gemm"): (300, per_step),
+        ("path", "gpu"): (50, of_path), ("path", "cpu"): (50, of_path),
+    }  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """17 days of a job, the steps of the last 5 a tenth longer; one capture lacks a rank; another job stays as it was."""
@@ -164,7 +194,8 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
             "'ok' AS status, CAST(NULL AS TIMESTAMP) AS ingested_at FROM captures;"
             "CREATE TABLE capture_metrics AS SELECT capture_id, CAST(NULL AS BIGINT) AS rank, "
             "CAST(NULL AS BIGINT) AS step, 'span' AS metric, CAST(NULL AS VARCHAR) AS name, "
-            "CASE WHEN n BETWEEN 25 AND 29 THEN 2000 ELSE 1000 END AS value, CASE WHEN n < 30 THEN 'ns per rank' ELSE 'ns per rank and step' END AS unit FROM captures"
+            "CASE WHEN n BETWEEN 25 AND 29 THEN 2000 ELSE 1000 END AS value, "
+            "CASE WHEN n < 30 THEN 'ns per rank' ELSE 'ns per rank and step' END AS unit FROM captures"
         )
         con.execute(f"CREATE VIEW regression_samples AS {models['regression_samples'].sql}")
         (found,) = regressions(con)

@@ -1,6 +1,7 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
--- that captures of different lengths can be compared. Its step time is the mean over steps of the slowest rank's step.
+-- that captures of different lengths can be compared; if only some ranks have steps, over these ranks. Its step time is
+-- the mean over steps of the slowest rank's step. Shares of paths are means over the ranks that have a path.
 -- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
@@ -11,11 +12,20 @@ rank_steps AS (
     FROM ranks AS r
     JOIN step_times AS s ON s.trace_id = r.trace_id
 ),
-sizes AS (
-    SELECT r.capture_id, count(DISTINCT r.rank) AS n_ranks, count(s.step) AS n_steps
+rank_sizes AS (
+    SELECT r.capture_id, r.rank, count(s.step) AS n_steps
     FROM ranks AS r
     LEFT JOIN rank_steps AS s ON s.capture_id = r.capture_id AND s.rank = r.rank
-    GROUP BY r.capture_id
+    GROUP BY r.capture_id, r.rank
+),
+sizes AS (
+    SELECT capture_id, count(*) AS n_ranks, sum(n_steps) AS n_steps FROM rank_sizes GROUP BY capture_id
+),
+meant AS (
+    SELECT r.capture_id, r.rank, s.n_ranks, s.n_steps
+    FROM rank_sizes AS r
+    JOIN sizes AS s ON s.capture_id = r.capture_id
+    WHERE r.n_steps > 0 OR s.n_steps = 0
 ),
 slowest AS (
     SELECT capture_id, step, max(duration_ns) AS duration_ns FROM rank_steps GROUP BY capture_id, step
@@ -65,10 +75,20 @@ rank_kernels AS (
     FROM kernel_times
     QUALIFY row_number() OVER (PARTITION BY capture_id, rank ORDER BY duration_ns DESC, name) <= 20
 ),
+summed_kernels AS (
+    SELECT
+        k.capture_id, k.name, sum(k.duration_ns) AS duration_ns, max(m.n_steps) AS n_steps, max(m.n_ranks) AS n_ranks
+    FROM kernel_times AS k
+    JOIN meant AS m ON m.capture_id = k.capture_id AND m.rank = k.rank
+    GROUP BY k.capture_id, k.name
+),
 capture_kernels AS (
-    SELECT capture_id, name, duration_ns
-    FROM (SELECT capture_id, name, sum(duration_ns) AS duration_ns FROM kernel_times GROUP BY capture_id, name) AS k
+    SELECT *
+    FROM summed_kernels
     QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY duration_ns DESC, name) <= 20
+),
+with_path AS (
+    SELECT capture_id, count(DISTINCT rank) AS n_ranks FROM paths WHERE step IS NULL GROUP BY capture_id
 ),
 rank_times AS (
     SELECT capture_id, rank, NULL AS step, 'span' AS metric, span AS ns FROM gpu
@@ -121,19 +141,18 @@ metrics AS (
         1e0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
         max(CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END)
     FROM rank_times AS t
-    JOIN sizes AS s ON s.capture_id = t.capture_id
+    JOIN meant AS s ON s.capture_id = t.capture_id AND s.rank = t.rank
     GROUP BY t.capture_id, t.metric
     UNION ALL
     SELECT
-        k.capture_id, NULL, NULL, 'kernel', k.name,
-        1e0 * k.duration_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
-        CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
-    FROM capture_kernels AS k
-    JOIN sizes AS s ON s.capture_id = k.capture_id
+        capture_id, NULL, NULL, 'kernel', name,
+        1e0 * duration_ns / CASE WHEN n_steps > 0 THEN n_steps ELSE n_ranks END,
+        CASE WHEN n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
+    FROM capture_kernels
     UNION ALL
     SELECT p.capture_id, NULL, NULL, 'path', p.bound_by, sum(p.percent) / max(s.n_ranks), '% of a rank''s path'
     FROM paths AS p
-    JOIN sizes AS s ON s.capture_id = p.capture_id
+    JOIN with_path AS s ON s.capture_id = p.capture_id
     WHERE p.step IS NULL
     GROUP BY p.capture_id, p.bound_by
 )
