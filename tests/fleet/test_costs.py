@@ -40,11 +40,11 @@ def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterat
         "CREATE TABLE capture_ranks (capture_id VARCHAR, rank INTEGER, trace_id VARCHAR, left_out_reason VARCHAR)"
     )
     con.execute(
-        "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, rank BIGINT, trace_id VARCHAR, "
+        "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, lane BIGINT, rank BIGINT, trace_id VARCHAR, "
         "event_id BIGINT, start_ns BIGINT, duration_ns BIGINT, wait_ns BIGINT)"
     )
     con.execute(
-        "CREATE TABLE collective_groups (capture_id VARCHAR, rank BIGINT, group_name VARCHAR, group_ranks VARCHAR, "
+        "CREATE TABLE collective_groups (capture_id VARCHAR, lane BIGINT, rank BIGINT, group_name VARCHAR, group_ranks VARCHAR, "
         "refused_reason VARCHAR)"
     )
     for trace_id, (trace, waits) in zip(trace_ids, traces, strict=True):
@@ -52,7 +52,7 @@ def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterat
         for event_id, wait in waits.items():
             ts, dur = (1000 * trace[event_id][key] for key in ("ts", "dur"))
             con.execute(
-                f"INSERT INTO collective_ranks VALUES ('{trace_id}', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, "
+                f"INSERT INTO collective_ranks VALUES ('{trace_id}', {event_id}, 0, 0, '{trace_id}', {event_id}, {ts}, {dur}, "
                 f"{1000 * wait})"
             )
     have = frozenset(("capture_ranks", "collective_ranks", "collective_groups", "merged_intervals", "kernels"))

@@ -26,7 +26,8 @@ CREATE TABLE kernels AS
     SELECT trace_id, event_id, device, start_ns, end_ns, 'COMMUNICATION' AS class FROM collective_kernels;
 CREATE TABLE span_gpu_work AS SELECT '' AS trace_id, 0 AS event_id, '' AS phase LIMIT 0;
 CREATE TABLE collective_ranks AS
-    SELECT 'c' AS capture_id, 0 AS collective_id, rank, trace_id, 1 AS event_id, 0 AS start_ns, 100 AS duration_ns, 30 * rank AS wait_ns
+    SELECT 'c' AS capture_id, 0 AS collective_id, 0 AS lane, rank, trace_id, 1 AS event_id, 0 AS start_ns,
+        100 AS duration_ns, 30 * rank AS wait_ns
     FROM capture_ranks;
 CREATE TABLE collective_groups AS
     SELECT 'c' AS capture_id, 0 AS lane, rank, 'a' AS group_name, '[0, 1]' AS group_ranks, CAST(NULL AS VARCHAR) AS refused_reason
@@ -54,11 +55,13 @@ def test_a_refused_lane(con: duckdb.DuckDBPyConnection) -> None:
     same = {"idle_host": 200, "compute": 50}
     assert spent(con, 0) == {"exposed_communication": 100, "unsplit_communication": 50, **same}
     assert spent(con, 1) == {"straggler_wait": 30, "exposed_communication": 70, "unsplit_communication": 50, **same}
-    con.execute("INSERT INTO collective_ranks SELECT 'c', 1, rank, trace_id, 2, 200, 100, 40 * rank FROM capture_ranks")
-    # Only its clocks are refused: durations tell waiting from transfer.
+    refused = spent(con, 1)
+    con.execute("INSERT INTO collective_ranks SELECT 'c', 1, 1, rank, trace_id, 2, 200, 100, 40 * rank FROM capture_ranks")
+    # It is matched, and only its clocks are refused: the ranks do not leave together, so durations tell no waiting.
+    assert spent(con, 1) == refused
+    con.execute("UPDATE collective_groups SET refused_reason = NULL")
     assert spent(con, 1) == {"straggler_wait": 70, "exposed_communication": 80, **same}
     con.execute("DELETE FROM collective_ranks WHERE event_id = 2")
-    con.execute("UPDATE collective_groups SET refused_reason = NULL")
     assert spent(con, 0) == {"exposed_communication": 150, **same}
 
 

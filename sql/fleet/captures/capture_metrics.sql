@@ -47,13 +47,19 @@ gpu_steps AS (
     JOIN step_times AS s ON s.trace_id = r.trace_id AND s.device IS NOT NULL
     GROUP BY r.capture_id, r.rank, s.step
 ),
+used AS (
+    SELECT * FROM collectives WHERE refused_reason IS NULL
+),
 waits AS (
-    SELECT capture_id, rank, step, sum(wait_ns) AS wait FROM collective_ranks GROUP BY capture_id, rank, step
+    SELECT r.capture_id, r.rank, r.step, sum(r.wait_ns) AS wait
+    FROM collective_ranks AS r
+    JOIN used AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
+    GROUP BY r.capture_id, r.rank, r.step
 ),
 caused AS (
     SELECT
         capture_id, culprit_rank AS rank, step, sum(wait_ns) AS wait
-    FROM collectives
+    FROM used
     GROUP BY capture_id, culprit_rank, step
 ),
 paths AS (

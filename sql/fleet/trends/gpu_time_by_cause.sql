@@ -39,9 +39,17 @@ gaps AS (
     UNION ALL
     SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, 'HOST' FROM rank_devices WHERE device IS NULL
 ),
+-- If only the fit of a lane's clocks is refused, its collectives are matched. But the excess over the shortest duration
+-- is waiting only if all ranks leave together, and the fit found that they do not.
+used AS (
+    SELECT c.capture_id, c.rank, c.trace_id, c.event_id, c.start_ns, c.wait_ns
+    FROM collective_ranks AS c
+    LEFT JOIN collective_groups AS g ON g.capture_id = c.capture_id AND g.lane = c.lane AND g.rank = c.rank
+    WHERE g.refused_reason IS NULL
+),
 waits AS (
     SELECT c.capture_id, c.rank, k.device, c.start_ns, c.start_ns + c.wait_ns AS end_ns
-    FROM collective_ranks AS c
+    FROM used AS c
     JOIN kernels AS k ON k.trace_id = c.trace_id AND k.event_id = c.event_id
     WHERE c.wait_ns > 0
 ),
@@ -59,8 +67,7 @@ unsplit AS (
             AND g.group_name IS NOT DISTINCT FROM k.group_name
             AND coalesce(g.group_ranks, '')
             = CASE WHEN k.group_name IS NULL THEN '' ELSE coalesce(k.group_ranks, '') END
-    LEFT JOIN collective_ranks AS c
-        ON c.capture_id = r.capture_id AND c.trace_id = k.trace_id AND c.event_id = k.event_id
+    LEFT JOIN used AS c ON c.capture_id = r.capture_id AND c.trace_id = k.trace_id AND c.event_id = k.event_id
     WHERE c.event_id IS NULL AND k.end_ns > k.start_ns
 ),
 recomputed AS (
