@@ -59,3 +59,26 @@ def test_collectives_of_a_refused_group_count_like_those_that_were_never_matched
             answers.append(con.execute(f"FROM ({load_catalog().models[model].sql}) ORDER BY ALL").fetchall())
     with_it, refused, without = answers
     assert len(refused) >= 2 and refused == without and refused != with_it
+
+
+def test_of_ranks_that_are_not_joined_with_the_others_no_gain_is_known() -> None:
+    """Ranks 0 and 1 meet, and so do ranks 2 and 3, whose clocks are not aligned with theirs: unknown is not 0."""
+    with duckdb.connect() as con:
+        con.execute(GIVEN)
+        con.execute(
+            "INSERT INTO collectives SELECT capture_id, collective_id + 4, 2, step, 400, NULL, NULL, culprit_rank + 2, "
+            "NULL, NULL, NULL FROM collectives WHERE lane = 0;"
+            "INSERT INTO collective_ranks SELECT capture_id, collective_id + 4, 2, step, rank + 2, 't' || (rank + 2), "
+            "event_id + 4, NULL, NULL, duration_ns, wait_ns, NULL FROM collective_ranks WHERE lane = 0"
+        )
+        query = (
+            "SELECT rank, caused_wait_ns, marginal_ns, late_ns, root_wait_ns, n_last_clock, is_straggler "
+            f"FROM ({load_catalog().models['straggler_ranks'].sql}) ORDER BY rank"
+        )
+        answers = con.execute(query).fetchall()
+    assert answers == [
+        (0, 100, 70, 80, 100, 1, False),
+        (1, 300, 210, 240, 300, 3, False),
+        (2, 0, None, None, None, None, False),
+        (3, 1200, None, None, None, None, None),
+    ]

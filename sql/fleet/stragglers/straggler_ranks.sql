@@ -57,10 +57,10 @@ measured AS (
         w.capture_id, w.rank, w.n, a.wait_ns AS all_ns,
         w.kernel_ns, w.wait_ns, w.wait_clock_ns, a.agreement, s.span_ns, z.n_ranks,
         coalesce(c.wait_ns, 0) AS caused_ns, coalesce(c.n, 0) AS n_last,
-        CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.n, 0) END AS n_last_clock,
-        CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.late_ns, 0) END AS marginal_ns,
-        CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.late_of_median_ns, 0) END AS late_ns,
-        CASE WHEN a.agreement IS NOT NULL THEN coalesce(o.wait_ns, 0) END AS root_ns,
+        CASE WHEN w.wait_clock_ns IS NOT NULL THEN coalesce(l.n, 0) END AS n_last_clock,
+        CASE WHEN w.wait_clock_ns IS NOT NULL THEN coalesce(l.late_ns, 0) END AS marginal_ns,
+        CASE WHEN w.wait_clock_ns IS NOT NULL THEN coalesce(l.late_of_median_ns, 0) END AS late_ns,
+        CASE WHEN w.wait_clock_ns IS NOT NULL THEN coalesce(o.wait_ns, 0) END AS root_ns,
         coalesce(c.wait_ns, 0) / nullif(CAST(a.wait_ns AS DOUBLE), 0) AS caused_share,
         coalesce(c.n, 0) / CAST(w.n AS DOUBLE) AS share_last
     FROM waits AS w
