@@ -205,6 +205,28 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
         assert con.execute("SELECT count(*), max(ordinal) FROM regression_samples").fetchall() == [(30, 30)]
 
 
+def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
+    """Two captures of job a, the later one of two files without ranks, and such a capture of job b alone."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE captures AS SELECT *, NULL AS world_size, "
+            "to_timestamp(capture_start_ns // 1000000000) AS started_at FROM (VALUES ('a1', 'a', 1, 1790000000000000000), ('a2', 'a', 0, NULL), ('b1', 'b', 0, NULL)) "
+            "AS v(capture_id, job, n_ranks, capture_start_ns);"
+            "CREATE TABLE capture_ranks AS SELECT capture_id, CASE WHEN n_ranks > 0 THEN 0 END AS rank, "
+            "capture_id || n AS trace_id, CASE WHEN n_ranks = 0 THEN 'no_rank' END AS left_out_reason "
+            "FROM captures, range(2 - n_ranks) AS r(n);"
+            "CREATE TABLE traces AS SELECT trace_id, 'H200' AS device_name, 'ok' AS status, "
+            "TIMESTAMP '2026-11-01' AS ingested_at FROM capture_ranks;"
+            "CREATE TABLE capture_metrics AS SELECT 'a1' AS capture_id, CAST(NULL AS BIGINT) AS rank, "
+            "CAST(NULL AS BIGINT) AS step, 'step' AS metric, CAST(NULL AS VARCHAR) AS name, 500.0 AS value;"
+            "CREATE TABLE straggler_ranks AS SELECT '' AS capture_id, 0 AS rank, 0 AS caused_wait_ns, "
+            "0.0 AS caused_percent, TRUE AS is_straggler LIMIT 0;"
+            "CREATE TABLE capture_costs AS SELECT '' AS capture_id, 0.0 AS price, '' AS currency, 0.0 AS gpu_seconds LIMIT 0"
+        )
+        query = f"SELECT job, capture_id, n_captures, step_ns FROM ({load_catalog().models['jobs'].sql}) ORDER BY job"
+        assert con.execute(query).fetchall() == [("a", "a1", 2, 500), ("b", "b1", 1, None)]
+
+
 @pytest.mark.slow  # verdicts of few values are in test_regression.py
 def test_few_captures_are_insufficient(tmp_path: Path) -> None:
     captures = [write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(6)]

@@ -1,7 +1,7 @@
 -- One row: a job, with its newest capture and a comparison with earlier captures.
 -- How: the captures of a job are ordered by start time, or by ingestion time if their clock carries no date. Captures
--- without either (truncated files) count as the oldest. Earlier captures are those of the 20 before the newest that
--- have the same GPUs and number of ranks. Times are those of capture_metrics.
+-- without either (truncated files, or several files that do not say their ranks) count as the oldest. Earlier captures
+-- are those of the 20 before the newest that have the same GPUs and number of ranks. Times are those of capture_metrics.
 -- scope: lake
 WITH ranks AS (
     SELECT
@@ -18,7 +18,7 @@ placed AS (
         c.capture_id, c.job, c.n_ranks, c.world_size, r.hardware,
         CASE WHEN c.capture_start_ns > threshold('dated_ns') THEN c.started_at ELSE r.ingested_at END AS began_at
     FROM captures AS c
-    JOIN ranks AS r ON r.capture_id = c.capture_id
+    LEFT JOIN ranks AS r ON r.capture_id = c.capture_id
 ),
 ordered AS (
     SELECT
@@ -64,7 +64,7 @@ SELECT
     o.job,  -- The job; NULL for captures whose traces do not name one.
     o.capture_id,  -- Newest capture of the job.
     -- Start of that capture, UTC, or time of ingestion if its clock carries no date; NULL if its files are truncated
-    -- and have no clock.
+    -- and have no clock, or if none of its traces is used.
     o.began_at,
     o.n_captures,  -- Captures of the job in the lake.
     CAST(o.n_ranks AS BIGINT) AS n_ranks,  -- Ranks of the newest capture.
