@@ -51,6 +51,13 @@ def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> N
     assert {line.count("|") for line in tables} == {5}
 
 
+@pytest.mark.slow  # 7 s
+def test_the_command_in_the_comment_is_about_the_same_steps(tmp_path: Path) -> None:
+    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
+    text = run("compare", control, test, "--format", "markdown", "--step", "3", "--step", "4").stdout
+    assert f"tracelake compare {control} {test} --step 3 --step 4 --by kernel" in text.splitlines()
+
+
 @pytest.mark.slow  # of text, with the same function
 def test_exit_codes_are_those_of_text(tmp_path: Path) -> None:
     control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)

@@ -106,7 +106,10 @@ def compare(
     if json:
         print_json(as_json(comparison, (control, test), sides, notes))
     elif causes:
-        _print_markdown(comparison, causes, (control, test), notes, limit, limit_percent)
+        of_windows = [word for option in step or [] for word in ("--step", option)]
+        of_windows += ["--rank", rank] if rank != "all" else []
+        of_windows += [word for pid in process or [] for word in ("--process", pid)]
+        _print_markdown(comparison, causes, (control, test), notes, limit, limit_percent, of_windows)
     else:
         for line in lines(comparison, (control, test), sides, notes, limit, min(out.width, 80)):
             out.print(line, soft_wrap=True)
@@ -134,6 +137,7 @@ def _print_markdown(
     notes: Sequence[str],
     limit: int,
     limit_percent: float | None,
+    of_windows: Sequence[str],
 ) -> None:
     from pipelines.faces.cli.fleet.compared_markdown import markdown
     from pipelines.fleet.trends.comparison_verdict import judge
@@ -141,7 +145,7 @@ def _print_markdown(
     judged = "" if limit_percent is None else judge(comparison, limit_percent).said
     limits = [finding.sentence for finding in caveats.noted()]
     caveats.begin()  # they are in the text
-    typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged))
+    typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged, of_windows))
 
 
 def _write(

@@ -20,8 +20,13 @@ def markdown(
     notes: Sequence[str],
     limit: int,
     judged: str = "",
+    of_windows: Sequence[str] = (),
 ) -> str:
-    """Return the comment. `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on."""
+    """Return the comment.
+
+    `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on. `of_windows`: the options
+    that chose the windows.
+    """
     blocks = [f"### {in_markdown(sentence(comparison.whole))}"]
     blocks += [f"**{in_markdown(judged)}**"] if judged else []
     blocks += ["\n".join(f"> {in_markdown(note)}" for note in notes)] if notes else []
@@ -31,7 +36,7 @@ def markdown(
     blocks.append(
         _rows("GPU time" if comparison.whole.rows else "Own time on the host", comparison, work[: limit or None])
     )
-    blocks.append(_where_to_look(comparison, names))
+    blocks.append(_where_to_look(comparison, names, of_windows))
     return "\n\n".join(blocks)
 
 
@@ -63,13 +68,13 @@ def _rows(title: str, comparison: Comparison, rows: Sequence[Difference]) -> str
     return "\n".join([*head, "|---|---:|---:|---:|", *lines])
 
 
-def _where_to_look(comparison: Comparison, names: tuple[str, str]) -> str:
-    commands = "\n".join(map(visible, _commands(comparison, names)))
+def _where_to_look(comparison: Comparison, names: tuple[str, str], of_windows: Sequence[str]) -> str:
+    commands = "\n".join(map(visible, _commands(comparison, names, of_windows)))
     return f"**Where to look**\n\n```\n{commands}\n```"
 
 
-def _commands(comparison: Comparison, names: tuple[str, str]) -> Iterator[str]:
+def _commands(comparison: Comparison, names: tuple[str, str], of_windows: Sequence[str]) -> Iterator[str]:
     control, test = names
     other = "kernel" if comparison.by != "kernel" else "operator"
-    yield shlex.join(["tracelake", "compare", control, test, "--by", other])
+    yield shlex.join(["tracelake", "compare", control, test, *of_windows, "--by", other])
     yield shlex.join(["tracelake", "why", test])
