@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -63,6 +62,7 @@ def metrics(
 
     Example: `tracelake metrics --out /var/lib/node_exporter/tracelake.prom`
     """
+    from pipelines.base.whole_file import write_whole
     from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
     from pipelines.fleet.trends.openmetrics import families_of, openmetrics
     from pipelines.lake.publish.prices import PRICE_TABLE
@@ -72,11 +72,12 @@ def metrics(
     if to is None:
         print(text, end="")
         return
-    _write(to, text)
+    write_whole(to, text)
 
 
 def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
     """Write a report of each job's newest capture, then the page that links them. Return the path of the page."""
+    from pipelines.base.whole_file import write_whole
     from pipelines.faces.report.fleet import fleet_page
     from pipelines.faces.report.page import page
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
@@ -91,19 +92,12 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
             progress(len(captures), "writing reports") as advance,
         ):
             for capture in captures:
-                _write(folder / f"{capture}.html", page(find_subject(con, capture)))
+                write_whole(folder / f"{capture}.html", page(find_subject(con, capture)))
                 links[capture] = f"{capture}.html"
                 advance(1)
     index = folder / "index.html"
-    _write(index, fleet_page(report, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
+    write_whole(index, fleet_page(report, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
     return index
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a file atomically, because other processes may read it at any time."""
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, file)
 
 
 def _show(report: Any) -> None:
