@@ -17,11 +17,14 @@ from typer.testing import CliRunner
 
 from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.fleet.fleet import _causes
+from pipelines.faces.cli.fleet.fleet import _causes, _show
 from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
 from pipelines.faces.serve.newest import NEWEST
+from pipelines.fleet.trends.fleet_today import Fleet
+from pipelines.fleet.trends.history import JobVerdict
 from pipelines.fleet.trends.openmetrics import Family, _scaled, openmetrics
+from pipelines.fleet.trends.regression import Verdict
 from pipelines.lake import Lake
 from pipelines.models.questions import question_named
 from pipelines.readers.ingest import ingest
@@ -164,6 +167,19 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     )  # not 6.9e-07 GPU-hours
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
     assert "rank 1" in said.output and "1 file was not read" in said.output
+
+
+def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    straggler = {"job": "a", "n_straggler": 3, "n_captures": 4}
+    regression = JobVerdict("a", None, 8, "step", "ns", "c", Verdict("REGRESSION", "", 10, 5))
+    fleet = Fleet(
+        n_traces=1, n_captures=1, jobs=[], days=[], worse=[regression] * 12, n_rejects=0, rejects=[], n_failures=0,
+        stragglers=[{**straggler, "rank": rank} for rank in range(11)], failures=[], causes=[],
+    )  # fmt: skip
+    _show(fleet)
+    said = capsys.readouterr().out
+    assert said.count("REGRESSION") == said.count("straggler: a") == 10
+    assert "2 more: tracelake regressions" in said and "1 more: tracelake sql" in said
 
 
 def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -110,9 +110,11 @@ def _show(report: Any) -> None:
         colour = "red" if worse.verdict.status == "REGRESSION" else "yellow"
         change = "" if worse.verdict.effect is None else f" {100 * worse.verdict.effect:+.1f} %"
         out.print(styled(f"[{colour}]{{}}[/]: {{}}: {{}}{{}}", worse.verdict.status, worse.job, worse.metric, change))
+    _tell_more(report.worse, "tracelake regressions")
     for row in report.stragglers[:_SHOWN]:
         content = (row["job"] or "no job", row["rank"], row["n_straggler"], row["n_captures"])
         out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *content))
+    _tell_more(report.stragglers, 'tracelake sql "FROM persistent_stragglers"')
     if report.n_rejects:
         were = "file was" if report.n_rejects == 1 else "files were"
         err.print(styled("[yellow]{:,} {} not read[/]: tracelake ask rejected-files", report.n_rejects, were))
@@ -120,6 +122,11 @@ def _show(report: Any) -> None:
         times = "once" if report.n_failures == 1 else f"{report.n_failures:,} times"
         lacks = "[yellow]a table lacks a trace, {}[/]: SELECT * FROM model_failures WHERE outcome = 'left_out'"
         err.print(styled(lacks, times))
+
+
+def _tell_more(rows: Sequence[Any], command: str) -> None:
+    if len(rows) > _SHOWN:
+        out.print(styled("[dim]{:,} more: {}[/]", len(rows) - _SHOWN, command))
 
 
 def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
