@@ -205,6 +205,31 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
         assert con.execute("SELECT count(*), max(ordinal) FROM regression_samples").fetchall() == [(30, 30)]
 
 
+def test_captures_without_a_job_are_no_history() -> None:
+    """They may be of different jobs: neither a change from day to day nor a rank that is late again and again."""
+    models = load_catalog().models
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE captures AS SELECT 'c' || n || job AS capture_id, nullif(job, '') AS job, 2 AS n_ranks, "
+            "1790000000000000000 AS capture_start_ns, TIMESTAMP '2026-11-01' + to_days(CAST(n AS INTEGER)) AS started_at, n "
+            "FROM range(3) AS r(n), (VALUES ('j'), ('')) AS v(job);"
+            "CREATE TABLE capture_ranks AS SELECT capture_id, 0 AS rank, capture_id AS trace_id, "
+            "CAST(NULL AS VARCHAR) AS left_out_reason FROM captures;"
+            "CREATE TABLE traces AS SELECT trace_id, 'H200' AS device_name, 'ok' AS status, "
+            "CAST(NULL AS TIMESTAMP) AS ingested_at FROM capture_ranks;"
+            "CREATE TABLE capture_metrics AS SELECT capture_id, CAST(NULL AS BIGINT) AS rank, CAST(NULL AS BIGINT) AS step, "
+            "'step' AS metric, CAST(NULL AS VARCHAR) AS name, 100 * (n + 1) AS value FROM captures;"
+            "CREATE TABLE straggler_ranks AS SELECT capture_id, 0 AS rank, TRUE AS is_straggler, 5 AS caused_wait_ns "
+            "FROM captures"
+        )
+        late = con.execute(f"SELECT job, n_straggler FROM ({models['persistent_stragglers'].sql})").fetchall()
+        days = con.execute(
+            f"SELECT job, step_change_percent FROM ({models['job_days'].sql}) ORDER BY job, began_on"
+        ).fetchall()
+    assert late == [("j", 3)]
+    assert days == [("j", None), ("j", 100), ("j", 50), *[(None, None)] * 3]
+
+
 def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
     """Two captures of job a, the later one of two files without ranks, and such a capture of job b alone."""
     with duckdb.connect() as con:

@@ -52,7 +52,7 @@ def _link(capture_id: str, links: Mapping[str, str]) -> Any:
 def _trends(fleet: Fleet) -> Section | None:
     series: defaultdict[tuple, list[dict[str, Any]]] = defaultdict(list)
     for day in fleet.days:
-        if day["step_ns"] is not None and day["began_on"] is not None:
+        if None not in (day["step_ns"], day["began_on"], day["job"]):  # captures without a job may be of different jobs
             series[day["job"], day["hardware"], day["n_ranks"]].append(day)
     long = sorted((rows for rows in series.values() if len(rows) > 1), key=lambda rows: -len(rows))
     return section("trends", "Step time by day", *map(_trend, long[:_CURVES])) if long else None
@@ -60,7 +60,7 @@ def _trends(fleet: Fleet) -> Section | None:
 
 def _trend(rows: list[dict[str, Any]]) -> Markup:
     first, last, steps = rows[0], rows[-1], [row["step_ns"] for row in rows]
-    title = f"{visible(first['job'] or 'no job')}, {first['n_ranks']} ranks, {visible(first['hardware'] or 'GPU unknown')}: step"
+    title = f"{visible(first['job'])}, {first['n_ranks']} ranks, {visible(first['hardware'] or 'GPU unknown')}: step"
     return macros.figure(curve(title, steps, [None] * len(steps), time, f"{first['began_on']} to {last['began_on']}"))
 
 

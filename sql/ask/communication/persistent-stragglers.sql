@@ -4,5 +4,4 @@
 -- Words: straggler, slow rank
 SELECT job, rank, n_captures, n_straggler, round(caused_wait_ns / 1e6, 2) AS caused_wait_ms, last_seen_at
 FROM persistent_stragglers
-WHERE job IS NOT NULL
 ORDER BY caused_wait_ns DESC, job, rank

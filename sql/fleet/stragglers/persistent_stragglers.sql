@@ -1,7 +1,8 @@
--- One row: a rank that is a straggler in at least three captures of a job.
+-- One row: a rank that is a straggler in at least three captures of a job. Captures without a job do not count, because
+-- they may be of different jobs.
 -- scope: lake
 SELECT
-    c.job,  -- The job; NULL if its traces do not name one.
+    c.job,  -- The job.
     s.rank,  -- The rank.
     count(*) AS n_captures,  -- Captures that contain the rank and in which stragglers can be determined.
     -- Captures in which the rank is a straggler.
@@ -12,6 +13,6 @@ SELECT
     max(c.started_at) FILTER (WHERE s.is_straggler) AS last_seen_at
 FROM straggler_ranks AS s
 JOIN captures AS c ON c.capture_id = s.capture_id
-WHERE s.is_straggler IS NOT NULL
+WHERE s.is_straggler IS NOT NULL AND c.job IS NOT NULL
 GROUP BY c.job, s.rank
 HAVING sum(CASE WHEN s.is_straggler THEN 1 ELSE 0 END) >= threshold('persistent_captures')

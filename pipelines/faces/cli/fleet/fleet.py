@@ -112,7 +112,7 @@ def _show(report: Any) -> None:
         out.print(styled(f"[{colour}]{{}}[/]: {{}}: {{}}{{}}", worse.verdict.status, worse.job, worse.metric, change))
     _tell_more(report.worse, "tracelake regressions")
     for row in report.stragglers[:_SHOWN]:
-        content = (row["job"] or "no job", row["rank"], row["n_straggler"], row["n_captures"])
+        content = (row["job"], row["rank"], row["n_straggler"], row["n_captures"])
         out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *content))
     _tell_more(report.stragglers, 'tracelake sql "FROM persistent_stragglers"')
     if report.n_rejects:
