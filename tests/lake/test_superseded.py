@@ -15,6 +15,7 @@ from pipelines.lake import names as lake_names
 from pipelines.readers.ingest import ingest
 from pipelines.readers.kineto import reader
 from pipelines.runs.materialize.run_order import materialize_all
+from tests.harness import kernel, op
 from tests.lake.world import shown, write_trace
 
 
@@ -83,6 +84,25 @@ def test_others_are_not_superseded(tmp_path: Path) -> None:
     with lake.connect(["traces"]) as con:
         assert con.execute("SELECT count(*) FROM traces").fetchall() == [(5,)]
     assert told(lake) == []
+
+
+def test_ranks_of_one_cut_file_do_not_supersede_each_other(tmp_path: Path) -> None:
+    """Of a file into which two ranks' traces were merged: both end early, the second has more events."""
+    lake, path = Lake(tmp_path / "lake"), tmp_path / "in" / "merged.json"
+    path.parent.mkdir()
+    events = [
+        {**event, "pid": f"[TP0{rank}] {event['pid']}"}
+        for rank in range(2)
+        for number in range(4 + 4 * rank)
+        for event in (op("aten::mm", 100 * number, 20), kernel("gemm", 100 * number + 30, 10, number + 1))
+    ]
+    whole = json.dumps({"distributedInfo": {"rank": 0, "world_size": 2}, "traceEvents": events})
+    for length, statuses in ((-60, ["partial", "partial"]), (None, ["ok", "ok"])):
+        path.write_text(whole[:length])
+        ingest([path], lake)
+        with lake.connect(["traces"]) as con:
+            found = con.execute("SELECT rank, status FROM traces ORDER BY rank").fetchall()
+        assert found == [*enumerate(statuses)]
 
 
 @pytest.mark.slow  # a whole file that supersedes a cut one is above

@@ -83,7 +83,8 @@ def superseded(rows: str) -> str:
     """Return the SELECT of truncated traces that a better one supersedes: trace_id, superseded_by.
 
     `rows`: a SELECT of traces. A better trace has at least as many events and is either complete or longer. It is of
-    the same file, or of the same rank and group with a time span that contains the truncated trace's.
+    the same file and not of another rank in it, or of the same rank and group with a time span that contains the
+    truncated trace's.
     """
     columns = "trace_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, group_id"
     better = (
@@ -91,7 +92,10 @@ def superseded(rows: str) -> str:
         "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"
     )
     inside = "w.trace_start_ns <= p.trace_start_ns AND w.trace_end_ns >= p.trace_end_ns"
-    same_file = "p JOIN m AS w ON w.path = p.path AND coalesce(p.job, w.job, '') = coalesce(w.job, '')"
+    same_file = (
+        "p JOIN m AS w ON w.path = p.path AND coalesce(p.job, w.job, '') = coalesce(w.job, '') "
+        "AND coalesce(p.rank, w.rank, -1) = coalesce(w.rank, -1)"
+    )
     same_rank = f"p JOIN m AS w ON w.group_id = p.group_id AND w.rank = p.rank AND {inside}"
     pairs = " UNION ALL ".join(
         f"SELECT p.trace_id, w.trace_id AS superseded_by, w.n_events FROM m AS {both} WHERE {better}"
