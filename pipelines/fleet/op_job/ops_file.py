@@ -66,7 +66,19 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
             raise JobRejected(f"{path}: column {name!r} is {column.type}; it must be {target}") from None
     if not table.num_rows:
         raise JobRejected(f"{path}: no rows; record at least one step")
+    if table.column("start_ts").type != pa.float32():
+        columns["start_ts"] = _since_step_start(table.column("start_ts").cast(pa.float64()).to_numpy(), columns["step"])
     return columns
+
+
+def _since_step_start(start_s: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return starts relative to the first of their step, float32, which could not hold seconds since 1970."""
+    if not np.isfinite(start_s).all():
+        return start_s  # rejected with its row
+    steps, step_at = np.unique(step, return_inverse=True)
+    first_s = np.full(len(steps), np.inf)
+    np.minimum.at(first_s, step_at, start_s)
+    return (start_s - first_s[step_at]).astype(np.float32)
 
 
 def _check_rows(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, median
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.fleet.op_job import WhatIf, read_job, what_if
@@ -112,3 +114,15 @@ def test_one_stage_is_a_sum(tmp_path: Path) -> None:
     assert found.slowdown == pytest.approx((160 + rest) / (96 + rest), rel=1e-7)
     assert found.of("dp_rank")["0"].slowdown == pytest.approx(1, rel=1e-7)
     assert found.of("optype")[F].slowdown == pytest.approx(found.slowdown, rel=1e-7)
+
+
+def test_starts_since_1970_give_the_same_answer(tmp_path: Path) -> None:
+    """As doubles: float32 tells seconds since 1970 apart only every two minutes."""
+    path = write_job(tmp_path, SHAPE, planted(lambda key: key[1] == 1))
+    expected = what_if(read_job(path))
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("start_ts")
+    since_1970 = pa.array([start + 1_790_000_000 for start in table.column(at).to_pylist()], pa.float64())
+    pq.write_table(table.set_column(at, "start_ts", since_1970), path)
+    found = what_if(read_job(path))
+    assert (found.slowdown, found.gpu_seconds) == (expected.slowdown, expected.gpu_seconds)
