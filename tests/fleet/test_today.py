@@ -232,6 +232,8 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> N
     assert not re.search(r"\b(rate|increase)\(", text)
     panels = json.loads((DOCS / "grafana.json").read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels) == 8
+    (worse,) = (panel["targets"][0]["expr"] for panel in panels if panel["title"] == "Jobs that got worse")
+    assert worse.startswith("count(count by (job) (")  # a job has a sample for each of its metrics
 
 
 def test_the_queries_of_the_page_run(con: duckdb.DuckDBPyConnection) -> None:
