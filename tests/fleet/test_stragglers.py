@@ -87,6 +87,15 @@ def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
     assert {"refused_lane", "refused_clock"} <= {row["check_name"] for row in found["quality"]}
 
 
+def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> None:
+    """The lake has its own, and the given one would be ignored."""
+    roles = tmp_path / "roles.csv"
+    roles.write_text("rank,role,group\n0,pp,first\n")
+    lake = tmp_path / "lake"
+    result = CliRunner().invoke(app, ["stragglers", "abc123", "--roles", str(roles), "--lake", str(lake)])
+    assert result.exit_code == 1 and "--roles is for files" in result.output
+
+
 @pytest.mark.slow  # 2 s: a changed file of a user is seen in runs/store/test_user_tables.py, too
 def test_a_changed_table_of_roles_is_seen(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2), tmp_path / "in")

@@ -37,7 +37,9 @@ def opened_capture(
     if roles:
         read_roles(roles)  # raises RolesError, which names the file
     with lake_of(sources, lake, process) as (folder, id_prefix):
-        if roles and not id_prefix:
+        if roles and id_prefix:
+            raise fail("--roles is for files", f"A lake has its groups of ranks in {ROLES} of its folder.")
+        if roles:
             shutil.copyfile(roles, Path(folder) / ROLES)
         con = open_analyst(folder, [*tables, "capture_quality"], id_prefix if only else "")
         try:
