@@ -167,12 +167,12 @@ def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missi
     )
     con.execute(
         "CREATE TABLE collectives (capture_id VARCHAR, collective_id BIGINT, lane BIGINT, step BIGINT, group_name VARCHAR, "
-        "group_size BIGINT, kind VARCHAR, wait_ns BIGINT, culprit_rank BIGINT)"
+        "group_size BIGINT, kind VARCHAR, wait_ns BIGINT, culprit_rank BIGINT, refused_reason VARCHAR)"
     )
     for number, loads in enumerate(collectives):
         size = len(loads) + missing
         con.execute(
-            f"INSERT INTO collectives VALUES ('c', {number}, 0, 1, 'ep', {size}, 'alltoall', {100 * number}, 0)"
+            f"INSERT INTO collectives VALUES ('c', {number}, 0, 1, 'ep', {size}, 'alltoall', {100 * number}, 0, NULL)"
         )
         for rank, load in enumerate(loads):
             con.execute(f"INSERT INTO collective_ranks VALUES ('c', {number}, {rank}, 't{rank}', {number})")
@@ -195,6 +195,9 @@ def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missi
     columns = "collective_id, n_ranks_known, min_rows, max_rows, mean_rows, max_bytes, imbalance, busiest_rank, next_wait_ns, is_waited_for"
     model = load_catalog().models["expert_balance"].sql
     assert con.execute(f"SELECT {columns} FROM ({model}) ORDER BY 1").fetchall() == expected
+    con.execute("UPDATE collectives SET refused_reason = 'noisy_ends: 400 us'")
+    waits = con.execute(f"SELECT DISTINCT wait_ns, next_wait_ns, is_waited_for FROM ({model})").fetchall()
+    assert waits in ([], [(None, None, None)])
 
 
 @pytest.mark.slow

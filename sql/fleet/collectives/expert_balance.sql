@@ -29,6 +29,13 @@ gathered AS (
     GROUP BY capture_id, collective_id
     HAVING count(n_rows) > 0
 ),
+timed AS (
+    SELECT
+        capture_id, collective_id, lane, step, group_name, group_size, kind,
+        CASE WHEN refused_reason IS NULL THEN wait_ns END AS wait_ns,
+        CASE WHEN refused_reason IS NULL THEN culprit_rank END AS culprit_rank
+    FROM collectives
+),
 met AS (
     SELECT
         *,
@@ -36,7 +43,7 @@ met AS (
         lead(kind) OVER (PARTITION BY capture_id, lane ORDER BY collective_id) AS next_kind,
         lead(wait_ns) OVER (PARTITION BY capture_id, lane ORDER BY collective_id) AS next_wait_ns,
         lead(culprit_rank) OVER (PARTITION BY capture_id, lane ORDER BY collective_id) AS next_culprit_rank
-    FROM collectives
+    FROM timed
 )
 SELECT
     g.capture_id,  -- The capture.
@@ -57,7 +64,9 @@ SELECT
             THEN g.max_rows / g.mean_rows
     END AS imbalance,
     g.busiest_rank,  -- Rank that receives the most rows, the lowest on ties.
-    c.wait_ns,  -- Waiting of all ranks in this collective, ns, caused by uneven work before it.
+    -- Waiting of all ranks in this collective, ns, caused by uneven work before it; NULL, like the other columns about
+    -- waiting, if the lane is refused.
+    c.wait_ns,
     c.next_id AS next_collective_id,  -- Next collective of the lane; NULL for the last.
     c.next_kind AS next_kind,  -- Kind of the next collective.
     c.next_wait_ns,  -- Waiting of all ranks in the next collective, ns, caused by uneven work since this collective.
