@@ -61,6 +61,7 @@ _READS = (
     # in segment_causes.py
     *("_capture_cause_events", "_event_names", "_cause_names", "_faster_work", "cause_rules", "thresholds"),
 )
+_SHOWN = 5  # ranks in a reason
 GROUP_EVENTS = 200_000
 """Maximum number of events of ranks whose graphs are read by one query, because a query costs more than a small graph."""
 
@@ -149,6 +150,12 @@ def _walk_capture(
         for group in _groups(ranks)
         for graph in load_ranks(con, group)
     ]
+    without_graph = [str(graph.rank) for graph in graphs if not len(graph.node)]
+    if without_graph and len(without_graph) < len(graphs):  # the others may have waited for it
+        more = f" and {len(without_graph) - _SHOWN} more" if len(without_graph) > _SHOWN else ""
+        reason = f"no dependency graph of rank {', '.join(without_graph[:_SHOWN])}{more} (tables model_failures and critical_path_caveats may say why)"
+        yield from (_refusal(capture_id, target, reason) for target in TARGETS)
+        return
     joined = join_ranks(graphs, instances)
     del graphs
     try:
