@@ -62,14 +62,12 @@ class RanksDisagree(ValueError):
 class JoinedGraph:
     """The graphs of ranks, by rank, and the collectives at which they meet.
 
-    meeting_of: a dict per rank, from the index of a kernel's end node to the index of its meeting. n_outside: number of
-    members of instances that are in none of the graphs.
+    meeting_of: a dict per rank, from the index of a kernel's end node to the index of its meeting.
     """
 
     ranks: tuple[RankGraph, ...]
     meetings: tuple[Meeting, ...]
     meeting_of: tuple[dict[int, int], ...]
-    n_outside: int
 
     def __len__(self) -> int:
         return sum(len(graph.node) for graph in self.ranks) + len(self.meetings)
@@ -164,20 +162,17 @@ def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance]) -> Jo
     index_of = {graph.rank: index for index, graph in enumerate(ranks)}
     meetings: list[Meeting] = []
     meeting_of: tuple[dict[int, int], ...] = tuple({} for _ in ranks)
-    n_outside = 0
     for instance in instances:
         members = []
         for rank, event_id in sorted(instance.members):
             node = ranks[index_of[rank]].place_of(2 * event_id) if rank in index_of else None
-            if node is None:
-                n_outside += 1
-            else:
+            if node is not None:
                 members.append((index_of[rank], node))
         if len(members) > 1:
             for rank, node in members:
                 meeting_of[rank][node + 1] = len(meetings)
             meetings.append(_meeting(instance.collective_id, members, ranks))
-    return JoinedGraph(ranks, tuple(meetings), meeting_of, n_outside)
+    return JoinedGraph(ranks, tuple(meetings), meeting_of)
 
 
 def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGraph]) -> Meeting:
