@@ -56,7 +56,9 @@ def test_a_refused_lane(con: duckdb.DuckDBPyConnection) -> None:
     assert spent(con, 0) == {"exposed_communication": 100, "unsplit_communication": 50, **same}
     assert spent(con, 1) == {"straggler_wait": 30, "exposed_communication": 70, "unsplit_communication": 50, **same}
     refused = spent(con, 1)
-    con.execute("INSERT INTO collective_ranks SELECT 'c', 1, 1, rank, trace_id, 2, 200, 100, 40 * rank FROM capture_ranks")
+    con.execute(
+        "INSERT INTO collective_ranks SELECT 'c', 1, 1, rank, trace_id, 2, 200, 100, 40 * rank FROM capture_ranks"
+    )
     # It is matched, and only its clocks are refused: the ranks do not leave together, so durations tell no waiting.
     assert spent(con, 1) == refused
     con.execute("UPDATE collective_groups SET refused_reason = NULL")

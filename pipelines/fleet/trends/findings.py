@@ -58,7 +58,9 @@ def findings(fleet: Fleet) -> Iterator[Finding]:
                 f"{job_verdict.job}\n{job_verdict.hardware}\n{job_verdict.n_ranks}\n{job_verdict.metric}",
             )
     for row in fleet.stragglers:
-        sentence = f"{row['job']}: rank {row['rank']} is the straggler in {row['n_straggler']} of {row['n_captures']} captures"
+        sentence = (
+            f"{row['job']}: rank {row['rank']} is the straggler in {row['n_straggler']} of {row['n_captures']} captures"
+        )
         yield Finding("straggler", sentence, f"{row['job']}\n{row['rank']}")
     for row in fleet.rejects:
         sentence = f"{Path(row['path']).name} was not read: {row['reason']}"

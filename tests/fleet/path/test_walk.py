@@ -151,7 +151,8 @@ def test_a_rank_without_a_graph_refuses_the_path(monkeypatch: pytest.MonkeyPatch
     rows = list(capture_walks._walk_capture(None, "c", None))  # pyright: ignore[reportArgumentType]
     reason = "no dependency graph of rank 1 (tables model_failures and critical_path_caveats may say why)"
     assert rows == [
-        ("_walked_segments", {"capture_id": ["c"], "target": [target], "refused_reason": [reason]}) for target in TARGETS
+        ("_walked_segments", {"capture_id": ["c"], "target": [target], "refused_reason": [reason]})
+        for target in TARGETS
     ]
 
 
