@@ -120,7 +120,7 @@ def write_timeline(
     ranks = _ranks(con, capture_id, step, drawn_ranks)
     if not ranks:
         raise NoTimeline(f"no rank of capture {capture_id} has step {step}" if step is not None else "no ranks")
-    base_ns = whole_seconds(min(_first(con, rank) for rank in ranks))
+    base_ns = _base(con, ranks)
     arrows = list(_arrows(con, capture_id, ranks, base_ns))
     errors = con.execute(
         "SELECT max(error_ns) FROM clock_offsets WHERE capture_id = ? AND offset_ns IS NOT NULL", [capture_id]
@@ -196,10 +196,14 @@ def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], i
     return lambda start_ns: start_ns - own_first + common + (start_ns - own_first) * more // over
 
 
-def _first(con: duckdb.DuckDBPyConnection, rank: _Rank) -> int:
-    """Return the time of a rank's first slice, in ns on the common clock."""
-    query = "SELECT coalesce(min(start_ns), 0) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
-    return rank.moved(rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])
+def _base(con: duckdb.DuckDBPyConnection, ranks: list[_Rank]) -> int:
+    """Return the whole second before the first slice of all ranks, ns on the common clock; 0 without slices."""
+    query = "SELECT min(start_ns) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
+    first_ns = (
+        (rank, rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])
+        for rank in ranks
+    )
+    return whole_seconds(min((rank.moved(start_ns) for rank, start_ns in first_ns if start_ns is not None), default=0))
 
 
 def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_python: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.drawings.timeline import NOT_ALIGNED, TABLES, NoTimeline, write_timeline
+from pipelines.faces.drawings.timeline import NOT_ALIGNED, TABLES, NoTimeline, _base, _Rank, write_timeline
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
@@ -253,3 +253,14 @@ def test_of_many_ranks_the_worst_and_the_median_are_drawn(con: duckdb.DuckDBPyCo
     assert written.shown == "2 of 3 ranks: those that most waiting goes back to, and the median"
     assert set(by_rank(merged(tmp_path / "some.json"))) == set(written.ranks)
     assert write_timeline(con, capture_id, tmp_path / "all.json", most=0).shown == ""
+
+
+def test_a_rank_without_slices_does_not_move_the_others_to_1970() -> None:
+    second = 1_000_000_000
+    with duckdb.connect() as con:
+        con.execute(
+            f"CREATE TABLE events AS SELECT 't0' AS trace_id, 'X' AS ph, {1_790_000_000 * second + 5} AS start_ns"
+        )
+        ranks = [_Rank(rank, f"t{rank}", lambda ns: ns, True, {}, {}) for rank in (0, 1)]
+        assert _base(con, ranks) == 1_790_000_000 * second
+        assert _base(con, ranks[1:]) == 0
