@@ -35,11 +35,14 @@ def fleet(
 
     Example: `tracelake fleet --lake /data/lake --out /var/www/fleet`
     """
+    from pipelines.faces.cli.fleet.regressions import refuse_unknown
     from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
     from pipelines.lake.publish.prices import PRICE_TABLE
 
     with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
         report = fleet_today(con, job)
+        if job is not None and not report.n_traces:
+            refuse_unknown(con, job)
     if to is not None:
         index = _write_pages(report, lake, to)
     if json:

@@ -32,7 +32,7 @@ def regressions(
     con = open_analyst(lake, list(TABLES))
     results = find(con, job, new)
     if job is not None and not results:
-        _refuse_unknown(con, job)
+        refuse_unknown(con, job)
     if json:
         print_json(
             [
@@ -50,8 +50,8 @@ def regressions(
         raise typer.Exit(1)
 
 
-def _refuse_unknown(con: Any, job: str) -> None:
-    """Exit if no trace belongs to this job, because "no complete capture" would imply that the job exists."""
+def refuse_unknown(con: Any, job: str) -> None:
+    """Exit if no trace belongs to this job, because an empty answer would imply that the job exists."""
     from pipelines.base.close_names import meant
 
     jobs = [name for (name,) in con.execute("SELECT DISTINCT job FROM traces WHERE job IS NOT NULL").fetchall()]
