@@ -70,7 +70,10 @@ def _unseen(windows: Iterable[RankedWindow]) -> Iterator[str]:
 
 
 def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:
-    query = f"SELECT DISTINCT rank FROM capture_ranks WHERE capture_id = {quoted(capture_id)} ORDER BY rank"
+    of_capture = (
+        f"capture_id = {quoted(capture_id)} AND rank IS NOT NULL"  # capture_quality counts files without a rank
+    )
+    query = f"SELECT DISTINCT rank FROM capture_ranks WHERE {of_capture} ORDER BY rank"
     joined = {rank.rank for rank in ranks}
     left_out = [str(rank) for (rank,) in con.execute(query).fetchall() if rank not in joined]
     if left_out:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +18,8 @@ from typer.testing import CliRunner
 from pipelines.critical_path.whatif.owners import Owners
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.faces.cli.app import app
+from pipelines.fleet.path.capture_walks import JoinableRank
+from pipelines.fleet.path.load_capture import _left_out
 from pipelines.fleet.path.rank_graph import CPU, FRAME, GPU
 from pipelines.fleet.path.retimed import Retimed, of_joined
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
@@ -228,3 +231,14 @@ def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     # Of clocks without noise the least slope counts as a drift: other ranks may be told, too.
     said, _, ranks = told["detail"].partition(": ")
     assert "clocks drift" in said and "1" in ranks.split(", ")
+
+
+def test_a_file_without_a_rank_is_no_rank_that_is_left_out() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE capture_ranks AS FROM (VALUES ('c', 0), ('c', 1), ('c', NULL)) AS t(capture_id, rank)"
+        )
+        ranks = [JoinableRank(rank, f"trace{rank}", 0, 1) for rank in (0, 1)]
+        assert list(_left_out(con, "c", ranks)) == []
+        (caveat,) = _left_out(con, "c", ranks[:1])
+    assert caveat.endswith("cannot be joined: 1")
