@@ -137,8 +137,14 @@ def capture_why_from_queries(
         "SELECT max(n_ranks) AS n_ranks, max(n_edges) AS n_edges, max(matched_by) AS matched_by "
         f"FROM capture_paths WHERE {condition}"
     )
+    (ranks,) = ask(f"SELECT count(*) AS n FROM capture_ranks WHERE {condition} AND left_out_reason IS NULL")
+    details = []
+    if apart := ranks["n"] - path["n_ranks"]:
+        details.append(
+            f"{apart} of its {ranks['n']} ranks cannot be joined with the others, and may be what these wait for (table clock_offsets)"
+        )
     guessed = sum(row["inferred_ns"] for row in rows)
-    details = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
+    details += [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
     details += [evidence_in_words([path["matched_by"]])] if path["matched_by"] else []
     if path["n_edges"] > _RETIMED_EDGES:
         details.append(

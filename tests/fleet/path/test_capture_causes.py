@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.base import units
+from pipelines.faces.capture_why import capture_why_from_queries
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path.segment_causes import _arrivals
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -121,6 +122,20 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     assert f"tracelake what-if {tmp_path / 'rank1.json'}" in result.stdout
     told: Any = why(tmp_path)
     assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100, 100])
+
+
+@pytest.mark.parametrize(("n_ranks", "told"), [(3, []), (4, ["1 of its 4 ranks"])])
+def test_ranks_that_the_path_cannot_lead_through_are_told(n_ranks: int, told: list[str]) -> None:
+    tables = {
+        "FROM capture_causes": [{"cause": "gpu_computing", "inferred_ns": 0}],
+        "FROM capture_paths": [{"n_ranks": 3, "n_edges": 9, "matched_by": None}],
+        "SELECT count(*) AS n FROM capture_ranks": [{"n": n_ranks}],
+    }
+    answer = capture_why_from_queries(
+        lambda query: next((rows for table, rows in tables.items() if table in query), []), "c"
+    )
+    assert answer is not None
+    assert [caveat["detail"].partition(" cannot be joined")[0] for caveat in answer.caveats] == told
 
 
 def test_a_folder_has_no_steps(tmp_path: Path) -> None:
