@@ -1,8 +1,8 @@
 -- Question: How much exposed communication is waiting for late ranks, and how much is transfer?
 -- Reading: One row per rank and device; the parts add up to the communication that is not overlapped with compute.
 -- Waiting disappears if the late rank is on time (`stragglers`). Transfer disappears if it is overlapped or faster. In
--- `unsplit_ns`, the two cannot be distinguished, because the collectives are not matched (`capture_quality` contains
--- the reason).
+-- `unsplit_ns`, the two cannot be distinguished, because the collectives are not matched or not used
+-- (`capture_quality` contains the reason).
 -- Words: exposed communication, straggler, overlap
 SELECT
     c.job, c.capture_id, g.rank, g.device,
