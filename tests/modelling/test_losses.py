@@ -306,8 +306,9 @@ def test_idle_time_of_a_capture_has_the_same_owners(shared: Path) -> None:
     con.execute(
         f"CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, "
         "CAST(NULL AS VARCHAR) AS left_out_reason; "
-        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS start_ns, 0 AS wait_ns LIMIT 0; "
-        "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS rank, '' AS group_name, '' AS group_ranks, "
+        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS lane, 0 AS rank, 0 AS event_id, "
+        "0 AS start_ns, 0 AS wait_ns LIMIT 0; "
+        "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS lane, 0 AS rank, '' AS group_name, '' AS group_ranks, "
         "'' AS refused_reason LIMIT 0"
     )
     have = frozenset({"capture_ranks", "collective_ranks", "collective_groups"})
