@@ -13,7 +13,10 @@ def this_process() -> str:
 
 
 def is_alive(process: str) -> bool:
-    """Return whether the process `host:pid:start` runs. Processes of other hosts are assumed to run."""
+    """Return whether the process `host:pid:start` runs. Processes of other hosts are assumed to run.
+
+    An empty `start` is that of any process with this pid.
+    """
     host, pid, start = process.rsplit(":", 2)
     if host != socket.gethostname():
         return True
@@ -23,7 +26,8 @@ def is_alive(process: str) -> bool:
         return False
     except PermissionError:  # it exists and belongs to another user
         return True
-    return _started(int(pid)) in ("", start)
+    started = _started(int(pid))
+    return started != "ended" and ("" in (start, started) or started == start)
 
 
 def _started(pid: int) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.paths import DUCKLAKE
-from pipelines.record.folder import is_alive, start_of
+from pipelines.base.processes import is_alive, this_process
 
 HIDDEN = ".tracelake"
 """Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
@@ -148,7 +148,7 @@ class TraceHandler:
             owned = _OWNED.fullmatch(file.name)
             if owned is None or owned["host"] != _host():
                 continue
-            if is_alive(int(owned["pid"]), int(owned["start"]) if owned["start"] else None):
+            if is_alive(f"{socket.gethostname()}:{owned['pid']}:{owned['start'] or ''}"):
                 continue
             complete = self._hidden / f"{owned['name']}.json"
             if file == complete:
@@ -204,8 +204,8 @@ def _as_name(text: str) -> str:
 
 def _this_process() -> str:
     """Return the pid and, if it is known, the start of this process. In a container the next process may have its pid."""
-    start = start_of(os.getpid())
-    return str(os.getpid()) if start is None else f"{os.getpid()}-{start}"
+    _, pid, start = this_process().rsplit(":", 2)
+    return f"{pid}-{start}" if start else pid
 
 
 def _remove_if_old(file: Path) -> None:

@@ -18,10 +18,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the handler is torch's")
 
+from pipelines.base.processes import this_process  # noqa: E402
 from pipelines.faces.training import deliver  # noqa: E402
 from pipelines.faces.training.trace_handler import HIDDEN, TraceHandler, key_file, trace_handler  # noqa: E402
 from pipelines.lake import Lake  # noqa: E402
-from pipelines.record.folder import start_of  # noqa: E402
 
 
 def train(handler: Any, steps: int = 2) -> None:
@@ -153,8 +153,7 @@ def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> 
 
 def test_what_a_predecessor_with_this_pid_left_is_delivered(tmp_path: Path) -> None:
     """A container starts the program with the same pid again."""
-    now = start_of(os.getpid())
-    assert now is not None
+    now = int(this_process().rpartition(":")[2])
     first = trace_handler(tmp_path / "lake")
     left, own = leave(first, f"{os.getpid()}-{now - 1}"), leave(first, f"{os.getpid()}-{now}")
     commands: list[list[Path]] = []
