@@ -87,7 +87,8 @@ _RULES = (
 )
 # Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
-    rf"(?i:{_WORDS}|://[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=])|AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=]|"
+    rf"(?i:{_WORDS}|://[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
+    r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=\\]|"
     + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())

@@ -153,6 +153,8 @@ EACH = {
     "curl -u bob:pa55 https://host": "curl -u bob:*** https://host",
     '["curl", "-u", "bob:pa55"]': '["curl", "-u", "bob:***"]',
     "curl --user=bob:pa55": "curl --user=bob:***",
+    r'{"cmd": "[\"curl\", \"-u\", \"bob:pa55\"]"}': r'{"cmd": "[\"curl\", \"-u\", \"bob:***\"]"}',
+    r'{"cmd": "[\"curl\", \"--user\", \"bob:pa55\"]"}': r'{"cmd": "[\"curl\", \"--user\", \"bob:***\"]"}',
     '{"DB_PASS": "v1", "PGPASS": "v1"}': '{"DB_PASS": "***", "PGPASS": "v1"}',
     '{"REGISTRY_AUTH": "v1", "MYSQL_PWD": "v1"}': '{"REGISTRY_AUTH": "***", "MYSQL_PWD": "***"}',
     '{"ssh_passphrase": "v1", "Cookie": "v1"}': '{"ssh_passphrase": "***", "Cookie": "***"}',
