@@ -323,3 +323,17 @@ def test_a_text_of_a_dump_is_masked_whatever_its_length() -> None:
 
 def test_a_dump_s_own_path_stays_as_it_is() -> None:
     assert told_by_dumps([("path", "VARCHAR"), ("name", "VARCHAR", "YES"), ("n", "BIGINT")]) == ["name"]
+
+
+def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:
+    """The place of a finding is a key of the file; the reason of a rejection, a line of it."""
+    events = json.dumps([x("cpu_op", "a", 1, 1)])
+    (tmp_path / "a.json").write_text(f'{{"A_TOKEN=abcdef": 1, "A_TOKEN=abcdef": 2, "traceEvents": {events}}}')
+    names = "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value"
+    (tmp_path / "a_counter_collection.csv").write_text(f"{names}\nA_TOKEN=abcdef\n")
+    lake = Lake(tmp_path / "lake")
+    report = ingest([tmp_path / "a.json", tmp_path / "a_counter_collection.csv"], lake)
+    assert [row.status for row in report.rows] == ["ok", "rejected"]
+    assert "abcdef" not in str(report.rows) and f"A_TOKEN={MASK}" in str(report.rows)
+    texts = stored(lake.root)
+    assert "abcdef" not in texts and texts.count(f"A_TOKEN={MASK}") >= 3  # metadata, finding, rejection

@@ -38,6 +38,7 @@ from pipelines.readers.inputs.single_trace import insert_trace, load_trace
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import describe_origin
+from pipelines.readers.secrets import masked_text
 
 __all__ = ["EventBatch", "load_trace"]
 
@@ -128,7 +129,7 @@ class EventBatch:
         )
 
     def reject(self, path: Path, reason: str, byte_offset: int | None, seconds: float) -> TraceRow:
-        reason = as_text(reason)
+        reason = masked_text(as_text(reason), is_name=True)  # it may quote the file
         insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, byte_offset)
         return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=byte_offset)
 

@@ -22,6 +22,7 @@ from pipelines.readers.inputs.kinds import SetInput, TraceRow
 from pipelines.readers.inputs.reading import Reading
 from pipelines.readers.inputs.rejects import reason_of
 from pipelines.readers.inputs.spilling import limit, spilling
+from pipelines.readers.secrets import masked_text
 
 
 def ingest_sets(
@@ -70,13 +71,14 @@ def _take(kind: SetInput, reading: Reading, path: Path, files: Collection[Path],
                 reading.known[result.key] = result.state
             row = TraceRow(path_name, result.status, result.key, n_events=result.n_rows, reason=result.reason)
     except kind.refusals as refusal:
-        row = TraceRow(path_name, "rejected", reason=as_text(str(refusal)))
+        row = TraceRow(path_name, "rejected", reason=masked_text(as_text(str(refusal)), is_name=True))
     except duckdb.OutOfMemoryException as error:
         database.raise_if_disk_is_full(error, tempfile.gettempdir())
         row = TraceRow(path_name, "rejected", reason=f"{database.too_little(limit())} ({first_line(error)})")
     except Exception as error:
         row = TraceRow(path_name, "rejected", reason=reason_of(error))
     rejections = [
-        TraceRow(path_text(file), "rejected", reason=as_text(reason)) for file, reason in reading.rejected.items()
+        TraceRow(path_text(file), "rejected", reason=masked_text(as_text(reason), is_name=True))
+        for file, reason in reading.rejected.items()
     ]
     return [*([replace(row, seconds=time.perf_counter() - started)] if row else []), *rejections]

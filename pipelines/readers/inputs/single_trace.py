@@ -22,7 +22,7 @@ from pipelines.readers.drawings import named
 from pipelines.readers.inputs.find import trace_file
 from pipelines.readers.kineto import ReadRequest, ReadTrace
 from pipelines.readers.origin import describe_origin
-from pipelines.readers.secrets import masked, may_hold_secrets
+from pipelines.readers.secrets import masked, masked_text, may_hold_secrets
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,7 +55,8 @@ def insert_trace(
     if text_columns:
         assignments = ", ".join(f"{name} = {masked(name)}" for name in text_columns)
         con.execute(f"UPDATE _staged_traces SET {assignments} WHERE trace_id = {quoted(trace.trace_id)}")
-    insert_values(con, "_staged_findings", [keys | asdict(finding) for finding in named(trace).findings])
+    findings = [{**keys, **asdict(one), "detail": masked_text(one.detail, is_name=True)} for one in named(trace).findings]
+    insert_values(con, "_staged_findings", findings)
 
 
 def load_trace(
