@@ -107,13 +107,19 @@ class Rows:
         sequence = self._sequences.setdefault(number, _Sequence())
         self._learn(packet, sequence, number)
         kind = packet.WhichOneof("data")
+        # The time of every packet, because an incremental clock counts from one packet to the next.
+        at_ns = None if kind == "clock_snapshot" else self._time(packet, sequence, number)
         if kind == "track_event":
-            return self._track_event(packet, sequence, number)
-        if kind == "gpu_render_stage_event":
-            return self._stage(packet, sequence, number)
-        if kind not in (None, "track_descriptor", "clock_snapshot"):
-            self.others[kind] += 1
-        return None
+            row = self._track_event(packet, sequence, at_ns)
+        elif kind == "gpu_render_stage_event":
+            row = self._stage(packet, sequence, at_ns)
+        else:
+            row = None
+            if kind not in (None, "track_descriptor", "clock_snapshot"):
+                self.others[kind] += 1
+        if row is not None and at_ns is None:
+            self.counts["unknown_clock" if packet.HasField("timestamp") else "no_time"] += 1
+        return row
 
     def _learn(self, packet: Any, sequence: _Sequence, number: int) -> None:
         if packet.HasField("interned_data"):
@@ -144,11 +150,7 @@ class Rows:
 
     def _time(self, packet: Any, sequence: _Sequence, number: int) -> int | None:
         clock = packet.timestamp_clock_id if packet.HasField("timestamp_clock_id") else sequence.clock
-        if not packet.HasField("timestamp"):
-            self.counts["no_time"] += 1
-            return None
-        time_ns = self._clocks.ns(number, clock, packet.timestamp)
-        self.counts["unknown_clock"] += time_ns is None
+        time_ns = self._clocks.ns(number, clock, packet.timestamp) if packet.HasField("timestamp") else None
         return None if time_ns is None else _bounded(time_ns)
 
     def _text(self, sequence: _Sequence, kind: str, iid: int) -> str | None:
@@ -156,7 +158,7 @@ class Rows:
         self.counts["missing_text"] += value is None
         return value
 
-    def _track_event(self, packet: Any, sequence: _Sequence, number: int) -> Row | None:
+    def _track_event(self, packet: Any, sequence: _Sequence, at_ns: int | None) -> Row | None:
         event = packet.track_event
         ph = _PHASES.get(event.type) or (event.legacy_event.HasField("phase") and chr(event.legacy_event.phase & 0x7F))
         if event.type == _COUNTER or not ph or ph not in "BEXi":
@@ -172,7 +174,7 @@ class Rows:
         flows = [*event.flow_ids, *event.flow_ids_old]
         ended_flows = [*event.terminating_flow_ids, *event.terminating_flow_ids_old]
         return (
-            ph, *self._place(ph, sequence), _signed(track), self._time(packet, sequence, number), duration_ns, category, None,
+            ph, *self._place(ph, sequence), _signed(track), at_ns, duration_ns, category, None,
             name, None, None, as_json(args), [_signed(flow_id) for flow_id in flows], [_signed(flow_id) for flow_id in ended_flows],
         )  # fmt: skip
 
@@ -189,7 +191,7 @@ class Rows:
         sequence.ends += 1
         return sequence.run, sequence.ends
 
-    def _stage(self, packet: Any, sequence: _Sequence, number: int) -> Row:
+    def _stage(self, packet: Any, sequence: _Sequence, at_ns: int | None) -> Row:
         event = packet.gpu_render_stage_event
         stage = self._text(sequence, "gpu", event.stage_iid) if event.stage_iid else None
         queue = self._text(sequence, "gpu", event.hw_queue_iid) if event.hw_queue_iid else None
@@ -206,7 +208,7 @@ class Rows:
             args |= {key: [size.x, size.y, size.z] for key, size in size_by_name.items()}
         duration_ns = _bounded(event.duration) if event.HasField("duration") else None
         return (
-            "X", None, None, None, self._time(packet, sequence, number), duration_ns, None, stage or "(unknown)", name or stage,
+            "X", None, None, None, at_ns, duration_ns, None, stage or "(unknown)", name or stage,
             device, stream if isinstance(stream, int) else None, as_json(args), [], [],
         )  # fmt: skip
 

@@ -145,6 +145,21 @@ def test_clocks(tmp_path: Path) -> None:
     assert [one.n for one in trace.findings if one.check_name == "perfetto_unknown_clock"] == [1]
 
 
+def test_an_incremental_clock_counts_packets_that_are_not_read(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    snapshot = written.packet().clock_snapshot
+    snapshot.clocks.add(clock_id=6, timestamp=1_000_000)
+    snapshot.clocks.add(clock_id=64, timestamp=0, is_incremental=True)
+    written.packet().trace_packet_defaults.timestamp_clock_id = 64
+    event(written, 100, BEGIN, track, "a")
+    event(written, 50, COUNTER, 5)
+    written.packet(20).gpu_counter_event.SetInParent()
+    event(written, 100, END, track)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("X", "a", 1_000_100, 170)]
+
+
 def test_arrows(tmp_path: Path) -> None:
     written = Written()
     track = written.track(7, 8, "main")
