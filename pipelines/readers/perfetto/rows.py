@@ -197,7 +197,7 @@ class Rows:
         queue = self._text(sequence, "gpu", event.hw_queue_iid) if event.hw_queue_iid else None
         name = text(event.name) or (self._text(sequence, "name", event.name_iid) if event.name_iid else None)
         args = extra_data(event.extra_data)
-        device = event.gpu_id if event.HasField("gpu_id") else None
+        device = event.gpu_id if event.HasField("gpu_id") else args.get("device")
         last_word = (queue or "").split()[-1:]
         stream = args.get(
             "stream", int(last_word[0]) if last_word and last_word[0].isdecimal() and len(last_word[0]) < 19 else None
@@ -209,7 +209,7 @@ class Rows:
         duration_ns = _bounded(event.duration) if event.HasField("duration") else None
         return (
             "X", None, None, None, at_ns, duration_ns, None, stage or "(unknown)", name or stage,
-            device, stream if isinstance(stream, int) else None, as_json(args), [], [],
+            device if isinstance(device, int) else None, stream if isinstance(stream, int) else None, as_json(args), [], [],
         )  # fmt: skip
 
 

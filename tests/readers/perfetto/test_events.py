@@ -188,6 +188,16 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
     assert con.execute("SELECT count(*) FROM events WHERE ph = 'i' AND pid IS NULL").fetchall() == [(2,)]
 
 
+def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
+    """Protobuf leaves out what a writer does not set, such as GPU 0; a row without a process would be on no thread."""
+    written = Written()
+    written.track(7, 8, "main")
+    written.stage({"cat": "kernel", "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": {"device": 1}}, 0)
+    written.trace.packet[-1].gpu_render_stage_event.ClearField("gpu_id")
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert con.execute("SELECT pid, tid, device FROM events WHERE ph = 'X'").fetchall() == [("1", "7", 1)]
+
+
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_file_that_is_cut_off_keeps_what_came_before(tmp_path: Path, pack: Any) -> None:
     written = Written()
