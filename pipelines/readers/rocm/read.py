@@ -68,7 +68,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         if part is None and len(gpu) > 1:
             message = f"{len(gpu)} processes with GPU work: {', '.join(list(_named(gpu))[:_SHOWN])}"
             raise export.rejected(f"{message}; {NAME_ONE}")
-        process = _named(gpu)[part] if part is not None else next(iter(gpu), Process(_first_set(export), None, None))
+        process = _named(gpu)[part] if part is not None else next(iter(gpu), _without_work(export))
         create_tables(con, process.pid)
         findings = stage_database(con, export, process.end, process.row)
         message = "times count from the start of the machine: ranks on several machines have no common clock"
@@ -114,8 +114,11 @@ def _sets(export: Exported) -> list[str]:
     )
 
 
-def _first_set(export: Exported) -> str:
-    return _sets(export)[0]
+def _without_work(export: Exported) -> Process:
+    """Return the first set of tables as a process without GPU work. Its process id is unknown if the set has several."""
+    end = _sets(export)[0]
+    pids = _system_numbers(export, end).values()
+    return Process(end, None, next(iter(pids)) if len(pids) == 1 else None)
 
 
 def _system_numbers(export: Exported, end: str) -> dict[int, int]:

@@ -118,6 +118,16 @@ def test_other_databases_of_amd_are_named(tmp_path: Path) -> None:
         load_trace(memory(), tmp_path / "b.db")
 
 
+def test_a_process_without_gpu_work_has_its_number(tmp_path: Path) -> None:
+    """Without it, its calls would be on no thread, and in no model."""
+    database = small()
+    database.rows["rocpd_kernel_dispatch"].clear()
+    database.rows["rocpd_memory_copy"].clear()
+    trace = load_trace(con := memory(), database.write(tmp_path / "a.db"))
+    assert con.execute("SELECT DISTINCT pid FROM events").fetchall() == [("4000",)]
+    assert trace.metadata["rocpd"]["process_id"] == 4000
+
+
 def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
     from pipelines.lake import Lake
     from pipelines.readers.ingest import ingest
