@@ -76,7 +76,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
         # stage_database() already has a finding per table for rows without a time.
         doubts = (finding for finding in finish(con) if finding.check_name != "rocm_without_time")
-        findings += [*_others(gpu), *_in_no_trace(export, process.end, gpu), *doubts]
+        findings += [*_others(gpu), *_in_no_trace(export, process, gpu), *doubts]
         about = _metadata(export, process)
         if len(gpu) > 1 and (rank := ranks_of(export, gpu).get(process)):
             about["distributedInfo"] = {**rank.told(), "one_clock": _of_one_machine(export, gpu)}
@@ -162,19 +162,24 @@ def _others(gpu: list[Process]) -> Iterator[Finding]:
         yield Finding("rocm_processes", "info", len(gpu), message + ", ".join(list(_named(gpu))[:_SHOWN]))
 
 
-def _in_no_trace(export: Exported, end: str, gpu: list[Process]) -> Iterator[Finding]:
+def _in_no_trace(export: Exported, process: Process, gpu: list[Process]) -> Iterator[Finding]:
     """Return findings about rows without GPU process: rows of other processes, and rows without a process.
 
-    Without any process with GPU work, all rows are read, so there is no such finding.
+    Those of other sets of tables with GPU work are findings of these sets' traces. Without any process with GPU work, all
+    rows of the set that is read belong to the trace.
     """
-    rows = {process.row for process in gpu if process.end == end}
-    counts: Counter[int | None] = Counter()
-    for table in (DISPATCHES + end, COPIES + end, REGIONS + end) if rows else ():
-        if "pid" in export.columns(table):
-            owner = "CASE typeof(pid) WHEN 'integer' THEN pid END"
-            counts.update(dict(export.rows(table, f"SELECT {owner}, count(*) FROM {column(table)} GROUP BY 1")))
-    n_without_process = counts.pop(None, 0)
-    return unread_rows("rocm", sum(n for row, n in counts.items() if row not in rows), n_without_process)
+    owners = {(one.end, one.row) for one in gpu}
+    idle_sets = [end for end in _sets(export) if end not in ({one.end for one in gpu} or {process.end})]
+    counts: Counter[tuple[str, int | None]] = Counter()
+    for end in [*idle_sets, process.end] if gpu else idle_sets:
+        for table in (DISPATCHES + end, COPIES + end, REGIONS + end):
+            if "pid" in export.columns(table):
+                owner = "CASE typeof(pid) WHEN 'integer' THEN pid END"
+                rows = export.rows(table, f"SELECT {owner}, count(*) FROM {column(table)} GROUP BY 1")
+                counts.update({(end, row): n for row, n in rows})
+    n_without_process = sum(n for (_, row), n in counts.items() if row is None)
+    n_idle = sum(n for (end, row), n in counts.items() if row is not None and (end, row) not in owners)
+    return unread_rows("rocm", n_idle, n_without_process)
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:

@@ -128,6 +128,17 @@ def test_a_process_without_gpu_work_has_its_number(tmp_path: Path) -> None:
     assert trace.metadata["rocpd"]["process_id"] == 4000
 
 
+def test_rows_of_sets_without_gpu_work_are_told(tmp_path: Path) -> None:
+    """Beside a process with GPU work, and beside one without."""
+    idle = [small(4100, OTHER), small()]
+    for database in idle:
+        database.rows["rocpd_kernel_dispatch"].clear()
+        database.rows["rocpd_memory_copy"].clear()
+    for number, first in enumerate((small(), idle[1])):
+        trace = load_trace(memory(), first.write(tmp_path / f"{number}.db", (idle[0],)))
+        assert [one.n for one in trace.findings if one.check_name == "rocm_idle_processes"] == [5]
+
+
 def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
     from pipelines.lake import Lake
     from pipelines.readers.ingest import ingest
