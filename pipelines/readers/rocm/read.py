@@ -78,7 +78,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         doubts = (finding for finding in finish(con) if finding.check_name != "rocm_without_time")
         findings += [*_others(gpu), *_in_no_trace(export, process, gpu), *doubts]
         about = _metadata(export, process)
-        if len(gpu) > 1 and (rank := ranks_of(export, gpu).get(process)):
+        if rank := ranks_of(export, gpu).get(process) if len(gpu) > 1 else _of_environment(export, process):
             about["distributedInfo"] = {**rank.told(), "one_clock": _of_one_machine(export, gpu)}
             findings.append(rank.finding("rocm"))
         return Contents("sqlite/rocpd", about, "ok", tuple(findings))

@@ -185,6 +185,14 @@ def ranks_of_both(
     return found
 
 
+def test_the_rank_of_one_process_is_what_its_environment_says(tmp_path: Path) -> None:
+    database = small()
+    database.rows["rocpd_info_process"][0]["environment"] = json.dumps({"RANK": "3", "WORLD_SIZE": "16"})
+    trace = load_trace(con := memory(), database.write(tmp_path / "a.db"))
+    assert con.execute("SELECT rank, world_size, rank_source FROM traces").fetchall() == [(3, 16, "environment")]
+    assert "rocm_rank_by_environment" in {one.check_name for one in trace.findings}
+
+
 UNKNOWN = [(None, None, None, None)] * 2
 
 
