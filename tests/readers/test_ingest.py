@@ -123,6 +123,7 @@ NAMES = {
     "trace_rank-3.json": 3,
     "worker7.pt.trace.json.gz": 7,
     "node2.rank5.json": 5,
+    "job-worker-3_rank27.json": 27,  # the pod's number is that of a host
     "a100_rank0_of_16.json.gz": 0,
     "3.json.gz": 3,
     "libkineto_activities_1074.json": None,  # a process id
