@@ -68,7 +68,7 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
     """Ingest in a child; return how it died, or None if it succeeded. Raise OSError or Stopped."""
     command = [sys.executable, *_CHILD, str(lake.root), *([job] if job else [])]
     project = Path(__file__).resolve().parents[2]
-    names = b"\0".join(os.fsencode(path) for path in files)
+    names = b"\0".join(os.fsencode(path.absolute()) for path in files)  # the child is in another folder
     child = subprocess.run(command, input=names, capture_output=True, cwd=project, check=False)
     last_line = (child.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1][:300]
     if child.returncode == 0:

@@ -15,6 +15,7 @@ import pipelines.readers.kineto.events_file
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.child_processes import ingest_isolated
 from pipelines.readers.ingest import expand, ingest, load_trace
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.origin import WrongPattern, describe_origin
@@ -115,6 +116,15 @@ def test_a_file_without_a_lake(tmp_path: Path) -> None:
             assert described == [column.name for column in catalog.models[table].columns]
         found = con.execute("SELECT trace_id, rank, world_size, trace_start_ns, trace_end_ns FROM traces").fetchall()
     assert found == [(staged.trace_id, 2, 4, 1000, 321_000)]
+
+
+def test_a_child_process_finds_a_file_by_its_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_trace(tmp_path / "rank3.json", 1)
+    monkeypatch.chdir(tmp_path)
+    lake = Lake(tmp_path / "lake")
+    assert ingest_isolated([Path("rank3.json")], lake).rows == []  # it crashed no process
+    with lake.connect(["traces"]) as con:
+        assert con.execute("SELECT file FROM traces").fetchall() == [("rank3.json",)]
 
 
 NAMES = {
