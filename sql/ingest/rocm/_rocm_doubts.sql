@@ -26,7 +26,8 @@ found AS (
     UNION ALL
     SELECT
         'rocm_no_stream', 'warning', count(*),
-        'GPU work without a stream: the queue stands for it, and where there is none either, its order is unknown'
+        'GPU work without a stream: the queue stands for it, and where there is none either, its order is unknown: it '
+        || 'is in sums of GPU time, but not on the critical path'
     FROM _rocm_work
     WHERE stream IS NULL
     UNION ALL

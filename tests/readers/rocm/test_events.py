@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
-from tests.harness import memory
+from tests.harness import connect_all, memory
 from tests.readers.rocm.small import PID, small
 from tests.readers.rocm.writer import CPU, GPU, GUID, Database
 
@@ -103,6 +105,17 @@ def test_without_streams_the_queue_counts(tmp_path: Path) -> None:
     load_trace(con := memory(), database.write(tmp_path / "a.db"))
     assert con.execute("SELECT DISTINCT stream FROM events WHERE cat = 'kernel'").fetchall() == [(1,)]
     assert found(database, tmp_path)["rocm_no_stream"] == ("warning", 2)
+
+
+def test_copies_on_neither_stream_nor_queue_are_not_on_the_path_as_a_finding_says(tmp_path: Path) -> None:
+    database = small()
+    database.rows["rocpd_memory_copy"][0] |= {"stream_id": None, "queue_id": None}
+    con, _ = connect_all([database.write(tmp_path / "a.db")])
+    run_models(con, load_catalog(), ["critical_path", "kernels"])
+    assert con.execute("SELECT count(*) FROM critical_path WHERE starts_with(name, 'Memcpy')").fetchall() == [(0,)]
+    assert con.execute("SELECT count(*) FROM kernels WHERE starts_with(name, 'Memcpy')").fetchall() == [(1,)]
+    ((detail,),) = con.execute("SELECT detail FROM findings WHERE check_name = 'rocm_no_stream'").fetchall()
+    assert "not on the critical path" in detail
 
 
 def test_other_databases_of_amd_are_named(tmp_path: Path) -> None:
