@@ -19,6 +19,8 @@ from pipelines.models.sqltext import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COMMAND = "command"
+"""Column with a command line, in which `api_key=…` is a secret: of the texts of a recording, the only one that is no name."""
 _IDS = ("cat", "pid", "tid", "flow_id")
 MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
 # Followed by neither a letter nor quotation: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other

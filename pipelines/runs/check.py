@@ -38,7 +38,7 @@ from pipelines.lake.read.damage import Broken, unreadable
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
-from pipelines.readers.secrets import masked, told_by_dumps, with_masks
+from pipelines.readers.secrets import COMMAND, masked, told_by_dumps, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
@@ -168,7 +168,8 @@ def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Se
     if table in _TEXTS or model is None or model.kind != "lake" or table == REJECTS:
         return _TEXTS.get(table, ((), ()))
     columns = con.execute(f"DESCRIBE FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
-    return (), told_by_dumps(columns)
+    names = told_by_dumps(columns)
+    return [name for name in names if name == COMMAND], [name for name in names if name != COMMAND]
 
 
 def _secret(lake: Lake, path: Path, n: int) -> Fault:

@@ -17,6 +17,7 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
+from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import as_text, quoted
 from pipelines.readers import events_by_sql, secrets
 from pipelines.readers.flight_recorder import dump, fields
@@ -337,3 +338,12 @@ def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:
     assert "abcdef" not in str(report.rows) and f"A_TOKEN={MASK}" in str(report.rows)
     texts = stored(lake.root)
     assert "abcdef" not in texts and texts.count(f"A_TOKEN={MASK}") >= 3  # metadata, finding, rejection
+
+
+def test_what_a_recorded_command_assigns_is_masked() -> None:
+    """In a name, `tokens=8k` says what was done; on a command line, `wandb.api_key=…` is a key."""
+    with duckdb.connect() as con:
+        reading = Reading(con, load_catalog(), "recording", {}, None)
+        reading.add_rows("recordings", [{"recording_id": "r", "command": "train.py wandb.api_key=abcdef lr=0.1"}])
+        ((command,),) = con.execute("SELECT command FROM one.recordings").fetchall()
+    assert command == f"train.py wandb.api_key={MASK} lr=0.1"

@@ -19,7 +19,7 @@ from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.readers.origin import job_from_inbox, job_from_pattern
-from pipelines.readers.secrets import masked, may_be_secret, told_by_dumps
+from pipelines.readers.secrets import COMMAND, masked, may_be_secret, told_by_dumps
 
 
 class Reading:
@@ -80,7 +80,7 @@ class Reading:
         (may_be_secrets,) = self.con.execute(f"SELECT {conditions} FROM one.{table}").fetchall()
         for name in compress(names, may_be_secrets):
             self.con.execute(
-                f"UPDATE one.{table} SET {name} = {masked(name, is_name=True)} WHERE {may_be_secret(name)}"
+                f"UPDATE one.{table} SET {name} = {masked(name, is_name=name != COMMAND)} WHERE {may_be_secret(name)}"
             )
 
     def file_columns(self, path: Path) -> dict[str, Any]:
