@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMAND = "command"
-"""Column with a command line, in which `api_key=…` is a secret: of the texts of a recording, the only one that is no name."""
+"""Column with a command line, in which `api_key=…` is a secret, unlike in a name."""
 _IDS = ("cat", "pid", "tid", "flow_id")
 MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
 # Followed by neither a letter nor quotation: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other
@@ -90,8 +90,7 @@ _RULES = (
 # Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
     rf"(?i:{_WORDS}|://[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
-    r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=\\]|"
-    + "|".join(row["hint"] for row in rule_rows("secret_formats"))
+    r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=\\]|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())
 

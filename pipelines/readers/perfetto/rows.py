@@ -209,7 +209,7 @@ class Rows:
         duration_ns = _bounded(event.duration) if event.HasField("duration") else None
         return (
             "X", None, None, None, at_ns, duration_ns, None, stage or "(unknown)", name or stage,
-            device if isinstance(device, int) else None, stream if isinstance(stream, int) else None, as_json(args), [], [],
+            *(number if isinstance(number, int) else None for number in (device, stream)), as_json(args), [], [],
         )  # fmt: skip
 
 
