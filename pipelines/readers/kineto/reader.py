@@ -151,7 +151,9 @@ class TraceReader:
             self._found.add("repaired_bom", 1, "byte 0")
 
     def _rejected(self, error: NotATrace) -> TraceRejected:
-        description = identify_text(bytes(self._head.text[:4096]), self._head.keys)
+        # With an event array it is a trace, of which a part cannot be read.
+        has_array = self._head.start is not None
+        description = None if has_array else identify_text(bytes(self._head.text[:4096]), self._head.keys)
         reason = f"{error.reason}; it is {description}" if description else error.reason
         return TraceRejected(self.request.path, error.offset, reason)
 
