@@ -19,7 +19,6 @@ ACTIONS = (
     *("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap"),
     *("snapshot", "oom", "user_defined"),
 )
-_OF_FRAME = ("filename", "line", "name")
 _LARGEST = 2**63 - 1  # a BIGINT
 _LATEST_US = _LARGEST // 1000
 _MOST_FRAMES, _MOST_STACKS, _MOST_STACKED = 1_000_000, 2_000_000, 50_000_000
