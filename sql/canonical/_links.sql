@@ -31,7 +31,6 @@ SELECT
     g.event_id AS gpu_event_id,  -- The GPU side.
     b.launch_event_id,  -- The CPU call.
     g.correlation,  -- Their correlation id.
-    g.event_id = b.gpu_event_id AS is_last,  -- The event is the last work of its launch, in file order.
     -- The profile links this launch to this work.
     g.event_id = b.gpu_event_id OR NOT g.one_kernel_per_launch AS is_known
 FROM correlated AS g
