@@ -60,7 +60,7 @@ def content_id(path: Path, meta: Path) -> str:
 def _tables(result: WhatIf, name: str | None) -> dict[str, list[Row]]:
     job = job_row(result) | ({"job": name} if name else {})
     parts = [{**row, "job": job["job"]} for row in part_rows(result)]
-    ingested = {"ingested_at": datetime.now(UTC)}
+    ingested = {"ingested_at": datetime.now(UTC).replace(tzinfo=None)}  # as in Reading.file_columns
     return {
         JOB_MARK: [{**job, **ingested}],
         "op_job_what_if": parts,

@@ -88,7 +88,8 @@ class Reading:
         return {
             "path": path_text(path.absolute()),
             "job": self.job or job_from_pattern(path) or job_from_inbox(path),
-            "ingested_at": datetime.now(UTC),
+            # Without its zone: DuckDB would convert a time with one to the zone of the machine.
+            "ingested_at": datetime.now(UTC).replace(tzinfo=None),
         }
 
     def count(self, *tables: str) -> int:

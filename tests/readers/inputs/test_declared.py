@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import pipelines.readers.kineto.events_file
@@ -16,7 +17,7 @@ from pipelines.models.errors import CatalogError
 from pipelines.models.header import FILE, TRACE
 from pipelines.models.sources import DeclaredInput, read_code
 from pipelines.readers.ingest import ingest
-from pipelines.readers.inputs import EventInput, Read, SetInput, find
+from pipelines.readers.inputs import EventInput, Read, Reading, SetInput, find
 from tests.lake.world import capture, write_trace
 from tests.readers.test_schedule_runs import write_run
 
@@ -147,3 +148,13 @@ def test_a_set_that_would_never_be_seen_is_rejected(tmp_path: Path, monkeypatch:
     )
     (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
     assert (row.status, "no rows in schedule_runs" in str(row.reason)) == ("rejected", True)
+
+
+def test_the_time_of_ingestion_is_utc_in_every_zone() -> None:
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'Asia/Tokyo'")
+        reading = Reading(con, load_catalog(), "inspector", {}, None)
+        columns = reading.file_columns(Path("a.log"))
+        reading.add_rows("inspector_logs", [columns])
+        told = con.execute("SELECT ingested_at FROM one.inspector_logs").fetchall()
+    assert told == [(columns["ingested_at"],)] and columns["ingested_at"].tzinfo is None

@@ -46,7 +46,7 @@ def test_two_traces_in_one_file_are_refused(
 
 def test_two_packed_traces_in_one_file_are_refused(tmp_path: Path) -> None:
     packed = gzip.compress(document(0)) + gzip.compress(document(1))
-    with pytest.raises(TraceRejected, match="two files in one; give them separately$"):  # not: but it is no trace
+    with pytest.raises(TraceRejected, match=r"two files in one; give them separately$"):  # not: but it is no trace
         stage(tmp_path, packed, "both.json.gz")
     whole = document(0)
     _, findings, rows, _ = stage(tmp_path, gzip.compress(whole[:900]) + gzip.compress(whole[900:]), "members.json.gz")
