@@ -32,6 +32,7 @@ _MORE = r"(?:[^A-Za-z\"'\\=:\s][^\"'\\=:\s]*)?"
 _BEFORE = r"[^\"'\\=:\s]*"
 _QUOTE = r"\\*[\"']"
 _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
+_JSON_VALUE = r"(?:[^\"\\]|\\.)*[A-Za-z](?:[^\"\\]|\\.)*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
 # Names that can be nothing else, in lists, objects and running text, where a key or a token is often no secret.
 _SURE = (
@@ -57,7 +58,8 @@ _RULES = (
         rf"(?i)(\"value\"\s*:\s*\"){_VALUE}(\"\s*,\s*\"(?:name|key)\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\")",
         rf"\1{MASK}\2",
     ),
-    # {"HF_TOKEN": "…"}, also in a text that is JSON itself
+    # {"HF_TOKEN": "…"}, where the value may have quotes of its own; then also in a text that is JSON itself
+    (rf"(?i)(\"{_BEFORE}{_NAME}{_MORE}\"\s*:\s*\"){_JSON_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}{_NAME}{_MORE}{_QUOTE}\s*:\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}(?:password|passwd|secret){_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
     # {"HF_TOKEN": ["…", "…"]}, {"HF_TOKEN": {"of": "…"}}, ["HF_TOKEN", "…"]
@@ -69,8 +71,8 @@ _RULES = (
         rf"([A-Z0-9](?:_[A-Z0-9]+)*_(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|KEY):\s+){_WORD}",
         rf"\1{MASK}",
     ),
-    # --api-key …, ["--api-key", "…"]
-    (rf"(?i)(--?[a-z0-9_-]*{_NAME}(?:{_QUOTE}\s*,\s*{_QUOTE}|\s+)){_WORD}", rf"\1{MASK}"),
+    # --api-key …, --api-key "…", ["--api-key", "…"]
+    (rf"(?i)(--?[a-z0-9_-]*{_NAME}(?:{_QUOTE}\s*,\s*{_QUOTE}|\s+(?:{_QUOTE})?)){_WORD}", rf"\1{MASK}"),
     # curl -u user:password
     (
         rf"((?:^|[\s\"'])(?:-u|--user|--proxy-user)(?:\s+|=|{_QUOTE}\s*,\s*)(?:{_QUOTE})?[^\s:\"'\\]+:)[^\s\"'\\]+",
