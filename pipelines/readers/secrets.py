@@ -78,7 +78,8 @@ _RULES = (
         rf"((?:^|[\s\"'])(?:-u|--user|--proxy-user)(?:\s+|=|{_QUOTE}\s*,\s*)(?:{_QUOTE})?[^\s:\"'\\]+:)[^\s\"'\\]+",
         rf"\1{MASK}",
     ),
-    (r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@\"'\\]*:[^/\s@\"'\\]+@", rf"\1{MASK}@"),  # https://user:password@host
+    # https://user:password@host; some writers put a backslash before each slash
+    (r"([A-Za-z][A-Za-z0-9+.-]*:\\*/\\*/)[^/\s:@\"'\\]*:[^/\s@\"'\\]+@", rf"\1{MASK}@"),
     # https://host/file?X-Amz-Signature=…
     (r"(?i)([?&](?:x-[a-z]+-)?(?:sig|signature|credential|security-token)=)[^&\s\"'\\]+", rf"\1{MASK}"),
     (r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{MASK}"),
@@ -91,7 +92,7 @@ _RULES = (
 )
 # Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
-    rf"(?i:{_WORDS}|://[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
+    rf"(?i:{_WORDS}|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
     r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=\\]|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())

@@ -144,6 +144,7 @@ EACH = {
     r'{"cmd": "run --api-key \"v1\" -k 2"}': r'{"cmd": "run --api-key \"***\" -k 2"}',
     r"""{"DB_PASSWORD": "v1\"v2\\v3", "A_TOKEN": "it's v4"}""": '{"DB_PASSWORD": "***", "A_TOKEN": "***"}',
     "ssh://git:pw@host/p ssh://git@host/p": "ssh://***@host/p ssh://git@host/p",
+    r'{"url": "https:\/\/git:pw@host\/p"}': r'{"url": "https:\/\/***@host\/p"}',
     "bearer 0123456789ab": "bearer ***",
     "export AWS_SECRET_ACCESS_KEY: wJalrXUt and on": "export AWS_SECRET_ACCESS_KEY: *** and on",
     '{"env": [["HF_TOKEN", "v1"], ["LANG", "C"]]}': '{"env": [["HF_TOKEN", "***"], ["LANG", "C"]]}',
