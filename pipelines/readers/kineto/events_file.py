@@ -216,7 +216,8 @@ def complete(
 ) -> dict[str, Any]:
     """Set durations of begin events, shift all times by `shift` ns, and set times too far from the median to NULL.
 
-    Return the row of `_event_counts`, {} for a trace without events. `con` gets the part as the view `events`.
+    Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that have
+    their end event, if any begin events exist. `con` gets the part as the view `events`.
     """
     con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
     counts = _counts(con, catalog)
@@ -225,20 +226,22 @@ def complete(
         middle = con.execute(_MIDDLE).fetchall()[0][0] if far_apart else None
         _complete(con, catalog, part, _Move(shift, middle), compression)
         counts = _counts(con, catalog)
+        if counts:
+            counts["n_pairs"] = con.execute("SELECT count(*) FROM _begin_end").fetchall()[0][0]
     return counts
 
 
 def add_findings(add: Callable[..., Any], counts: dict[str, Any], path: Path, metadata: dict[str, Any]) -> None:
     """Report the faults that counts, file name and metadata show, by calling `add(check, n, place)` for each check."""
-    begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
+    n_pairs = counts.get("n_pairs", 0)  # not the smaller number: a begin and an end may be of two threads
     unusable = unusable_numbers(path, metadata)
     add("unusable_number", len(unusable), ", ".join(unusable))
     add("time_not_a_number", counts.get("n_not_a_number", 0))
     add("time_out_of_range", counts.get("n_out_of_range", 0))
     add("negative_duration", counts.get("n_negative", 0))
     add("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
-    add("unmatched_begin", max(begins - ends, 0))
-    add("unmatched_end", max(ends - begins, 0))
+    add("unmatched_begin", counts.get("n_begins", 0) - n_pairs)
+    add("unmatched_end", counts.get("n_ends", 0) - n_pairs)
 
 
 def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:

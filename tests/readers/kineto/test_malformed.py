@@ -144,6 +144,15 @@ def test_begin_and_end_events_pair_by_thread(tmp_path: Path, other: tuple[int, i
     assert findings == {"unmatched_begin": 1}
 
 
+@pytest.mark.parametrize("end", [{"tid": 2, "ts": 30}, {"tid": 1, "ts": 10}], ids=["of another thread", "before it"])
+def test_a_begin_and_an_end_that_are_no_pair_are_counted_both(tmp_path: Path, end: dict[str, int]) -> None:
+    """As in a recording that starts within one range and stops within another."""
+    marks = [{"ph": "B", "name": "f", "pid": 1, "tid": 1, "ts": 20}, {"ph": "E", "name": "f", "pid": 1, **end}]
+    _, findings, rows, _ = stage(tmp_path, json.dumps(marks).encode())
+    assert [row[3] for row in rows] == [None, None]
+    assert findings == {"unmatched_begin": 1, "unmatched_end": 1}
+
+
 @pytest.mark.slow  # 4 s
 @settings(max_examples=examples(60), deadline=None)
 @given(place=st.integers(0, 300), junk=st.binary(min_size=1, max_size=3))
