@@ -56,7 +56,8 @@ def insert_trace(
         assignments = ", ".join(f"{name} = {masked(name)}" for name in text_columns)
         con.execute(f"UPDATE _staged_traces SET {assignments} WHERE trace_id = {quoted(trace.trace_id)}")
     findings = [
-        {**keys, **asdict(one), "detail": masked_text(one.detail, is_name=True)} for one in named(trace).findings
+        {**keys, **asdict(finding), "detail": masked_text(finding.detail, is_name=True)}
+        for finding in named(trace).findings
     ]
     insert_values(con, "_staged_findings", findings)
 

@@ -168,8 +168,8 @@ def _in_no_trace(export: Exported, process: Process, gpu: list[Process]) -> Iter
     Those of other sets of tables with GPU work are findings of these sets' traces. Without any process with GPU work, all
     rows of the set that is read belong to the trace.
     """
-    owners = {(one.end, one.row) for one in gpu}
-    idle_sets = [end for end in _sets(export) if end not in ({one.end for one in gpu} or {process.end})]
+    owners = {(owner.end, owner.row) for owner in gpu}
+    idle_sets = [end for end in _sets(export) if end not in ({owner.end for owner in gpu} or {process.end})]
     counts: Counter[tuple[str, int | None]] = Counter()
     for end in [*idle_sets, process.end] if gpu else idle_sets:
         for table in (DISPATCHES + end, COPIES + end, REGIONS + end):

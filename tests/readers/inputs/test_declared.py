@@ -156,5 +156,5 @@ def test_the_time_of_ingestion_is_utc_in_every_zone() -> None:
         reading = Reading(con, load_catalog(), "inspector", {}, None)
         columns = reading.file_columns(Path("a.log"))
         reading.add_rows("inspector_logs", [columns])
-        told = con.execute("SELECT ingested_at FROM one.inspector_logs").fetchall()
-    assert told == [(columns["ingested_at"],)] and columns["ingested_at"].tzinfo is None
+        ((ingested_at,),) = con.execute("SELECT ingested_at FROM one.inspector_logs").fetchall()
+    assert ingested_at == columns["ingested_at"] and columns["ingested_at"].tzinfo is None
