@@ -103,9 +103,8 @@ class Records:
     def _end_dump(self) -> None:
         missing = sum(self._left.values())
         if missing:
-            self._found(
-                "incomplete_dump", "warning", f"{missing:,} lines of a dump are missing before line {self.n_lines:,}"
-            )
+            detail = f"{missing:,} lines of a dump are missing before line {self.n_lines:,}"
+            self._found("incomplete_dump", "warning", detail, missing)
         self._context, self._left = None, {}
 
     def _context_of(self, record: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,9 +152,9 @@ class Records:
             _ns(times, f"{kind}_start_ts"),
         )
 
-    def _found(self, check: str, severity: str, detail: str) -> None:
+    def _found(self, check: str, severity: str, detail: str, n: int = 1) -> None:
         finding = self.findings.setdefault(check, Finding(severity, 0, detail))
-        finding.n += 1
+        finding.n += n
 
 
 def _object(record: dict[str, Any], key: str) -> dict[str, Any]:

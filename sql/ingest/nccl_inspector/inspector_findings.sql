@@ -7,6 +7,6 @@ SELECT
     -- not_json, not_a_record, unknown_record, no_communicator, wrong_field, incomplete_dump, cut_line, proxy_trace.
     CAST(fault AS VARCHAR) AS fault,
     CAST(severity AS VARCHAR) AS severity,  -- info or warning.
-    CAST(n AS BIGINT) AS n,  -- Number of occurrences.
+    CAST(n AS BIGINT) AS n,  -- Number of lines: for incomplete_dump, of missing lines.
     CAST(detail AS VARCHAR) AS detail  -- First occurrence, with its line.
 FROM _staged_inspector_findings

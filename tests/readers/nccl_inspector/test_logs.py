@@ -104,6 +104,12 @@ def test_a_record_of_v43_needs_its_dump(tmp_path: Path) -> None:
     assert rows(lake, "SELECT seq FROM inspector_collectives ORDER BY line") == [(1,), (2,), (4,), (5,)]
 
 
+def test_each_missing_line_of_a_dump_counts(tmp_path: Path) -> None:
+    (row,) = ingest([write(tmp_path / "a.log", lines(0, CALLS, "v4.3")[:-3])], lake := Lake(tmp_path / "lake")).rows
+    assert row.reason == "3 lines could not be read or are missing: inspector_findings"
+    assert rows(lake, "SELECT fault, n FROM inspector_findings") == [("incomplete_dump", 3)]
+
+
 def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log"
     texts = lines(0, CALLS, "v4.1")
