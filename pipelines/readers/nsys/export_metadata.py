@@ -50,11 +50,6 @@ def session_start_ns(export: Exported) -> int | None:
     return next((start_ns for (start_ns,) in rows if 0 < start_ns < 1 << 62), None)
 
 
-def schema_version(export: Exported) -> str | None:
-    """Return the version of the export's schema (3.16.1), or None if it is missing."""
-    return metadata(export, None).get("nsys", {}).get("schema_version")
-
-
 def _joined_version(value_by_name: dict[str, str]) -> str | None:
     parts = [value_by_name.get(f"EXPORT_SCHEMA_VERSION_{part}") for part in ("MAJOR", "MINOR", "MICRO")]
     return ".".join(part for part in parts if part) or None
