@@ -176,6 +176,19 @@ def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None
     assert {one.check_name for one in trace.findings} == {"xplane_no_launch", "xplane_no_wall_clock"}
 
 
+def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
+    """They enclose the ops, synchronize, or sample counters: as work they would count twice, or last no time."""
+    names = [f"Sparse Core {kind}" for kind in ("Steps", "Modules", "Ops", "Syncs")] + ["Tensor Core Sync Flag"]
+    lines = [(number, name, 0, [(name, 0, 9_000_000, {})]) for number, name in enumerate(names, 65)]
+    sampled = Plane("/device:GPU:0", [(1, "_counters_", 0, [("dram__bytes_read.sum", 0, 0, {})])])
+    con = memory()
+    load_trace(con, put(tmp_path, space(Plane("/device:TPU:0 SparseCore 0", lines), sampled)))
+    categories = dict(con.execute("SELECT name, cat FROM events").fetchall())
+    assert categories == {
+        **dict.fromkeys(names, "gpu_user_annotation"), "Sparse Core Ops": "kernel", "dram__bytes_read.sum": "gpu_metrics"
+    }  # fmt: skip
+
+
 def findings_of(folder: Path, data: bytes) -> dict[str, str]:
     return {one.check_name: one.detail for one in load_trace(memory(), put(folder, data)).findings}
 
