@@ -129,6 +129,7 @@ def test_the_side_of_each_category() -> None:
         "mtia_ccp_events": ("gpu", False),
         "cuda_sync": ("sync", False),
         "gpu_user_annotation": ("annotation", False),
+        "cuda_event": ("annotation", False),
         "user_annotation": ("cpu", False),
         "python_function": ("cpu", False),
         "of tomorrow": ("cpu", False),
