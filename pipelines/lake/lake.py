@@ -148,7 +148,7 @@ class Lake:
             first()
             with writing(self.root) as catalog:
                 manifest.note_put(
-                    self.root, catalog, batch, records, keys or {}, [replaced.batch_id for replaced in takes]
+                    self.root, catalog, batch, records, keys, [replaced.batch_id for replaced in takes]
                 )
                 catalog.commit()
                 targets = self._place(batch, {table: staged_file.path for table, staged_file in staged.items()})

@@ -137,8 +137,10 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
         else:
             remaining = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
             con.execute(f"COPY ({remaining}) TO {quoted(staged)} ({options(version, failures)})")
-    keys = {key: path for key, path in (manifest.read_keys(lake.root, batch) or {}).items() if key != trace_id}
-    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures, version)}, keys if table == MARK else None)
+    keys = manifest.read_keys(lake.root, batch) if table == MARK else None
+    if keys is not None:
+        keys = {key: path for key, path in keys.items() if key != trace_id}
+    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures, version)}, keys)
     return of_trace
 
 

@@ -230,6 +230,16 @@ def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: b
         assert con.execute(f"SELECT count(*) FROM events WHERE trace_id = '{trace_id}'").fetchall() == [(0,)]
 
 
+def test_the_only_trace_of_a_batch_may_come_again(tmp_path: Path) -> None:
+    lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "in" / "0.json", 0)
+    ingest([file], lake)
+    forget(lake, next(iter(lake.known_traces())))
+    assert lake.known_traces() == {}
+    assert [row.status for row in ingest([file], lake).rows] == ["ok"]
+    with lake.connect([MARK, "events"]) as con:
+        assert assert_whole(con) == 1
+
+
 @pytest.mark.slow  # 5 s
 def test_a_forgotten_capture_stays_away_when_tables_are_computed_by_force(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")

@@ -118,16 +118,16 @@ def note_put(
     writer: Writer,
     batch: Batch,
     records: Mapping[str, Record],
-    keys: Mapping[str, str | None],
+    keys: Mapping[str, str | None] | None,
     takes: Iterable[str],
 ) -> None:
-    """Announce files that are about to be moved into place, with the keys in a marker.
+    """Announce files that are about to be moved into place, with the keys in a marker (None: those stay).
 
     The caller commits the announcement before it moves the files.
     """
     manifest = _finished(root, read(root, batch) or Manifest(batch), writer)
     manifest.pending = dict(records)
-    manifest.new_keys = dict(keys) if keys else None
+    manifest.new_keys = None if keys is None else dict(keys)
     manifest.takes = [*takes] or manifest.takes
     writer.batch(batch.batch_id, *to_row(manifest))
 
