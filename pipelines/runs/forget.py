@@ -93,7 +93,7 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
 
 def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     """Remove a trace from its batch's files, the marker first. Return its number of rows in the other files."""
-    batch = lake.known_traces().get(trace.trace_id, Batch(trace.batch_id))
+    batch = _batch_of(lake, trace)
     if trace.for_good:
         keep_notice(lake, f"forgotten-{trace.trace_id}", [trace.trace_id])
     with lake.commit_lock():
@@ -108,6 +108,24 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
     drop_notice(lake, _name(trace))
     return n_rows
+
+
+def _batch_of(lake: Lake, trace: Forgotten) -> Batch:
+    """Return the batch of a trace to be removed: its own, or the one that its own was merged into.
+
+    If the trace was ingested again after a removal that was killed had hidden it, the later batch keeps it.
+    """
+    batch = lake.known_traces().get(trace.trace_id, Batch(trace.batch_id))
+    if batch.batch_id == trace.batch_id:
+        return batch
+    with database.scratch() as con:
+        query = (
+            "SELECT coalesce(ingest_batch_id, batch_id) "
+            f"FROM read_parquet({quoted(table_file(lake.root, MARK, batch))}, hive_partitioning = false) "
+            f"WHERE trace_id = {quoted(trace.trace_id)}"
+        )
+        is_later = any(ingest_batch_id > trace.batch_id for (ingest_batch_id,) in con.execute(query).fetchall())
+    return Batch(trace.batch_id) if is_later else batch
 
 
 def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:

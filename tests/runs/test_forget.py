@@ -240,6 +240,21 @@ def test_the_only_trace_of_a_batch_may_come_again(tmp_path: Path) -> None:
         assert assert_whole(con) == 1
 
 
+def test_a_removal_that_was_killed_leaves_the_trace_that_was_ingested_again(tmp_path: Path) -> None:
+    lake, files = Lake(tmp_path / "lake"), [write_trace(tmp_path / "in" / f"{seed}.json", seed) for seed in range(2)]
+    for file in files:
+        ingest([file], lake)
+    (again, batch), (other, _) = sorted(lake.known_traces().items())
+    forgetting = asdict(Forgotten(again, batch.batch_id, None, False))
+    keep_notice(lake, f"forgetting-{again}", [], forgetting=forgetting)
+    _rewrite(lake, MARK, batch, again)  # killed here
+    ingest(files, lake)
+    forget(lake, other)
+    assert begun(lake) == [] and list(lake.known_traces()) == [again]
+    with lake.connect([MARK, "events"]) as con:
+        assert assert_whole(con) == 1
+
+
 @pytest.mark.slow  # 5 s
 def test_a_forgotten_capture_stays_away_when_tables_are_computed_by_force(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
