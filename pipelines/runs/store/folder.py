@@ -17,6 +17,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.fleet.captures.grouping import Role
 from pipelines.fleet.captures.roles import ROLES, read_roles
+from pipelines.lake.commit.catalog_file import content
 from pipelines.lake.commit.ingested_files import settle, settled
 from pipelines.lake.commit.model_failures import LeftOut, failures_of, left_out_of
 from pipelines.lake.inbox import accounted_for
@@ -40,7 +41,7 @@ from pipelines.runs.store.committed_rows import RowsOfFolder
 from pipelines.runs.store.ducklake.user_tables import read_given
 from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
 from pipelines.runs.store.requested_tables import TablesOfLake, requested_tables
-from pipelines.runs.store.unit_batches import UnitBatch, already, linked, rewritten, unit_batches
+from pipelines.runs.store.unit_batches import UnitBatch, already, linked, renamed, rewritten, unit_batches
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
@@ -98,11 +99,14 @@ class FolderStore:
 
     def _adopt(self, batch: UnitBatch) -> tuple[UnitBatch, dict[str, set[str]]]:
         """Commit a batch. Return the committed part of it, and the keys that were left out."""
-        lake, name = self.lake, batch.batch
-        folder = Path(tempfile.mkdtemp(dir=lake.staging(name)))  # another process may compute the batch's tables there
+        lake = self.lake
+        folder = Path(tempfile.mkdtemp(dir=lake.staging(batch.batch)))  # another process may compute the batch's tables there
         try:
             left_out = already(batch, self._known, self._has(batch))
             mine = batch.without(left_out, folder)
+            if mine.keys and self._had(batch):
+                mine = renamed(mine, lake.new_batch(), folder / "renamed")
+            name = mine.batch
             # Large files are moved before the lock is taken. Without their marker no reader uses them.
             early = {
                 table: linked(s, folder / table) for table, s in mine.files.items() if table not in (*KEYS, REJECTS)
@@ -110,7 +114,7 @@ class FolderStore:
             if early:
                 lake.put_all(name, early)
             with lake.commit_lock():
-                is_there = self._has(batch)
+                is_there = self._has(mine)
                 late = already(mine, self._known, is_there)
                 mine = mine.without(late, folder / "late") if any(late.values()) else mine
                 marks = {table: linked(s, folder / table) for table, s in mine.files.items() if table in KEYS}
@@ -131,6 +135,10 @@ class FolderStore:
 
     def _has(self, batch: UnitBatch) -> bool:
         return any(table_file(self.lake.root, mark, batch.batch).exists() for mark in KEYS)
+
+    def _had(self, batch: UnitBatch) -> bool:
+        """Return whether files of this batch would replace those of other keys, or would stay hidden."""
+        return self._has(batch) or batch.batch.batch_id in content(self.lake.root).notices
 
     def _new_rejects(self, batch: UnitBatch, folder: Path) -> Staged | None:
         """Return the rejected files that the lake does not have with the same reason. Call it under the lake's lock."""

@@ -107,6 +107,15 @@ def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> S
     return replace(staged, path=target, n_rows=n_rows)
 
 
+def renamed(batch: UnitBatch, new: Batch, folder: Path) -> UnitBatch:
+    """Return the batch with another id, in files in `folder`."""
+    columns = f"* REPLACE ({quoted(new.batch_id)} AS batch_id)"
+    files = {
+        table: rewritten(staged, "true", folder / f"{table}.parquet", columns) for table, staged in batch.files.items()
+    }
+    return replace(batch, batch=new, files=files)
+
+
 def linked(staged: Staged, target: Path) -> Staged:
     """Make a file available at another path, as a hard link or else as a copy, with the present as its time of change.
 

@@ -56,6 +56,15 @@ def test_a_unit_committed_twice_is_there_once(opened: Open, units: dict[str, Lak
     assert shown(store, STORED) == before
 
 
+def test_a_forgotten_trace_is_committed_again_beside_the_others_of_its_batch(opened: Open, tmp_path: Path) -> None:
+    store, unit = opened(), make_unit(tmp_path / "unit", (0, 1), ["kernels"])
+    store.commit(unit)
+    before, trace = shown(store, STORED), min(trace_ids(unit))
+    store.forget(trace)
+    assert store.commit(unit).traces == (trace,)
+    assert shown(store, STORED) == before
+
+
 def test_commands_get_the_same_answers_from_each_kind(opened: Open, units: dict[str, Lake]) -> None:
     store, everything = opened(), BatchSpan(frozenset(), "")
     store.commit(units["first"])
