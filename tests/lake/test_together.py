@@ -12,6 +12,7 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.retain.compaction import compact
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.events import EventBatch
 from tests.effort import SLOW
@@ -98,3 +99,16 @@ def test_a_trace_that_another_process_commits_first_is_known(tmp_path: Path, mon
     assert len(lake.batches()) == len(table_files(lake.root, "events")) == 1
     with lake.connect(["traces", "events"]) as con:
         assert assert_whole(con) == 3
+
+
+def test_a_batch_with_events_of_a_trace_that_is_elsewhere_is_merged_without_them(tmp_path: Path) -> None:
+    files = [write_trace(tmp_path / "in" / f"{seed}.json", seed) for seed in range(2)]
+    lake = Lake(tmp_path / "lake")
+    with EventBatch(lake, None) as batch:
+        for file in files:
+            batch.add(file, None)
+        ingest(files[:1], lake)  # another process, between our reading and our commit
+        assert len(batch.commit()) == 1
+    assert [merge.state for merge in compact(lake, older_than=0).merges] == ["merged"]
+    with lake.connect(["traces", "events"]) as con:
+        assert assert_whole(con) == 2

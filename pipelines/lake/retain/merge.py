@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,11 @@ def merged_files(
     con.execute("SET preserve_insertion_order = false")
     marks = _files(lake, group, MARK)
     con.execute(f"CREATE TABLE mark AS SELECT trace_id, path, batch_id FROM {_read(marks)}")
-    keys = dict(con.execute("SELECT trace_id, path FROM mark").fetchall())
+    keys: dict[str, str | None] = {}
+    keys_by_batch: defaultdict[str, list[str]] = defaultdict(list)
+    for trace_id, path, batch_id in con.execute("SELECT trace_id, path, batch_id FROM mark").fetchall():
+        keys[trace_id] = path
+        keys_by_batch[batch_id].append(trace_id)
     if len(keys) != _count(con, "mark"):
         raise MergeFailed(f"a trace is in two of the batches {', '.join(path.stem for path in marks)}")
     staged = {}
@@ -47,7 +52,7 @@ def merged_files(
         failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
         version = next((v for entry in group if (v := entry.kind.versions.get(table))), None)
         if table == "events":
-            write_tables(_events(_files(lake, group, table), set(keys), merged), target)
+            write_tables(_events(_files(lake, group, table), keys_by_batch, merged), target)
         else:
             con.execute(
                 f"COPY ({_rows(lake, group, table, merged)}) TO {quoted(target)} ({options(version, failures)})"
@@ -87,8 +92,11 @@ def _rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
     return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY trace_id"
 
 
-def _events(files: Sequence[Path], keys: set[str], merged: Batch) -> Iterator[pa.Table]:
-    """Yield the row groups of all files with the id of the merged batch, ordered by trace, one in memory at a time."""
+def _events(files: Sequence[Path], keys_by_batch: Mapping[str, list[str]], merged: Batch) -> Iterator[pa.Table]:
+    """Yield the row groups of all files with the id of the merged batch, ordered by trace, one in memory at a time.
+
+    A file may have events of a trace that another batch committed first, so only the keys of its own batch count.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import parquet
@@ -102,7 +110,8 @@ def _events(files: Sequence[Path], keys: set[str], merged: Batch) -> Iterator[pa
         for name in set(schema.names) - set(rows.column_names):
             rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
         rows = rows.select(schema.names).cast(schema)
-        rows = rows.filter(pc.is_in(rows["trace_id"], pa.array(sorted(keys), rows["trace_id"].type)))  # pyright: ignore[reportAttributeAccessIssue]
+        keys = pa.array(keys_by_batch[path.stem], rows["trace_id"].type)
+        rows = rows.filter(pc.is_in(rows["trace_id"], keys))  # pyright: ignore[reportAttributeAccessIssue]
         field = schema.field("batch_id")
         ids = pa.repeat(pa.scalar(merged.batch_id, field.type), len(rows))
         yield rows.set_column(schema.names.index("batch_id"), field, ids)
