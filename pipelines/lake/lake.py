@@ -309,11 +309,19 @@ class Lake:
         """
         return self.files_of([table], batches)[table]
 
-    def files_of(self, tables: Iterable[str], batches: Set[Batch] | None = None) -> dict[str, list[Path]]:
-        """Return `committed_files` of each of these tables, all from the same state of the catalog."""
+    def files_of(
+        self,
+        tables: Iterable[str],
+        batches: Set[Batch] | None = None,
+        visible: Mapping[str, Entry] | None = None,
+    ) -> dict[str, list[Path]]:
+        """Return `committed_files` of each of these tables, all from the same state of the catalog.
+
+        `visible`: that state, by default the current one.
+        """
         entry_states = [
             (entry, _is_committed(entry) if batches is None else entry.batch in batches)
-            for entry in shown(self.root).values()
+            for entry in (shown(self.root) if visible is None else visible).values()
         ]
         return {
             table: [

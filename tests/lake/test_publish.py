@@ -7,6 +7,7 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -172,3 +173,18 @@ def test_two_names_of_one_lake_publish_once(lake: Lake, tmp_path: Path) -> None:
         assert assert_whole(con) == 2
     assert (lake.root / ANALYST).stat().st_mtime_ns == before
     assert record_of(lake.root, PUBLISHED)["root"] == str(lake.root)
+
+
+def test_what_is_committed_during_a_build_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, files_of = Lake(tmp_path / "lake"), Lake.files_of
+    ingest([write_trace(tmp_path / "in" / "0.json", 0)], lake)
+
+    def overtaken(*args: Any, **kwargs: Any) -> dict[str, list[Path]]:
+        monkeypatch.setattr(Lake, "files_of", files_of)
+        ingest(capture(tmp_path / "in", ranks=0), lake)  # another process, between two looks at the lake
+        return files_of(*args, **kwargs)
+
+    monkeypatch.setattr(Lake, "files_of", overtaken)
+    publish(lake, anew=True)
+    with analyst(lake) as con:
+        assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(1,)]

@@ -75,7 +75,9 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
         contents = Contents(lake.root, catalog, {}, damaged, now)
         if anew or damaged or not _update(lake, built, contents):
             built.unlink(missing_ok=True)
-            contents.files, contents.broken = lake.files_of(catalog.public), lake.broken(catalog.public)
+            # Of the state that is recorded: an update would add what was committed since a second time.
+            contents.files = lake.files_of(catalog.public, visible=now.entries)
+            contents.broken = lake.broken(catalog.public)
             damaged = list(contents.broken)
             build(built, contents)
         with built.open("rb+") as file:
@@ -169,7 +171,8 @@ def _private(
     where = lake.root if lake.is_writable else None
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=where) as folder:
         built = Path(folder) / ANALYST
-        files, broken, now = lake.files_of(catalog.public), lake.broken(catalog.public), look(lake.root)
+        now = look(lake.root)
+        files, broken = lake.files_of(catalog.public, visible=now.entries), lake.broken(catalog.public)
         contents = Contents(lake.root, catalog, files, broken, now, leave_out, home=Path(folder).resolve())
         build(built, contents)
         return connect(built)  # the folder is deleted now, but the open file exists until it is closed
