@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 from pipelines.lake.lake import Lake
-from pipelines.lake.publish.analyst_file import analyst
-from pipelines.lake.read.sandbox import CLOSED, connect_attached, lock
+from pipelines.lake.publish.analyst_file import analyst, connect_attached
+from pipelines.lake.read.sandbox import CLOSED, lock
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.store import open_store
 
@@ -43,7 +43,6 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         load_catalog().closure(tables)  # rejects names that are not tables
         for caveat in store.asked(tables).bring_up():
             warnings.warn(caveat, stacklevel=3)
-    # Attach the file instead of connecting to it, because a process with an older state of the file open would get that state.
     if locked and store.lake:
         con = analyst(store.lake, connect=lambda file: connect_attached(file, config=CLOSED))
     else:

@@ -188,3 +188,13 @@ def test_what_is_committed_during_a_build_is_shown_once(tmp_path: Path, monkeypa
     publish(lake, anew=True)
     with analyst(lake) as con:
         assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(1,)]
+
+
+def test_a_connection_that_is_open_does_not_hide_later_commits(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "in" / "0.json", 0)], lake)
+    with analyst(lake) as before:
+        ingest([write_trace(tmp_path / "in" / "1.json", 1)], lake)
+        with analyst(lake) as after:
+            assert after.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]
+        assert before.execute("SELECT count(*) FROM traces").fetchall() == [(1,)]

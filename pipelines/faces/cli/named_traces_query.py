@@ -20,9 +20,9 @@ def open_named_traces(
 
     from pipelines.lake import Lake
     from pipelines.lake.names import ANALYST, MARK
-    from pipelines.lake.publish.analyst_file import published_whole_and_now
+    from pipelines.lake.publish.analyst_file import connect_attached, published_whole_and_now
     from pipelines.lake.read.named_traces import condition_in
-    from pipelines.lake.read.sandbox import CLOSED, LockedLake, connect_attached, lock
+    from pipelines.lake.read.sandbox import CLOSED, LockedLake, lock
 
     lake = Lake(folder)
     catalog = lake.catalog()

@@ -17,7 +17,7 @@ from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.query_tree import named_in
-from pipelines.lake.read.sandbox import connect_attached, connect_parser
+from pipelines.lake.read.sandbox import connect_parser
 from pipelines.models.sqltext import distinct, quoted
 from pipelines.runs.store.requested_tables import requested_tables
 
@@ -114,7 +114,7 @@ def answer(
     if requested.of_captures:
         requested = requested_tables(lake, [*tables, *_LIMITS])
     caveats = [*caveats, *requested.bring_up()]
-    with analyst(lake, requested.stored, connect=connect_attached) as con:
+    with analyst(lake, requested.stored) as con:
         if requested.of_captures and traces:
             findings = findings_of_captures_of(con, [trace.trace_id for trace in traces])
             caveats += [finding.sentence for finding in findings]

@@ -19,6 +19,7 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines.base import database
+from pipelines.base.errors import WrongValue
 from pipelines.lake.commit.catalog_file import content, note, record_of, writing
 from pipelines.lake.lake import TOLD_BY, Lake
 from pipelines.lake.names import ANALYST, ANALYST_TEMP, KEYS, REJECTS, Batch, table_file
@@ -30,6 +31,7 @@ from pipelines.lake.read.damage import Broken
 from pipelines.lake.read.snapshot import look
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import quoted
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 # Names of catalog records. The second one describes a file that is about to replace the first one's.
@@ -112,14 +114,30 @@ def _update(lake: Lake, built: Path, contents: Contents) -> bool:
         return False
 
 
-def _read_only(file: Path) -> duckdb.DuckDBPyConnection:
-    return database.connect(file, read_only=True)
+def connect_attached(
+    file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
+    # Attached, because DuckDB would reuse an older state of the file that this process has open if it connected to it.
+    con = database.connect(config=config or {})
+    try:
+        for name, value in (settings or {}).items():
+            try:
+                con.execute(f"SET {name} = {quoted(value)}")
+            except duckdb.Error:
+                raise WrongValue(f"{value!r} is not a size; write it like 512MB or 4GB") from None
+        con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
+        con.execute("USE analyst")
+    except BaseException:
+        con.close()
+        raise
+    return con
 
 
 def analyst(
     lake: Lake,
     tables: Iterable[str] = (),
-    connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
+    connect: Callable[[Path], duckdb.DuckDBPyConnection] = connect_attached,
 ) -> duckdb.DuckDBPyConnection:
     """Return the current analysts' file, opened by `connect`. It is published first if necessary (see is_published).
 

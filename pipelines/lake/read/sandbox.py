@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.base.errors import TracelakeError, WrongValue
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.lake import Lake
-from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.publish.analyst_file import analyst, connect_attached
 from pipelines.lake.read.query_tree import named_in
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import file_list, quoted
@@ -271,26 +271,6 @@ class LockedLake:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def connect_attached(
-    file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
-) -> duckdb.DuckDBPyConnection:
-    """Return a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
-    # Attached, because DuckDB would reuse an older state of the file that this process has open if it connected to it.
-    con = database.connect(config=config or {})
-    try:
-        for name, value in (settings or {}).items():
-            try:
-                con.execute(f"SET {name} = {quoted(value)}")
-            except duckdb.Error:
-                raise WrongValue(f"{value!r} is not a size; write it like 512MB or 4GB") from None
-        con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
-        con.execute("USE analyst")
-    except BaseException:
-        con.close()
-        raise
-    return con
 
 
 def connect(
