@@ -47,6 +47,8 @@ def set_baseline(root: Path, name: str, trace_or_capture_id: str | None) -> None
         raise NoBaseline(
             f"a baseline cannot be called {name!r}: use up to 100 letters, digits, dots, dashes and slashes"
         )
+    if trace_or_capture_id is None:
+        baseline(root, name)  # before the lock, which makes a lake of a folder that is none
     with held(root, _LOCK):
         ids = baselines(root)
         if trace_or_capture_id is None:
