@@ -66,7 +66,7 @@ class Batch:
     @classmethod
     def new(cls) -> Batch:
         """Return a batch of the current time."""
-        return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
+        return cls(f"{time_in_id(datetime.now(UTC))}-{secrets.token_hex(4)}")
 
     @property
     def next(self) -> Batch:
@@ -86,6 +86,11 @@ class Batch:
         if not match:
             raise ValueError(f"{self.batch_id!r} is not a batch id")
         return "-".join(match.groups())
+
+
+def time_in_id(moment: datetime) -> str:
+    """Return a UTC time as ids of batches begin with it. (`%Y` has fewer than four digits before the year 1000.)"""
+    return f"{moment.year:04d}{moment:%m%dT%H%M%S%f}"
 
 
 def mark_of(table: str) -> str:

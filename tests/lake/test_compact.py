@@ -217,7 +217,8 @@ def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
     materialize(lake, ["streams"], [first])
     assert sorted(len(one.batches) for one in compact(lake, dry_run=True).merges) == [2, 2]
     assert compact(lake, smaller_than=1, dry_run=True).merges == []
-    assert [one.day for one in compact(lake, older_than=9, dry_run=True).merges] == []
+    for days in (9, 400_000):  # the latter from the year 931
+        assert compact(lake, older_than=days, dry_run=True).merges == []
     with pytest.raises(ValueError, match="at least"):
         compact(lake, older_than=-1)
 

@@ -173,6 +173,10 @@ def test_nonsense_is_refused(lake: Lake, days: int, grace: timedelta) -> None:
         retire(lake, days, grace)
 
 
+def test_a_limit_before_the_year_1000_removes_nothing(lake: Lake) -> None:
+    assert retire(lake, 400_000, dry_run=True) == []
+
+
 @pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def compact(
             f"days and grace are at least 0, a size at least 1 byte: {older_than}, {grace}, {smaller_than}"
         )
     now = now or datetime.now(UTC)
-    before_day = f"{now - timedelta(days=older_than - 1):%Y-%m-%d}"
+    before_day = (now - timedelta(days=older_than - 1)).date().isoformat()
     if dry_run:
         return Compaction([_described(group) for group in _due(lake, look(lake.root), before_day, smaller_than)], [])
     done = []

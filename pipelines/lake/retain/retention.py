@@ -34,6 +34,7 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
+from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.sqltext import quoted
 
@@ -117,7 +118,7 @@ def notices(lake: Lake) -> dict[str, dict[str, Any]]:
 
 def _due(lake: Lake, before: datetime) -> list[Batch]:
     batches = {batch_of(path) for table in (MARK, REJECTS) for path in table_files(lake.root, table)}
-    return sorted(batch for batch in batches if batch.batch_id < f"{before:%Y%m%dT%H%M%S%f}")
+    return sorted(batch for batch in batches if batch.batch_id < time_in_id(before))
 
 
 def _hide(lake: Lake, batches: list[Batch]) -> None:

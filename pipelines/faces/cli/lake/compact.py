@@ -20,7 +20,9 @@ def compact(
     older_than: Annotated[
         int,
         typer.Option(
-            help="Merge days that began at least this many days before today; 0: today's batches, too.", min=0
+            help="Merge days that began at least this many days before today; 0: today's batches, too.",
+            min=0,
+            max=36_500,
         ),
     ] = 1,
     smaller_than: Annotated[
@@ -29,7 +31,9 @@ def compact(
     dry_run: Annotated[bool, typer.Option(help="Only say what would be merged.")] = False,
     grace_hours: Annotated[
         float,
-        typer.Option(help="How long merged batches keep their old files, for readers that have them open.", min=0),
+        typer.Option(
+            help="How long merged batches keep their old files, for readers that have them open.", min=0, max=876_000
+        ),
     ] = 24.0,
     json: JsonOption = False,
 ) -> None:

@@ -18,7 +18,10 @@ def retention(
     lake: LakeOption = DEFAULT_LAKE,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     grace_hours: Annotated[
-        float, typer.Option(help="How long hidden batches keep their files, for readers that have them open.", min=0)
+        float,
+        typer.Option(
+            help="How long hidden batches keep their files, for readers that have them open.", min=0, max=876_000
+        ),
     ] = 24.0,
     json: JsonOption = False,
 ) -> None:

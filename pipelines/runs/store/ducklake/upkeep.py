@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.names import CAPTURE_MARK, MARK, REJECTS, Batch, mark_of
+from pipelines.lake.names import CAPTURE_MARK, MARK, REJECTS, Batch, mark_of, time_in_id
 from pipelines.models.sqltext import quoted
 from pipelines.runs.forget import Forgotten, NoSuchTrace
 from pipelines.runs.store.ducklake.address import Address
@@ -36,7 +36,7 @@ def expire(
     """
     if keep_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
-    before = f"{(now or datetime.now(UTC)) - timedelta(days=keep_days):%Y%m%dT%H%M%S%f}"
+    before = time_in_id((now or datetime.now(UTC)) - timedelta(days=keep_days))
     columns_by_table = lake_columns(con)
     due = _due(con, before) if MARK in columns_by_table else []
     if dry_run:
