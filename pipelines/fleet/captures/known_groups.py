@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,15 +125,14 @@ def _stamp(now: Now, name: str) -> str:
     entry = now.entries.get(name)
     if entry is None or name in now.loose or MARK not in entry.kind.places:
         return now.stamps[name]
-    # The size is included, because a log does not record that the last trace was removed.
-    return f"{zlib.crc32(entry.keys.encode()):08x} {entry.sizes[entry.kind.places[MARK]]}"
+    return f"{zlib.crc32(entry.keys.encode()):08x}"
 
 
 def _folders(now: Now, name: str) -> set[str] | None:
     """Return the folders of a batch's traces, or None if any is unknown."""
     entry = now.entries.get(name)
-    paths: Iterable[str | None] | None = (entry.key_paths() or {}).values() if entry else None
-    if not paths or name in now.loose:
+    keys = entry.key_paths() if entry else None
+    if keys is None or name in now.loose:
         return None
-    folders = {None if path is None else folder_of(path) for path in paths}
+    folders = {None if path is None else folder_of(path) for path in keys.values()}
     return None if None in folders else {folder for folder in folders if folder is not None}
