@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.lake import Lake
+from pipelines.lake.commit.batch_rows import LEFT_OUT
+from pipelines.models.sqltext import row
 from pipelines.runs.store import Store, StoreError, open_store
+from pipelines.runs.store.ducklake.schema import FAILURES
 from pipelines.runs.store.ducklake.store import DuckLakeStore
 from tests.runs.store.world import make_unit, rewrite, shown
 
@@ -68,6 +71,17 @@ def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) ->
     assert store.commit(unit).traces == ()
     with pytest.raises(ValueError, match="at least 1 day"):
         store.expire(0)
+
+
+@pytest.mark.ducklake("sqlite")
+def test_the_failures_of_expired_traces_are_gone(ducklake: DuckLakeStore, small: list[Lake]) -> None:
+    ducklake.commit(small[0])
+    failure = (min(small[0].known_traces()), "kernels", "kernels", "reason", LEFT_OUT, small[0].batches()[0].batch_id)
+    with ducklake.writer() as con:
+        con.execute(f"INSERT INTO {FAILURES} VALUES {row(failure)}")
+    assert ducklake.caveats("kernels")
+    ducklake.expire(2, now=datetime.now(UTC) + timedelta(days=3))
+    assert ducklake.caveats("kernels") == []
 
 
 @pytest.mark.ducklake("sqlite")

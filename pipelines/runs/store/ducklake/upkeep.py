@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.names import CAPTURE_MARK, MARK, REJECTS, Batch, mark_of, time_in_id
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import quoted, row
 from pipelines.runs.forget import Forgotten, NoSuchTrace
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.ducklake.attach import LAKE, told
@@ -61,6 +61,9 @@ def _delete(con: duckdb.DuckDBPyConnection, address: Address, tables: list[str],
         try:
             for table in sorted({*tables, REJECTS} & lake_columns(con).keys()):
                 con.execute(f"DELETE FROM {LAKE}.{table} WHERE batch_id < {quoted(before)}")
+            if tables:  # otherwise nothing was ever committed
+                of_traces = f"batch_id < {quoted(before)} AND table_name IN {row(tables)}"
+                con.execute(f"DELETE FROM {FAILURES} WHERE {of_traces}")
             con.commit()
         except BaseException:
             con.rollback()
