@@ -269,3 +269,30 @@ def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.
     assert shown(lake, SHOWN) == expected
     with pytest.raises(OSError, match="unable to open"), writing(lake.root) as catalog:
         catalog.notice("x", "{}")
+
+
+def test_a_copy_of_a_catalog_that_is_written_meanwhile_is_of_one_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, while another process commits: half of the copy would be from before it, and half from after it."""
+    lake, connect, copyfile = Lake(tmp_path / "lake"), sqlite3.connect, shutil.copyfile
+    ingest([write_trace(tmp_path / "in" / "0.json", 0)], lake)
+
+    def refused(name: str, *given: Any, **more: Any) -> sqlite3.Connection:
+        return connect("file:/nowhere/at/all?mode=ro" if str(lake.root) in name else name, *given, **more)
+
+    def overtaken(source: Path, target: Path) -> None:
+        before = source.read_bytes()
+        monkeypatch.setattr(shutil, "copyfile", copyfile)
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", connect)
+            ingest([write_trace(tmp_path / "in" / "1.json", 1)], lake)
+        half = len(before) // 2
+        target.write_bytes(before[:half] + source.read_bytes()[half:])
+
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    monkeypatch.setattr(shutil, "copyfile", overtaken)
+    catalog_file._memory.clear()
+    with catalog_file.reading(lake.root) as con:
+        assert con and con.execute("SELECT count(*) FROM batches").fetchall() == [(2,)]
+        assert con.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

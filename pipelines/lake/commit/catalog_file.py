@@ -18,7 +18,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -307,11 +307,29 @@ def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
     # In a read-only folder SQLite cannot read rows that are still in the log (WAL), so it reads a copy elsewhere.
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    for end in ("", "-wal"):
-        if (root / (CATALOG + end)).exists():
-            shutil.copyfile(root / (CATALOG + end), Path(folder) / (CATALOG + end))
-    return stack.enter_context(closing(_connect(Path(folder) / CATALOG, "rw")))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    _copy(root, folder)
+    return stack.enter_context(closing(_connect(folder / CATALOG, "rw")))
+
+
+def _copy(root: Path, folder: Path) -> None:
+    """Copy the catalog and its log, again if a writer changed them meanwhile: parts of two states look like damage."""
+    copied = None
+    while (state := [_state(root / (CATALOG + end)) for end in ("", "-wal")]) != copied:
+        for end in ("", "-wal"):
+            (folder / (CATALOG + end)).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(root / (CATALOG + end), folder / (CATALOG + end))
+        copied = state
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Return the size and the time of change of a file, or None if it does not exist."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
