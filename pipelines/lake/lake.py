@@ -402,8 +402,8 @@ class Lake:
         with writing(self.root) as catalog:
             leftovers = self._unnamed()
             for entry in self._unmarked():
-                leftovers += filter(Path.exists, entry.files(self.root))
-                manifest.note_gone(self.root, catalog, entry.batch, entry.kind.places)
+                leftovers += self._leftovers_of(entry)
+                manifest.note_gone(self.root, catalog, entry.batch, entry.kind.leftovers)
             catalog.commit()
             for path in leftovers:
                 path.unlink(missing_ok=True)
@@ -416,9 +416,13 @@ class Lake:
         return [path for path in paths if batch_of(path).is_valid and _is_leftover(path)]
 
     def _unmarked(self) -> list[Entry]:
-        """Return batches without a marker whose files a killed run left more than a day ago."""
-        unmarked = (entry for entry in shown(self.root).values() if not entry.kind.is_marked)
-        return [entry for entry in unmarked if all(map(_is_leftover, filter(Path.exists, entry.files(self.root))))]
+        """Return batches with files without a marker that a killed run left more than a day ago."""
+        unmarked = (entry for entry in shown(self.root).values() if entry.kind.leftovers)
+        return [entry for entry in unmarked if all(map(_is_leftover, self._leftovers_of(entry)))]
+
+    def _leftovers_of(self, entry: Entry) -> list[Path]:
+        paths = (table_file(self.root, table, entry.batch) for table in entry.kind.leftovers)
+        return [path for path in paths if path.exists()]
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
         """Create views over committed rows in `con`. Tables without files are left out.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pipelines.lake import Lake
-from pipelines.lake.layout import batch_files
+from pipelines.lake.commit import batches
+from pipelines.lake.layout import batch_files, table_of
+from pipelines.readers.ingest import ingest
+from tests.lake.world import write_trace
 
 # What a publisher does with its private folder, as fast as it can, with what may lie in it.
 _PUBLISHER = """
@@ -32,6 +38,27 @@ def test_sweeping_among_publishers(tmp_path: Path) -> None:
         for publisher in publishers:
             publisher.kill()
             publisher.communicate()
+
+
+def test_events_that_a_killed_run_left_beside_its_rejects_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    none = tmp_path / "none.json"
+    none.write_text("no trace at all")
+
+    def killed(*_: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
+        patch.setattr(batches, "derive", killed)
+        ingest([write_trace(tmp_path / "0.json", 0), none], lake)
+    assert {table_of(path) for path in batch_files(lake.root)} == {"events", "rejects"}
+    assert lake.sweep() == []
+    for path in batch_files(lake.root):
+        os.utime(path, (0, 0))
+    assert [table_of(path) for path in lake.sweep()] == ["events"]
+    assert [table_of(path) for path in batch_files(lake.root)] == ["rejects"] and not lake.broken()
 
 
 def test_files_of_batches_are_those_of_tables(tmp_path: Path) -> None:

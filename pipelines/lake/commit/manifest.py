@@ -31,9 +31,9 @@ class Kind:
     versions: dict[str, str]
 
     @cached_property
-    def is_marked(self) -> bool:
-        """Return whether a marker table or `rejects` is among the tables. False for leftovers of a killed run."""
-        return any(table in KEYS or table == REJECTS for table in self.places)
+    def leftovers(self) -> tuple[str, ...]:
+        """Return the tables that a killed run left without their marker table. `rejects` needs none."""
+        return tuple(table for table in self.places if table != REJECTS and mark_of(table) not in self.places)
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,6 @@ class Entry:
         """Return the batch's files, relative to the lake's folder."""
         end = f"day={self.batch.day}/{self.batch.batch_id}.parquet"
         return [f"{table}/{end}" for table in self.kind.places]
-
-    def files(self, root: Path) -> list[Path]:
-        """Return the paths of the batch's files."""
-        return [root / name for name in self.file_names]
 
     def is_committed(self, table: str) -> bool:
         """Return whether the marker of this table is in place. `rejects` needs no marker."""
