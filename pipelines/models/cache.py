@@ -10,8 +10,11 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from pipelines.base.whole_file import write_whole
 
 _DAY_S = 86_400
 
@@ -43,18 +46,10 @@ def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
     except (OSError, ValueError, KeyError, TypeError):  # absent, truncated or in another format: recompute
         pass
     value = compute()
-    _write(path, json.dumps({"digest": digest, "value": value}))
-    return value
-
-
-def _write(path: Path, text: str) -> None:
-    try:
+    with suppress(OSError):  # a home directory that is full or not writable only costs time
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError:
-        return  # a home directory that is not writable only costs time
+        write_whole(path, json.dumps({"digest": digest, "value": value}))
+    return value
 
 
 def kept_file(kind: str, digest: str) -> Path | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +35,15 @@ def test_a_broken_file_is_computed_over(own_cache: Path) -> None:
 def test_a_home_that_cannot_be_written_only_costs_time(own_cache: Path) -> None:
     (own_cache / "tracelake").write_text("a file where the folder would be")
     assert remembered("a", "x", lambda: 7) == 7
+
+
+def test_a_full_disk_leaves_no_half_files(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert remembered("a", "x", lambda: 7) == 7
+    assert list((own_cache / "tracelake").iterdir()) == []
 
 
 def test_texts_are_told_apart() -> None:
