@@ -91,7 +91,8 @@ def waiting(
 
     A trace that is no longer in the lake because its batch was damaged waits again. A trace that was retired,
     forgotten for good or superseded does not, and files inside the lake's own folder never do. `and_rejected`: also
-    return rejected files. `known`: returns those of a set of traces that are accounted for, if a store keeps them instead of the lake.
+    return rejected files. `known`: returns those of a set of traces that are accounted for, if a store keeps them
+    instead of the lake.
     """
     outcomes = settled(lake)
     traces = {outcome.trace_id for outcome in outcomes.values() if outcome.trace_id}
