@@ -147,9 +147,7 @@ class Lake:
         with self.manifest_lock():
             first()
             with writing(self.root) as catalog:
-                manifest.note_put(
-                    self.root, catalog, batch, records, keys, [replaced.batch_id for replaced in takes]
-                )
+                manifest.note_put(self.root, catalog, batch, records, keys, [replaced.batch_id for replaced in takes])
                 catalog.commit()
                 targets = self._place(batch, {table: staged_file.path for table, staged_file in staged.items()})
                 manifest.note_done(self.root, catalog, batch)
@@ -308,6 +306,11 @@ class Lake:
         A file without a marker may be removed again, so no reader uses it.
         """
         return self.files_of([table], batches)[table]
+
+    def intact_files(self, table: str) -> list[Path]:
+        """Return the table's `committed_files` without those that are missing or of another size."""
+        broken_paths = {broken_file.path for broken_file in self.broken({table})}
+        return [path for path in self.committed_files(table) if path not in broken_paths]
 
     def files_of(
         self,

@@ -217,3 +217,14 @@ def test_what_is_named_within_the_lake_is_rejected_and_else_skipped(tmp_path: Pa
     assert [Path(row.path) for row in report.rejected] == [inside, lake.root]
     assert all("the lake's own folder" in str(row.reason) for row in report.rows)
     assert ingest([tmp_path], lake).rows == []
+
+
+def test_a_lost_file_of_rejects_stops_no_ingestion(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for name in ("none", "either"):
+        (tmp_path / f"{name}.json").write_text(f"no trace: {name}")
+    ingest([tmp_path / "none.json"], lake)
+    for file in table_files(lake.root, "rejects"):
+        file.unlink()
+    report = ingest([tmp_path / "either.json", write_trace(tmp_path / "a.json", 1)], lake)
+    assert [row.status for row in report.rows] == ["rejected", "ok"] and len(lake.known_traces()) == 1

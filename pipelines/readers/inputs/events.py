@@ -22,14 +22,14 @@ from pipelines.lake.commit.batches import PARQUET, commit_tables
 from pipelines.lake.commit.parquet import join_files
 from pipelines.lake.commit.staged_rows import all_or_nothing, insert_reject
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import MARK, REJECTS, table_files
+from pipelines.lake.layout import MARK, REJECTS
 from pipelines.lake.read.trace_marks import recent_marks
-from pipelines.lake.read.views import FOLDER, SUPERSEDED, superseded
+from pipelines.lake.read.views import FOLDER, SUPERSEDED, file_rows, superseded
 from pipelines.lake.retain.retention import retired_traces
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.header import TRACE
-from pipelines.models.sqltext import as_text, file_list, quoted
+from pipelines.models.sqltext import as_text, quoted
 from pipelines.readers.drawings import refused
 from pipelines.readers.inputs.find import trace_file
 from pipelines.readers.inputs.kinds import TraceFile, TraceRow
@@ -154,8 +154,8 @@ class EventBatch:
         if not self._n_rejects():
             return
         with recent_marks(self.rows, self.lake) as marks:
-            files = table_files(self.lake.root, REJECTS)
-            query = f"SELECT path, reason FROM read_parquet({file_list(files)})" if files else None
+            files = [] if marks else self.lake.intact_files(REJECTS)
+            query = f"SELECT path, reason FROM ({file_rows(files)})" if files else None
             if query := marks.rejects() if marks else query:
                 self.rows.execute(
                     f"DELETE FROM _staged_rejects WHERE (path, reason) IN (SELECT (path, reason) FROM ({query}))"
@@ -199,9 +199,8 @@ class EventBatch:
             insert_reject(self.rows, path, reason, self.batch)
 
     def _all_marks(self) -> str:
-        broken_paths = {broken_file.path for broken_file in self.lake.broken({MARK})}
-        files = [path for path in self.lake.committed_files(MARK) if path not in broken_paths]
-        return f"SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)" if files else ""
+        files = self.lake.intact_files(MARK)
+        return file_rows(files) if files else ""
 
     def _n_rejects(self) -> int:
         return self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]

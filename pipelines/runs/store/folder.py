@@ -31,6 +31,7 @@ from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.one_trace import find_trace, show_trace
 from pipelines.lake.read.sandbox import connect
 from pipelines.lake.read.trace_marks import recent_marks
+from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
 from pipelines.models.catalog import Catalog
@@ -100,7 +101,8 @@ class FolderStore:
     def _adopt(self, batch: UnitBatch) -> tuple[UnitBatch, dict[str, set[str]]]:
         """Commit a batch. Return the committed part of it, and the keys that were left out."""
         lake = self.lake
-        folder = Path(tempfile.mkdtemp(dir=lake.staging(batch.batch)))  # another process may compute the batch's tables there
+        # In a folder of its own, because another process may compute the batch's tables there.
+        folder = Path(tempfile.mkdtemp(dir=lake.staging(batch.batch)))
         try:
             left_out = already(batch, self._known, self._has(batch))
             mine = batch.without(left_out, folder)
@@ -146,9 +148,8 @@ class FolderStore:
             return None
         with database.connect() as con, recent_marks(con, self.lake) as marks:
             rows = marks.rejects() if marks else None
-            if rows is None and self.lake.committed_files(REJECTS):
-                self.lake.create_views(con, [REJECTS])
-                rows = f"SELECT path, reason FROM {REJECTS}"
+            if rows is None and (files := self.lake.intact_files(REJECTS)):
+                rows = f"SELECT path, reason FROM ({file_rows(files)})"
             known_rejects = con.execute(rows).fetchall() if rows else []
         listed = ", ".join(f"({quoted(path)}, {quoted(reason)})" for path, reason in known_rejects)
         new = rewritten(
