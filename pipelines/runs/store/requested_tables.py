@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,8 @@ class NoTraces(TracelakeError, LookupError):
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(
-            f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {lake.root}"
+            f"no traces in the lake {lake.root}",
+            f"Ingest some: tracelake ingest FILES --lake {shlex.quote(str(lake.root))}",
         )
 
 
@@ -122,7 +124,7 @@ def _how(pronoun: str, names: Sequence[str], lake: Lake) -> str:
     """Return the instruction for computing tables of a lake: here, or on a machine that can write the lake."""
     command = f"tracelake materialize {' '.join(names)}"
     if lake.is_writable:
-        return f"to compute {pronoun}: {command} --lake {lake.root}"
+        return f"to compute {pronoun}: {command} --lake {shlex.quote(str(lake.root))}"
     return f"to compute {pronoun}, where the lake can be written: {command}"
 
 

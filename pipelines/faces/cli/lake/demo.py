@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -54,9 +55,10 @@ def demo(
         )
     out.print()
     if not traces:
-        out.line("why:    [bold]tracelake why {}[/]", folder / "capture" / "rank0.json.gz")
-    out.line('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root)
-    out.line("browse: [bold]tracelake ui --lake {}[/]", lake.root)
+        out.line("why:    [bold]tracelake why {}[/]", shlex.quote(str(folder / "capture" / "rank0.json.gz")))
+    name = shlex.quote(str(lake.root))
+    out.line('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', name)
+    out.line("browse: [bold]tracelake ui --lake {}[/]", name)
     out.line("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake")
 
 
@@ -90,7 +92,7 @@ def _materialize(lake: Any) -> None:
         for line in run.stdout or ():
             advance(1, f"materialized {line.strip()}")
     if run.returncode:
-        raise fail("an asset failed", f"See why: tracelake materialize --lake {lake.root}")
+        raise fail("an asset failed", f"See why: tracelake materialize --lake {shlex.quote(str(lake.root))}")
 
 
 def _show(lake: Any, overlay_folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +123,8 @@ def _existing_lake(lake: Path | str) -> Path | str:
         store.connect().close()  # raises StoreError if it cannot be opened
         return store.address
     if not store.lake.root.is_dir():
-        raise fail(f"{lake} is not a folder", f"Ingest traces into it: tracelake ingest FILES --lake {lake}")
+        name = shlex.quote(str(lake))
+        raise fail(f"{lake} is not a folder", f"Ingest traces into it: tracelake ingest FILES --lake {name}")
     return store.lake.root
 
 
