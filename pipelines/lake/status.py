@@ -23,7 +23,7 @@ from pipelines.lake.commit.model_failures import FAILURES
 from pipelines.lake.inbox import Inbox, look, told, waiting
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
-from pipelines.lake.publish.analyst_file import is_published
+from pipelines.lake.publish.analyst_file import connect_attached, is_published
 from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.sqltext import file_list, quoted
 
@@ -193,7 +193,7 @@ def _size(folder: Path) -> int:
 def _published(result: Status, lake: Lake, now: float) -> None:
     if (lake.root / ANALYST).exists():
         result.published = "fresh" if is_published(lake, []) else "stale"
-        with database.connect(lake.root / ANALYST, read_only=True) as con:
+        with connect_attached(lake.root / ANALYST) as con:
             if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
                 result.failed_models = _failed(con)
 
