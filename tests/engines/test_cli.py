@@ -125,6 +125,12 @@ def test_wrong_words_are_told(tmp_path: Path, words: tuple[str, ...], told: str)
         assert done.exit_code == 2 and told in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize("engine", [(), ("--engine", "in-process")])
+def test_a_lake_that_is_not_there_is_told_and_not_made(tmp_path: Path, engine: tuple[str, ...]) -> None:
+    done = call("materialize", "--lake", tmp_path / "lkae", *engine)
+    assert done.exit_code == 1 and "there is no lake in" in done.stderr and not (tmp_path / "lkae").exists()
+
+
 def test_a_store_that_cannot_be_opened_is_told_before_anything_is_submitted(tmp_path: Path) -> None:
     done = call("ingest", tmp_path, "--engine", "in-process", "--store", "ducklake:nowhere:x")
     assert done.exit_code == 1
