@@ -5,7 +5,8 @@ files are deleted `grace` later, the commit marker first. The notice stays, beca
 reading the same content again from a folder that still contains it. A copy in `.retired/` lets the ids outlive the
 catalog. If a run is killed at any point, the next run completes it.
 
-Schedule runs and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones.
+Schedule runs and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones. Batches of
+captures stay, too, also those whose rows newer batches replace.
 """
 
 from __future__ import annotations
