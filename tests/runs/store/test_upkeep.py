@@ -88,9 +88,15 @@ def test_the_failures_of_expired_traces_are_gone(ducklake: DuckLakeStore, small:
 def test_a_sweep_deletes_only_what_no_catalog_names(ducklake: DuckLakeStore, small: list[Lake], tmp_path: Path) -> None:
     ducklake.commit(small[0])
     before = shown(ducklake, ["events"])
-    orphan = tmp_path / "data/main/events/of-a-killed-writer.parquet"
-    orphan.write_bytes(next((tmp_path / "data/main/events").glob("*.parquet")).read_bytes())
+    (file,) = (tmp_path / "data/main/events").glob("*.parquet")
+    orphan = file.with_stem(f"{file.stem[:-8]}00000000")  # of a killed writer
+    orphan.write_bytes(file.read_bytes())
+    (foreign := tmp_path / "data/main/mine.parquet").write_text("another program's")
     assert ducklake.sweep() == [] and orphan.exists()
+    with pytest.raises(StoreError, match=f"{foreign}: not a store's"):
+        ducklake.sweep(timedelta(0))
+    assert foreign.exists() and orphan.exists()
+    foreign.unlink()
     swept = ducklake.sweep(timedelta(0))
     assert [Path(path).name for path in swept] == [orphan.name] and not orphan.exists()
     assert shown(ducklake, ["events"]) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,8 +18,12 @@ from pipelines.runs.store.ducklake.batch_files import all_or_nothing, is_conflic
 from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
 from pipelines.runs.store.ducklake.locks import COMMIT, UPKEEP, locked
 from pipelines.runs.store.ducklake.schema import FAILURES, KEYS_TABLE, lake_columns
-from pipelines.runs.store.interface import Compacted, Expired
+from pipelines.runs.store.interface import Compacted, Expired, StoreError
 
+# `<table>/<batch>-<run>.parquet` of a commit, or `<table>/ducklake-<UUID>.parquet` and `…-delete.parquet` of DuckLake.
+_OF_A_STORE = re.compile(
+    r"/(main|tracelake)/\w+/(\d{8}T\d{12}(-[0-9a-f]{8}){2}|ducklake-[0-9a-f-]{36}(-delete)?)\.parquet$"
+)
 _FILE_BYTES = 512 << 20  # DuckLake's default: no merged file is larger
 
 
@@ -121,12 +126,22 @@ def _drop_old_files(con: duckdb.DuckDBPyConnection, grace: timedelta) -> None:
 
 
 def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
-    """Delete files at the data path that no snapshot needs and that are older than `older_than`. Return their paths."""
+    """Delete files at the data path that no snapshot needs and that are older than `older_than`. Return their paths.
+
+    DuckLake would delete any Parquet file there. Raises StoreError if one of them is not a store's.
+    """
     then = f"{datetime.now(UTC) - older_than:%Y-%m-%d %H:%M:%S.%f}+00"
-    rows = con.execute(
-        f"CALL ducklake_delete_orphaned_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})"
-    ).fetchall()
-    return [Path(name) for (name, *_) in rows]
+    call = f"CALL ducklake_delete_orphaned_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)}{{}})"
+    due = [name for (name, *_) in con.execute(call.format(", dry_run => true")).fetchall()]
+    if foreign := [name for name in due if not _OF_A_STORE.search(name)]:
+        n_more = len(foreign) - 1
+        more = f" and {n_more} more file{'s' * (n_more > 1)}" if n_more else ""
+        raise StoreError(
+            f"{foreign[0]}{more}: not a store's, but among its files, where DuckLake deletes every Parquet file that its "
+            "catalog does not name",
+            "Keep the data of a store in a folder or prefix of its own. Nothing was deleted.",
+        )
+    return [Path(name) for (name, *_) in con.execute(call.format("")).fetchall()]
 
 
 def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten:
