@@ -17,6 +17,7 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import rebuild
+from pipelines.lake.commit.manifest import read_keys
 from pipelines.lake.layout import MARK, table_file
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice
@@ -253,6 +254,22 @@ def test_a_removal_that_was_killed_leaves_the_trace_that_was_ingested_again(tmp_
     assert begun(lake) == [] and list(lake.known_traces()) == [again]
     with lake.connect([MARK, "events"]) as con:
         assert assert_whole(con) == 1
+
+
+def test_a_batch_that_was_merged_twice_loses_the_trace_in_each_file(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for seed in range(3):
+        ingest([write_trace(tmp_path / "in" / f"{seed}.json", seed)], lake)
+        compact(lake, older_than=0)
+    trace = next(
+        t for t, path in (read_keys(lake.root, lake.batches()[0]) or {}).items() if f"{path}".endswith("/0.json")
+    )
+    forget(lake, trace)
+    for file in lake.root.glob("events/*/*.parquet"):
+        assert duckdb.execute(f"SELECT 1 FROM '{file}' WHERE trace_id = '{trace}'").fetchall() == [], file
+    rebuild(lake.root)
+    with lake.connect([MARK, "events"]) as con:
+        assert assert_whole(con) == 2
 
 
 @pytest.mark.slow  # 5 s

@@ -103,8 +103,12 @@ def undo_merges(lake: Lake) -> None:
 
 
 def sources_of(lake: Lake, batch: Batch) -> list[Batch]:
-    """Return the batches that were merged into this one and whose notices still exist."""
-    return [Batch(name) for name, notice in notices(lake).items() if notice.get("merged_into") == batch.batch_id]
+    """Return the batches that were merged into this one, also by way of others, and whose notices still exist."""
+    into = {name: notice.get("merged_into") for name, notice in notices(lake).items()}
+    sources = [batch.batch_id]
+    for merged in sources:
+        sources += [name for name in into if into[name] == merged]
+    return [Batch(name) for name in sources[1:]]
 
 
 def retired_traces(lake: Lake) -> set[str]:
