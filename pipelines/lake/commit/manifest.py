@@ -32,8 +32,8 @@ class Kind:
 
     @cached_property
     def leftovers(self) -> tuple[str, ...]:
-        """Return the tables that a killed run left without their marker table. `rejects` needs none."""
-        return tuple(table for table in self.places if table != REJECTS and mark_of(table) not in self.places)
+        """Return the tables that a killed run left without any marker table. `rejects` needs none."""
+        return () if KEYS.keys() & self.places else tuple(table for table in self.places if table != REJECTS)
 
 
 @dataclass(frozen=True)
