@@ -69,7 +69,9 @@ def prepare(setting: Setting) -> None:
 def _home(root: Path) -> str:
     """Return an id of this machine and the folder on it. Containers of one machine may share both."""
     try:
-        return f"{_BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()}:{root.stat().st_ino}"
+        status = root.stat()
+        machine = _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()
+        return f"{machine}:{status.st_dev}:{status.st_ino}"  # the top folders of several disks have one inode number
     except OSError as error:
         return str(error)
 

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.base import database
 from pipelines.base.extras import MissingExtra
+from pipelines.engines import private_lake as private_lake_module
 from pipelines.engines import unit_work as work
 from pipelines.engines.engine import ATTEMPTS, Done
 from pipelines.engines.in_process import InProcess
@@ -263,6 +264,12 @@ def test_no_worker_writes_into_a_folder_of_the_same_name_elsewhere(tmp_path: Pat
             private_lake(setting),
         ):
             pass
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")
+def test_the_top_folders_of_two_disks_are_not_one_folder() -> None:
+    assert Path("/proc").stat().st_ino == Path("/sys").stat().st_ino  # as of the volumes of two containers
+    assert private_lake_module._home(Path("/proc")) != private_lake_module._home(Path("/sys"))
 
 
 def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
