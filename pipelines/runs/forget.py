@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base import database
@@ -84,8 +84,9 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
         several = f"{len(matching_ids)} trace ids start with {id_prefix!r}: {', '.join(matching_ids[:5])}; give more of the id"
         raise NoSuchTrace(several if matching_ids else f"no trace id in the lake starts with {id_prefix!r}")
     trace_id = matching_ids[0]
+    for_good = for_good or (trace_id in half_done and half_done[trace_id].for_good)
     if trace_id not in batch_by_trace:
-        return half_done[trace_id]
+        return replace(half_done[trace_id], for_good=for_good)
     batch = batch_by_trace[trace_id]
     path = (manifest.read_keys(lake.root, batch) or {}).get(trace_id)
     return Forgotten(trace_id, batch.batch_id, path, for_good)

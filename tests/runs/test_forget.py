@@ -231,6 +231,16 @@ def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: b
         assert con.execute(f"SELECT count(*) FROM events WHERE trace_id = '{trace_id}'").fetchall() == [(0,)]
 
 
+def test_a_removal_that_was_killed_may_be_completed_for_good(tmp_path: Path) -> None:
+    lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "in" / "0.json", 0)
+    ingest([file], lake)
+    ((trace_id, batch),) = lake.known_traces().items()
+    keep_notice(lake, f"forgetting-{trace_id}", [], forgetting=asdict(Forgotten(trace_id, batch.batch_id, None, False)))
+    _rewrite(lake, MARK, batch, trace_id)  # killed here
+    assert forget(lake, trace_id, for_good=True).for_good
+    assert [row.status for row in ingest([file], lake).rows] == ["known"] and lake.known_traces() == {}
+
+
 def test_the_only_trace_of_a_batch_may_come_again(tmp_path: Path) -> None:
     lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "in" / "0.json", 0)
     ingest([file], lake)
