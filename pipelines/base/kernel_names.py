@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 
+from pipelines.base.foreign_text import visible
 from pipelines.base.short_names import shortened
 
 WIDTH = 40
@@ -107,6 +108,14 @@ def _fitting(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
 def glob_pattern(glob: str) -> re.Pattern[str]:
     """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character, others themselves."""
     return re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+def glob_of(name: str) -> str:
+    """Return a PATTERN that matches a name and can be copied from a terminal.
+
+    `?` stands for `*`, which would match other names too, and for characters that `visible` escapes.
+    """
+    return "".join("?" if char == "*" or visible(char) != char else char for char in name)
 
 
 def _pieces(group: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ import duckdb
 from pipelines.base import units
 from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows, threshold
-from pipelines.base.kernel_names import short_name, short_names
+from pipelines.base.kernel_names import glob_of, short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
 from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.models.sqltext import quoted
@@ -287,7 +287,7 @@ class Why:
                     "title": titles[row["cause"]],
                     "advice": advice_of_name(row["cause"], row["name"], on_gpu),
                     # `command` computes `saves_us`, `cause_command` computes `cause_saves_us`.
-                    "command": self._cause_command(trace, f"{row['cause']}:{row['name']}", options),
+                    "command": self._cause_command(trace, f"{row['cause']}:{glob_of(row['name'])}", options),
                     "cause_command": self._cause_command(trace, row["cause"], options),
                 }
                 for row in self.rows

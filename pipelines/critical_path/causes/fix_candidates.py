@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.base.datafiles import threshold
+from pipelines.base.kernel_names import glob_of
 from pipelines.critical_path.causes.edge_causes import CAUSES, NAME
 from pipelines.critical_path.causes.outermost import outermost
 from pipelines.critical_path.causes.savings import Rows
@@ -108,7 +109,7 @@ def _waits(window: Window, length: int) -> Iterator[Candidate]:
     chosen = np.flatnonzero(100 * waited >= _PERCENT * length)
     for i in chosen[np.argsort(-waited[chosen], kind="stable")][:_MOST].tolist():
         name = events.families[i][1]
-        yield Candidate("do_not_wait", name, _without(f"wait:{name}"))
+        yield Candidate("do_not_wait", name, _without(f"wait:{glob_of(name)}"))
     if len(chosen) > 1:
         yield Candidate("do_not_wait", "*", _without("wait:*"))
 
@@ -136,7 +137,8 @@ def _copies(causes: _Shown) -> Iterator[Candidate]:
         if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP|device.?to.?device", name)
     ]
     if names:
-        yield Candidate("copy_ahead", names[0], Scenario(ahead=tuple(f"kernel:{name}" for name in names[:_MOST])))
+        targets = tuple(f"kernel:{glob_of(name)}" for name in names[:_MOST])
+        yield Candidate("copy_ahead", names[0], Scenario(ahead=targets))
 
 
 def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
@@ -154,7 +156,7 @@ def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
         if inside or 100 * int(duration[launched].sum()) > _HOST_PERCENT * int(duration[line.is_work].sum()):
             continue
         moved |= stretches.holds(line.thread, line.at, line.end)
-        yield Candidate("move_host_work", name, _without(by_name(name)))
+        yield Candidate("move_host_work", name, _without(by_name(glob_of(name))))
 
 
 def _fused(window: Window) -> float:
@@ -180,5 +182,5 @@ def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]
         families = np.flatnonzero(chosen)
         families = families[np.argsort(-time[families], kind="stable")].tolist()
         if families:
-            scale = tuple((f"kernel:{events.families[i][1]}", float(factors[i])) for i in families)
+            scale = tuple((f"kernel:{glob_of(events.families[i][1])}", float(factors[i])) for i in families)
             yield Candidate(fix, events.families[families[0]][1], Scenario(scale))

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from pipelines.base.kernel_names import glob_of
 from pipelines.critical_path.causes.cause_names import cause_rules
 from pipelines.critical_path.causes.edge_causes import (
     BEFORE,
@@ -192,7 +193,7 @@ def _cause(found: Found, edge: int) -> SegmentCause:
 
 def _glob(name: str) -> str:
     """Return the pattern for a cause's name in scenarios, in which each thread has a separate name."""
-    return f"{name}*" if name == _OUTSIDE else name
+    return f"{name}*" if name == _OUTSIDE else glob_of(name)
 
 
 def _without_edge(segment: Segment) -> SegmentCause:

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from pipelines.base.foreign_text import visible
 from pipelines.critical_path.causes.fix_candidates import _copies
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import by_name
-from tests.critical_path.causes.commands import TRACE, asked
+from tests.critical_path.causes.commands import TRACE, asked, told
 from tests.critical_path.causes.fix_traces import annotation, launch
 from tests.harness import op
 
@@ -44,6 +45,21 @@ def test_its_fix_moves_it_and_the_command_gives_the_number(name: str) -> None:
         (fix,) = (fix for fix in answer["fixes"] if fix["fix"] == "move_host_work")
         assert fix["name"] == name and 4900 < fix["saves_us"] < 5100
         assert program.saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
+
+
+def test_a_command_as_it_is_printed_is_of_its_own_name_alone() -> None:
+    """Not of those that its `*` would match, too, and whatever the terminal cannot show of it."""
+    trace = [
+        op("aten::mm", 0, 10), *launch(2, (20, 300), 1, "k(float*, int)"), *launch(10, (330, 400), 2, "k(float**, int)"),
+        annotation("pre\npare", 800, 5000), op("aten::mm", 5810, 10), *launch(5812, (5830, 30), 3),
+    ]  # fmt: skip
+    trace += [*launch(5820, (5870, 100), 4, "k(float*, int)")]
+    with asked(trace) as program:
+        numbers = [*told(program.why(without_profiler=False).as_json(TRACE))]
+        assert any("k(float?, int)" in number.command for number in numbers)
+        assert any("pre?pare" in number.command for number in numbers)
+        for number in numbers:
+            assert program.saves_us(visible(number.command)) == pytest.approx(number.saves_us, abs=0.01), number
 
 
 def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
