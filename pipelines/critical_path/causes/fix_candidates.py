@@ -56,10 +56,11 @@ def candidates(window: Window, rows: Rows, length: int, factors: Floats) -> Iter
     if name := causes.largest("data_loading"):
         yield Candidate("load_ahead", name, Scenario(ahead=("cause:data_loading",)))
     yield from _copies(causes)
-    if causes.share("host_operators") + causes.share("launching") >= _PERCENT:
+    # Without GPU work, the operators themselves compute.
+    if window.timeline.is_work.any() and causes.share("host_operators") + causes.share("launching") >= _PERCENT:
         yield Candidate("graph_or_compile", "", _without("eager"))
-    if name := causes.largest("optimizer"):
-        yield Candidate("fused_optimizer", name, Scenario((("cause:optimizer", _fused(window)),)))
+    if (name := causes.largest("optimizer")) and (factor := _fused(window)):
+        yield Candidate("fused_optimizer", name, Scenario((("cause:optimizer", factor),)))
     for cause, fix in _BY_CAUSE.items():
         if causes.share(cause) >= _PERCENT:
             yield Candidate(fix, "", _without(f"cause:{cause}"))
@@ -161,7 +162,7 @@ def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
 
 def _fused(window: Window) -> float:
     """Return the remaining share of an optimizer's steps with a few launches instead of the many that each step has
-    now.
+    now. It is 0 for steps that launch nothing, whose time does not depend on launches.
     """
     assert window.causes is not None
     edges, line = window.causes.edges, window.timeline
