@@ -41,7 +41,8 @@ class Names:
 
     `kind` is an index into KINDS (-1: none), `rule` the index of the rule (-1: none). `n_events` is how many events
     have the name, `duration` their total duration, ns. `is_step` marks profiler steps, `to_host` copies to the host,
-    `pageable` copies of pageable memory. `text` is the name, `work_class` the class of GPU work.
+    `pageable` copies of pageable memory. `text` is the name, `work_class` the class of GPU work. `same_text` is the first
+    name of the trace with the same text: an operator and its kernel may have one, in two categories.
     """
 
     kind: Ints
@@ -53,6 +54,7 @@ class Names:
     pageable: Flags
     text: list[str]
     work_class: list[str | None]
+    same_text: Ints
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class _Window:
     def __init__(self, edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> None:
         self.edges, self.events, self.names = edges, events, names
         self.kind = np.append(names.kind[events.name], -1)  # by event; index -1 means "no event"
+        self.text = names.same_text[events.name]
         name_index = np.append(events.name, -1)
         self.rule = np.where(name_index < 0, -1, names.rule[name_index])
         self.rank = np.array([rule.rank for rule in rules] + [_LAST])
@@ -172,7 +175,7 @@ class _Window:
     def _nothing(self) -> Found:
         m = len(self.edges.src)
         unknown = np.full(m, CAUSES.index("unknown"), dtype=np.int8)
-        number = self.events.name[self.dst_event].astype(np.int64)
+        number = self.text[self.dst_event].astype(np.int64)
         nothing = np.full((2, m), -1, dtype=np.int32)
         none = np.zeros(0, dtype=np.int64)
         return Found(
@@ -198,7 +201,7 @@ class _Window:
         result.instance[indices] = instance[indices]
         result.named_after[indices] = named_after
         result.number[indices] = (
-            self.events.name[(instance if named is None else named)[indices]] if number is None else number[indices]
+            self.text[(instance if named is None else named)[indices]] if number is None else number[indices]
         )
 
     def found(self) -> Found:
@@ -337,7 +340,7 @@ class _Window:
         chosen[unneeded] = True
         spent = (self.src_event == self.dst_event) & chosen[self.dst_event]
         for to, which in ((self.result.cut, wait & chosen[self.dst_event]), (self.result.spent, spent)):
-            to[which] = events.name[self.dst_event[which]]
+            to[which] = self.text[self.dst_event[which]]
 
     def _of_blocking_copies(self, is_own: Flags) -> None:
         """Record the waits that removing a cause removes.

@@ -69,16 +69,17 @@ def events_of(rows: dict[str, Any]) -> Events:
 def names_of(con: duckdb.DuckDBPyConnection) -> Names:
     """Return the names in `_event_names` with their rules."""
     rows = con.execute(
-        "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no FROM _event_names AS n "
+        "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no, "
+        "min(n.name_no) OVER (PARTITION BY n.trace_id, n.name) - 1 AS same_text FROM _event_names AS n "
         "LEFT JOIN _cause_names AS r ON r.name_no = n.name_no ORDER BY n.name_no"
     ).fetchnumpy()
     kinds = {kind: number for number, kind in enumerate(KINDS)}
     kind = np.array([kinds.get(text, -1) for text in rows["kind"].tolist()], dtype=np.int64)
-    rule, n_events, duration = (np.ma.filled(rows[name], -1) for name in ("rule_no", "n_events", "duration_ns"))
+    numbers = ("rule_no", "n_events", "duration_ns", "same_text")
+    rule, n_events, duration, same_text = (np.ma.filled(rows[name], -1) for name in numbers)
     is_step, to_host, pageable = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
-    return Names(
-        kind, rule, n_events, duration, is_step, to_host, pageable, rows["name"].tolist(), rows["class"].tolist()
-    )
+    texts, classes = rows["name"].tolist(), rows["class"].tolist()
+    return Names(kind, rule, n_events, duration, is_step, to_host, pageable, texts, classes, same_text)
 
 
 def best_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:

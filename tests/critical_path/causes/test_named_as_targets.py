@@ -62,6 +62,19 @@ def test_a_command_as_it_is_printed_is_of_its_own_name_alone() -> None:
             assert program.saves_us(visible(number.command)) == pytest.approx(number.saves_us, abs=0.01), number
 
 
+def test_an_operator_and_a_kernel_of_one_name_are_one_row() -> None:
+    """As in compiled code, whose kernels also run outside the operators that are named like them."""
+    trace = [
+        op("triton_add", 0, 10), *launch(2, (20, 300), 1, "triton_add"), *launch(30, (330, 300), 2, "triton_add"),
+        op("aten::mm", 40, 10), *launch(42, (640, 30), 3),
+    ]  # fmt: skip
+    with asked(trace) as program:
+        answer = program.why(without_profiler=False).as_json(TRACE)
+        (row,) = (row for row in answer["causes"] if row["name"] == "triton_add" and row["cause"] == "gpu_computing")
+        assert row["duration_us"] == pytest.approx(600)
+        assert program.saves_us(row["command"]) == pytest.approx(row["saves_us"], abs=0.01)
+
+
 def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
     class Shown:
         def names(self, cause: str) -> list[str]:
