@@ -36,7 +36,7 @@ _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pa
 _OWN, _GAP, _DELAY = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "KERNEL_LAUNCH_DELAY"))
 _OPERATOR = KINDS.index("operator")
 _WINDOWS = """
-    SELECT w.window_no, w.trace_id, w.path_start_ns, w.path_end_ns, coalesce(s.n_steps, 0), s.start_ns - w.path_start_ns,
+    SELECT w.window_no, w.trace_id, w.path_start_ns, w.path_end_ns, coalesce(s.n_steps, 0), s.first_step_ns - w.path_start_ns,
         (SELECT max(delay_ns) FROM _event_costs AS c WHERE c.trace_id = w.trace_id), r.trace_id IS NOT NULL,
         r.without_profiler, r.untraced_ns
     FROM critical_path_windows AS w

@@ -18,6 +18,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import connect, connect_all, kernel, op, x
 
+from .fix_traces import annotation, launch
 from .recorded import COST, document, program
 
 FREE = dict.fromkeys(COST, 0.0)
@@ -202,6 +203,18 @@ def test_costs_on_both_sides() -> None:
     rows = iter(costs_of(*(trace for _, by_value in VALUES.values() for trace in by_value.values())))
     for name, (column, by_value) in VALUES.items():
         assert [next(rows)[column] for _ in by_value] == pytest.approx([*by_value]), name
+
+
+def test_the_profiler_starts_before_the_first_step_of_the_trace_only() -> None:
+    """Not in an annotation that begins 2.5 ms before a later step."""
+    events = [annotation("ProfilerStep#1", 0, 1000), op("aten::mm", 10, 100), *launch(20, (40, 30), 1)]
+    events += [annotation("epoch", 2000, 4000), annotation("ProfilerStep#2", 4500, 1000)]
+    con, trace_id = connect(document(events, FREE))
+    with con:
+        request_windows(con, [WindowRequest(trace_id, "epoch", annotation="epoch")])
+        run_models(con, load_catalog(), ["profiler_cost"])
+        cost = "SELECT length_ns, without_profiler_ns, start_ns FROM profiler_cost"
+        assert con.execute(cost).fetchall() == [(4_000_000, 4_000_000, 0)]
 
 
 REMOVED = {"profiler_removed": (100.002, 100)}
