@@ -19,7 +19,7 @@ SELECT
     r.calls_ns,  -- Cost of recording the calls, ns.
     r.frames_ns,  -- Cost of recording the Python functions, ns.
     r.annotations_ns,  -- Cost of recording the annotations, ns.
-    r.start_ns,  -- The profiler's start: host time outside operators before the first step, ns.
+    r.start_ns,  -- The profiler's start: host time outside operators before the trace's first step, ns.
     -- Slowness of the host, relative to the host on which the costs were measured, by its cheapest operators.
     r.slowness,
     r.scale  -- Factor on the costs of events: 1, unless the time without the profiler was supplied.

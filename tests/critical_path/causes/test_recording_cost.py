@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes import recording_cost, window_causes
 from pipelines.critical_path.causes.recording_cost import RecordingCost, Request
 from pipelines.critical_path.graph.windows import WindowRequest, request_profiler_cost, request_windows, usual_windows
@@ -78,6 +79,18 @@ def test_what_it_costs_is_no_more_than_its_events() -> None:
     kinds = ("operators_ns", "calls_ns", "frames_ns", "annotations_ns", "start_ns")
     assert 0 < row["length_ns"] - row["without_profiler_ns"] <= sum(row[kind] for kind in kinds)
     assert row["operators_ns"] == 48 * 2000 and row["calls_ns"] == 25 * 3000 and row["annotations_ns"] == 4 * 4000
+
+
+def test_calls_of_every_vendor_cost() -> None:
+    """And with them the operators cost what they do beside calls."""
+    vendors = [row["cat"] for row in rule_rows("category_sides") if row["cat"].endswith(("_runtime", "_driver"))]
+    events = program(1, COST)
+    traces = [
+        {"schemaVersion": 1, "traceEvents": [e | {"cat": cat} if e["cat"] == "cuda_runtime" else e for e in events]}
+        for cat in vendors
+    ]
+    of_cuda, *others = [(row["calls_ns"], row["operators_ns"]) for row in costs_of(*traces)]
+    assert of_cuda[0] > 0 and set(others) == {of_cuda}
 
 
 def test_a_trace_that_says_it_cost_nothing_is_as_long_without() -> None:
@@ -209,6 +222,7 @@ def test_the_profiler_starts_before_the_first_step_of_the_trace_only() -> None:
     """Not in an annotation that begins 2.5 ms before a later step."""
     events = [annotation("ProfilerStep#1", 0, 1000), op("aten::mm", 10, 100), *launch(20, (40, 30), 1)]
     events += [annotation("epoch", 2000, 4000), annotation("ProfilerStep#2", 4500, 1000)]
+    events += [op("aten::mm", 4510, 100), *launch(4520, (4540, 30), 2)]
     con, trace_id = connect(document(events, FREE))
     with con:
         request_windows(con, [WindowRequest(trace_id, "epoch", annotation="epoch")])
