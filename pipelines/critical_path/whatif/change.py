@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.scenario import ScenarioError
 from pipelines.critical_path.whatif.timeline import Flags, Floats, Stretches, Timeline
@@ -88,16 +89,17 @@ class Change:
             self.gone |= selection.waits
         self.factor *= 1 - share * (1 - factor)
 
-    def do_ahead(self, selection: Selection, weight: Ints) -> None:
+    def do_ahead(self, selection: Selection, graph: ArrayGraph) -> None:
         """Take a selection out of the window, to be done concurrently with it.
 
-        `weight` are the weights of the edges (m,), ns.
+        It takes as long as the window without everything else: work of several streams or threads runs concurrently.
         """
         line = self.timeline
-        takes = 0 if selection.work is None else int((line.end - line.at)[selection.work].sum())
-        if selection.share is not None:
-            takes += int((weight * selection.share)[~line.is_host_wait].sum())
-        self.ahead_ns = max(self.ahead_ns, takes)
+        share = np.zeros(len(self.factor)) if selection.share is None else selection.share * ~line.is_host_wait
+        if selection.work is not None:
+            share[line.is_own & (line.owner >= 0) & selection.work[line.owner]] = 1
+        alone = np.rint(graph.weight * share).astype(np.int64)
+        self.ahead_ns = max(self.ahead_ns, int(graph.forward(alone).max(initial=0)))
         self.apply(selection, 0)
 
     def of(self, weight: Ints, dst: Ints) -> npt.NDArray[np.int64]:

@@ -108,7 +108,7 @@ def change_of(window: Window, scenario: Scenario) -> Change:
     for target, factor in scenario.scale:
         change.apply(targets.selected(target, factor), factor)
     for target in scenario.ahead:
-        change.do_ahead(targets.selected(target, 0), window.graph.weight)
+        change.do_ahead(targets.selected(target, 0), window.graph)
     if scenario.perfect_overlap:
         change.factor *= hidden_communication(window)
     return change

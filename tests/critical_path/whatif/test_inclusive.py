@@ -100,6 +100,10 @@ TRACES = {
         *(op("second", 30, 20), call("cudaLaunchKernel", 35, 10, 4), kernel("second_kernel", 532, 100, 4, stream=20)),
         *(op("third", 50, 20), call("cudaLaunchKernel", 55, 10, 5), kernel("third_kernel", 633, 100, 5, stream=20)),
     ],
+    "two streams": [
+        *launched(0, (30, 400), 1, "left"),
+        *(op("right", 20, 20), call("cudaLaunchKernel", 25, 10, 2), kernel("right_kernel", 50, 400, 2, stream=20)),
+    ],
 }  # fmt: skip
 
 
@@ -237,6 +241,11 @@ def test_what_is_done_ahead_takes_the_longer_of_both(windows: Windows) -> None:
 def test_kernels_ahead_take_as_long_as_they_do(windows: Windows) -> None:
     assert length(windows["queued"], ahead=("kernel:middle*",)) == 231
     assert length(windows["queued"], ahead=("kernel:*",)) == 400
+
+
+def test_work_of_two_streams_ahead_runs_beside_each_other(windows: Windows) -> None:
+    assert length(windows["two streams"]) == 450
+    assert length(windows["two streams"], ahead=("kernel:*",)) == 400
 
 
 def test_all_that_is_done_ahead_is_done_at_once(windows: Windows) -> None:
