@@ -36,11 +36,11 @@ class CauseEdges:
             return Selection()
         chosen = edges.cause == CAUSES.index(cause)
         pattern = glob_pattern(glob) if colon else None
+        if pattern:
+            chosen &= self._named(pattern, np.flatnonzero(chosen))
         if cause == "synchronization":
             waits, spent = (self._with_name(number, pattern) for number in (edges.cut, edges.spent))
             return Selection(spent.astype(float), waits=waits, is_known=bool(chosen.any()))
-        if pattern:
-            chosen &= self._named(pattern, np.flatnonzero(chosen))
         waits = np.zeros(len(chosen), dtype=bool)
         waits[edges.freed[chosen[edges.freed_with]]] = True
         return Selection(chosen.astype(float), waits=waits)

@@ -9,10 +9,10 @@ import pytest
 from pipelines.base.foreign_text import visible
 from pipelines.critical_path.causes.fix_candidates import _copies
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
-from pipelines.critical_path.whatif.targets import by_name
+from pipelines.critical_path.whatif.targets import NothingMatches, by_name
 from tests.critical_path.causes.commands import TRACE, asked, told
 from tests.critical_path.causes.fix_traces import annotation, launch
-from tests.harness import op
+from tests.harness import call, op
 
 NAMES = (
     "layer:3",
@@ -73,6 +73,14 @@ def test_an_operator_and_a_kernel_of_one_name_are_one_row() -> None:
         (row,) = (row for row in answer["causes"] if row["name"] == "triton_add" and row["cause"] == "gpu_computing")
         assert row["duration_us"] == pytest.approx(600)
         assert program.saves_us(row["command"]) == pytest.approx(row["saves_us"], abs=0.01)
+
+
+def test_a_name_that_no_synchronization_has_matches_nothing() -> None:
+    waits = [*launch(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, 515, 2), annotation("log", 560, 400)]
+    with asked([op("aten::mm", 0, 12), *waits, op("aten::mm", 970, 10), *launch(972, (990, 50), 3)]) as program:
+        assert program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaDevice*") > 400
+        with pytest.raises(NothingMatches):
+            program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaStream*")
 
 
 def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
