@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from pipelines.critical_path.whatif import before_after
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.fleet import whatif_capture
+from pipelines.faces.cli.trace import whatif
 from tests.synthetic.textbook import textbook
 
 EVENT = {"event_id", "name", "time_us"}
@@ -143,6 +145,21 @@ def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: s
     done = what_if(trace, *words)
     assert done.exit_code == 1
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--without-profiler",), ("--untraced", "1ms")])
+def test_what_a_capture_cannot_be_asked_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = what_if(tmp_path, "--remove", "cpu", *words)
+    assert done.exit_code == 1 and "a folder is one capture" in done.stderr
+
+
+@pytest.mark.parametrize("named", ["c0ffee", "0"])
+def test_the_id_of_a_capture_is_a_capture(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """As in the commands that `why` prints for it."""
+    monkeypatch.setattr(whatif, "is_capture_id", lambda name, _: name == "c0ffee")
+    monkeypatch.setattr(whatif_capture, "capture_what_if", lambda *_: print("of all ranks"))
+    done = what_if(named, "--remove", "cpu")
+    assert ("of all ranks" in done.stdout) == (named == "c0ffee") == (done.exit_code == 0)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.trace.why import _wrapped
+from pipelines.faces.cli.options import DEFAULT_LAKE
+from pipelines.faces.cli.trace.why import _NamedAnswer, _WindowOptions, _wrapped
 from pipelines.faces.why import TABLES, Cause
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.recorded import COST, document, program
@@ -107,11 +109,18 @@ def test_an_id_is_answered_from_its_tables_and_several_are_named(trace: Path, tm
     (row,) = json.loads(run("sql", "SELECT trace_id FROM traces", "--lake", lake, "--format", "json").stdout)
     printed = run("why", row["trace_id"][:8], "--lake", lake, "--json").stdout
     # Commands name the trace as it was asked for.
-    printed = printed.replace(f"what-if {row['trace_id'][:8]} ", f"what-if {trace} ")
+    printed = printed.replace(f"what-if {row['trace_id'][:8]} ", f"what-if {trace} ").replace(f" --lake {lake}", "")
     assert json.loads(printed) == json.loads(once("why", trace, "--json").stdout)
     both = run("why", trace, row["trace_id"], "--lake", lake).stdout
     assert both.count("Of each") == 2 and row["trace_id"] in both
     run("why", "nothing", "--lake", lake, code=1)
+
+
+def test_commands_of_an_id_name_its_lake(tmp_path: Path) -> None:
+    options = _WindowOptions("", "", None, None)
+    named, of_file = _NamedAnswer("8a0c18c4", Mock()), _NamedAnswer(str(tmp_path), Mock())
+    assert options.options(named, Path("/data/my lake")) == ["--lake", "/data/my lake"]
+    assert options.options(named, DEFAULT_LAKE) == options.options(of_file, Path("/data/lake")) == []
 
 
 def test_what_has_no_path_is_told(tmp_path: Path) -> None:

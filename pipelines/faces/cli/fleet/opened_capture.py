@@ -78,6 +78,29 @@ def is_several(path: str | Path) -> bool:
     return Path(path).is_dir() or len(processes_of(Path(path))) > 1
 
 
+def is_capture_id(id_prefix: str, lake: Path | str) -> bool:
+    """Return whether a capture of the lake has this id prefix, and neither a file nor a trace has it."""
+    from pipelines.faces.cli.refresh_tables import open_analyst
+    from pipelines.models.sqltext import quoted
+    from pipelines.runs.store import open_store
+
+    if Path(id_prefix).exists() or not set(id_prefix) <= set("0123456789abcdef"):
+        return False
+    local_lake = open_store(lake).lake
+    if local_lake is None:
+        with open_analyst(lake, []) as con:
+            query = "SELECT {0} FROM {1} WHERE starts_with({0}, {2}) LIMIT 1"
+            matches = [con.execute(query.format(key, table, quoted(id_prefix))).fetchall()
+                  for key, table in (("trace_id", "traces"), ("capture_id", "captures"))]  # fmt: skip
+            return not matches[0] and bool(matches[1])
+    if not local_lake.exists or any(trace_id.startswith(id_prefix) for trace_id in local_lake.known_traces()):
+        return False
+
+    with open_analyst(lake, ["captures"]) as con:
+        cursor = con.execute(f"SELECT 1 FROM captures WHERE starts_with(capture_id, {quoted(id_prefix)}) LIMIT 1")
+        return bool(cursor.fetchall())
+
+
 def processes_of(path: Path) -> list[str]:
     """Return the processes of a file that holds several, each a rank of its capture; [] for other files."""
     from pipelines.readers.inputs.find import events_input

@@ -23,7 +23,7 @@ from pipelines.faces import words
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, fail, json_text, new_table, out, print_json, print_parts, styled
-from pipelines.faces.cli.fleet.opened_capture import is_several
+from pipelines.faces.cli.fleet.opened_capture import is_capture_id, is_several
 from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, path_option
 from pipelines.faces.cli.progress_steps import model_progress
@@ -47,7 +47,11 @@ _CLASSES = {"CPU": "operators and calls", "HOST": "host outside operators", "GAP
 
 def what_if(
     trace: Annotated[
-        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
+        str,
+        typer.Argument(
+            help="A trace file, the folder of a capture, an id of either or unique prefix of one, or a saved path.",
+            metavar="TRACE",
+        ),
     ],
     scale: Annotated[
         list[str] | None,
@@ -132,9 +136,11 @@ def what_if(
     scenarios = _scenarios(scenario, of_options(scale or [], remove or [], perfect_overlap, ahead or []))
     _check(scenarios, sensitivity, redraw)
     _check_saved(trace, requested, redraw)
-    if Path(trace).is_dir() or (not process and is_several(trace)):
-        if sensitivity or redraw or process or not requested.is_usual:
+    if Path(trace).is_dir() or (not process and is_several(trace)) or is_capture_id(trace, lake):
+        of_a_rank = sensitivity or redraw or process or without_profiler or untraced or capture or annotations
+        if of_a_rank or not requested.is_usual:
             source = "a file of several processes" if Path(trace).is_file() else "a folder"
+            source = source if Path(trace).exists() else "the id of a capture"
             rank = "one of its processes (--process PID)" if Path(trace).is_file() else "the trace of one rank"
             raise fail(f"{source} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
         from pipelines.faces.cli.fleet.whatif_capture import capture_what_if

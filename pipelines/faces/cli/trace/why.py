@@ -13,7 +13,7 @@ import typer
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
-from pipelines.faces.cli.fleet.opened_capture import is_several
+from pipelines.faces.cli.fleet.opened_capture import is_capture_id, is_several
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
 from pipelines.faces.cli.progress_steps import model_progress
 from pipelines.faces.cli.trace import path_options
@@ -66,8 +66,7 @@ def why_command(
     named_answers = [named for subject in subjects for named in _answers(subject, window_options, lake)]
     if json:
         documents = [
-            named.answer.as_json(named.subject, window_options.options(named.answer, named.process))
-            for named in named_answers
+            named.answer.as_json(named.subject, window_options.options(named, lake)) for named in named_answers
         ]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
@@ -78,7 +77,7 @@ def why_command(
             named.subject,
             named.answer,
             named=len(named_answers) > 1,
-            options=window_options.options(named.answer, named.process),
+            options=window_options.options(named, lake),
         )
 
 
@@ -100,14 +99,16 @@ class _WindowOptions(NamedTuple):
         is_given = self.without_profiler is not None or bool(self.untraced)
         return "--without-profiler, --with-profiler and --untraced" if is_given else ""
 
-    def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
-        """Return the options with which other commands select the same window."""
+    def options(self, named: _NamedAnswer, lake: Path | str) -> list[str]:
+        """Return the options with which other commands select the same window, of the same lake if it is asked by id."""
         # With --step, the answer is that of a trace.
-        step_window = cast("Why", answer).window["window_id"] if self.step else "full"
+        step_window = cast("Why", named.answer).window["window_id"] if self.step else "full"
         window = self.annotation or step_window
         arguments = [] if window == "full" else ["--annotation", window]
         arguments += ["--instance", self.instance] if self.instance is not None else []
-        return arguments + (["--process", process] if process else [])
+        arguments += ["--process", named.process] if named.process else []
+        is_elsewhere = not Path(named.subject).exists() and str(lake) != str(DEFAULT_LAKE)
+        return arguments + (["--lake", str(lake)] if is_elsewhere else [])
 
 
 class _NamedAnswer(NamedTuple):
@@ -119,9 +120,7 @@ class _NamedAnswer(NamedTuple):
 
 
 def _answers(subject: str, window_options: _WindowOptions, lake: Path | str) -> Sequence[_NamedAnswer]:
-    if (not window_options.process and is_several(subject)) or (
-        not Path(subject).exists() and _is_capture(subject, lake)
-    ):
+    if (not window_options.process and is_several(subject)) or is_capture_id(subject, lake):
         if window_options.of_a_trace:
             raise fail(
                 f"{subject} is a capture: {window_options.of_a_trace} are for a trace",
@@ -131,29 +130,6 @@ def _answers(subject: str, window_options: _WindowOptions, lake: Path | str) -> 
     return [
         _NamedAnswer(subject, answer, window_options.process) for answer in _of_trace(subject, window_options, lake)
     ]
-
-
-def _is_capture(id_prefix: str, lake: Path | str) -> bool:
-    """Return whether a capture of the lake has this id prefix, and no trace has it."""
-    from pipelines.faces.cli.refresh_tables import open_analyst
-    from pipelines.models.sqltext import quoted
-    from pipelines.runs.store import open_store
-
-    if not set(id_prefix) <= set("0123456789abcdef"):
-        return False
-    local_lake = open_store(lake).lake
-    if local_lake is None:
-        with open_analyst(lake, []) as con:
-            query = "SELECT {0} FROM {1} WHERE starts_with({0}, {2}) LIMIT 1"
-            matches = [con.execute(query.format(key, table, quoted(id_prefix))).fetchall()
-                  for key, table in (("trace_id", "traces"), ("capture_id", "captures"))]  # fmt: skip
-            return not matches[0] and bool(matches[1])
-    if not local_lake.exists or any(trace_id.startswith(id_prefix) for trace_id in local_lake.known_traces()):
-        return False
-
-    with open_analyst(lake, ["captures"]) as con:
-        cursor = con.execute(f"SELECT 1 FROM captures WHERE starts_with(capture_id, {quoted(id_prefix)}) LIMIT 1")
-        return bool(cursor.fetchall())
 
 
 def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
