@@ -58,9 +58,14 @@ class Path:
         return cls(window, weights, window.graph.path(weights.path))
 
     @property
+    def path_us(self) -> float:
+        """Return the sum of the path's weights, us."""
+        return int(self.weights.path[self.edges].sum()) / 1000
+
+    @property
     def length_us(self) -> float:
-        """Return the sum of the path's weights, us, or the duration of the work done ahead if that is longer."""
-        return max(int(self.weights.path[self.edges].sum()), self.weights.ahead_ns) / 1000
+        """Return the length of the path, us, or the duration of the work done ahead if that is longer."""
+        return max(self.path_us, self.weights.ahead_ns / 1000)
 
     @property
     def long_gaps(self) -> Ints:

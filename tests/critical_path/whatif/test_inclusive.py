@@ -12,6 +12,7 @@ from pipelines.critical_path.whatif.before_after import Weights, what_if
 from pipelines.critical_path.whatif.change import Selection, changed, union
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.window import Window
+from pipelines.faces.cli.trace.whatif import comparison_tables
 from tests.harness import call, kernel, op, sync, x
 
 from .windows import loaded
@@ -236,6 +237,13 @@ def test_of_a_gap_that_lies_partly_in_an_annotation_that_part_goes(windows: Wind
 def test_what_is_done_ahead_takes_the_longer_of_both(windows: Windows) -> None:
     assert length(windows["loading"], ahead=("load",)) == 500
     assert length(windows["loading"], ahead=("train",)) == 500
+
+
+def test_a_path_beside_longer_work_keeps_its_times(windows: Windows) -> None:
+    (answer,) = what_if(windows["loading"], [of_options((), (), False, ("train",))])
+    table, *_ = comparison_tables("trace.json", answer)
+    assert [*table.columns[4].cells] == ["200.0 us"] and answer.after.length_us == 500
+    assert table.caption == "what is done ahead takes longer than this path of 200.0 us"
 
 
 def test_kernels_ahead_take_as_long_as_they_do(windows: Windows) -> None:

@@ -309,12 +309,14 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
     window = "the trace" if before.window.window_id == "full" else "the window"
     heading = f"{visible(Path(trace).name + scenario_name)}: {window} takes {units.time_us(after.length_us)} instead of {units.time_us(before.length_us)}{gain}"
     headings = ("bound by", ">before %", ">after %", ">before", ">after")
-    table = new_table(*headings, title=heading, min_width=len(heading))
+    ahead = f"what is done ahead takes longer than this path of {units.time_us(after.path_us)}"
+    caption = ahead if after.length_us > after.path_us else None
+    table = new_table(*headings, title=heading, min_width=len(heading), caption=caption)
     old, new = before.summary, after.summary
     for label in dict.fromkeys([*old, *new]):
         percents = [side.get(label) or 0.0 for side in (old, new)]
         if any(percents):
-            lengths = (before.length_us, after.length_us)
+            lengths = (before.path_us, after.path_us)
             times = (units.time_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
             table.add_row(words.in_words(label or "(none)"), *(f"{percent:.2f}" for percent in percents), *times)
     moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
