@@ -39,7 +39,8 @@ JOIN tensor_core_kernels AS r ON r.rule_order = p.rule_order AND r.rule_id IN ('
 JOIN devices_of_traces AS d ON d.trace_id = p.trace_id
 WHERE NOT regexp_matches(p.name, '(?i)dgemm|zgemm|hgemm|f64|double')
 UNION ALL
-SELECT c.name_no, round(c.bytes / b.gigabytes_per_s / c.duration_ns, 4) AS factor
+-- Not 0, with which the waits for the copies would be removed, too.
+SELECT c.name_no, greatest(round(c.bytes / b.gigabytes_per_s / c.duration_ns, 4), 0.0001) AS factor
 FROM pageable AS c
 JOIN buses_of_traces AS b ON b.trace_id = c.trace_id
 WHERE c.bytes < b.gigabytes_per_s * c.duration_ns

@@ -142,6 +142,15 @@ def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pi
     assert not any("pin_memory" in kinds(saved) for saved in fixes_of([without_bytes, as_fast, unknown]))
 
 
+def test_copies_of_hardly_a_byte_get_faster_and_do_not_go() -> None:
+    """With them, the waits for them would go."""
+    con, _ = connect_all([copies("Memcpy HtoD (Pageable -> Device)", 1)])
+    with con:
+        run_models(con, load_catalog(), ["fixes"])
+        fixes = con.execute("SELECT options FROM fixes WHERE fix = 'pin_memory'").fetchall()
+    assert fixes == [("--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'",)]
+
+
 def test_waits_are_named_after_the_outermost_operator(by_kind: dict[str, tuple[Saved, Saved]]) -> None:
     names = {name for fix, name in by_kind["do_not_wait"][0] if fix == "do_not_wait"}
     assert names == {"aten::item"}
