@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,3 +92,9 @@ ProcessOption = Annotated[
 JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 DEFAULT_LAKE = Path("lake")
+
+
+def lake_option(names: Iterable[str], lake: Path | str) -> list[str]:
+    """Return the option that commands about these names need: none if all are files, or if the lake is the default."""
+    is_needed = str(lake) != str(DEFAULT_LAKE) and not all(Path(name).exists() for name in names)
+    return ["--lake", str(lake)] if is_needed else []

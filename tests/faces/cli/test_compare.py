@@ -112,7 +112,7 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
         [
             (["--by", "colour"], "none of operator, category, module, shape, kernel, cause"),
             (["--step", "8"], "has no step 8; it has 3"),
-            (["--step", "last"], "neither a number nor"),
+            (["--step", "²"], "neither a number nor"),
             (["--step", "7", "--step", "3", "--step", "3"], "more than twice"),
             (["--rank", "last"], "neither a number nor"),
             (["--fail-on", "much"], "percentage"),

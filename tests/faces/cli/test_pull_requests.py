@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.faces.cli.fleet.compare import _where_to_look
 from pipelines.lake.baselines import FILE, NoBaseline, baseline, baselines, set_baseline
 from tests.effort import first_of
 from tests.harness import call, kernel, op, x
@@ -51,11 +52,14 @@ def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> N
     assert {line.count("|") for line in tables} == {5}
 
 
-@pytest.mark.slow  # 7 s
-def test_the_command_in_the_comment_is_about_the_same_steps(tmp_path: Path) -> None:
-    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
-    text = run("compare", control, test, "--format", "markdown", "--step", "3", "--step", "4").stdout
-    assert f"tracelake compare {control} {test} --step 3 --step 4 --by kernel" in text.splitlines()
+def test_where_to_look_is_what_was_compared(tmp_path: Path) -> None:
+    names, lake = ("ce56", "6729"), Path("/data/a lake")
+    assert _where_to_look("kernel", names, ["--step", "first"], lake) == [
+        "tracelake compare ce56 6729 --by operator --step first --lake '/data/a lake'",
+        "tracelake why 6729 --lake '/data/a lake'",
+    ]
+    files = (str(tmp_path), str(tmp_path))
+    assert not any("--lake" in command for command in _where_to_look("cause", files, [], lake))
 
 
 @pytest.mark.slow  # of text, with the same function
@@ -139,14 +143,6 @@ def test_an_error_of_the_action_is_its_status(tmp_path: Path) -> None:
     assert not (tmp_path / "output").exists()
 
 
-@pytest.mark.parametrize("inputs", [{"TEST": "b.json"}, {"CONTROL": "b.json"}, {"BASELINE": "main"}])
-def test_an_empty_input_of_the_action_is_an_error(inputs: dict[str, str], tmp_path: Path) -> None:
-    """As of a variable that is not set: the folder of the job, which has the new trace, would be compared with it."""
-    trace(tmp_path, "b.json", 200)
-    assert action(tmp_path, **inputs) == 2
-    assert not (tmp_path / "output").exists()
-
-
 def action(folder: Path, **inputs: str) -> int:
     program = folder / "tracelake"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tracelake "$@"\n')
@@ -192,10 +188,3 @@ def test_the_action_hands_its_inputs_over_as_variables() -> None:
         for value in step["env"].values():
             name = value.removeprefix("${{ inputs.").removesuffix(" }}")
             assert not value.startswith("${{ inputs.") or name in text["inputs"]
-
-
-def test_jobs_of_a_matrix_and_of_other_workflows_write_other_comments() -> None:
-    """Their inputs may be the same, and `github.job` is the same for all jobs of a matrix."""
-    text = yaml.safe_load((ROOT / "action" / "action.yml").read_text())
-    (key,) = (step["env"]["KEY"] for step in text["runs"]["steps"] if "KEY" in step["env"])
-    assert {"github.workflow", "github.job", "strategy.job-index"} <= set(key.split())

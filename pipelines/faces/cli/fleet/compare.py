@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, fail, out, print_json
 from pipelines.faces.cli.fleet.compared_sides import open_side
 from pipelines.faces.cli.fleet.opened_capture import processes_of
-from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, local, out_option
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, lake_option, local, out_option
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Comparison, Trace
@@ -51,7 +52,7 @@ def compare(
     rank: Annotated[
         str, typer.Option(help="Of captures: a rank, `first` (the lowest) or `all`, rank by rank.")
     ] = "all",
-    limit: Annotated[int, typer.Option(help="Rows to show; 0 for all.")] = 15,
+    limit: Annotated[int, typer.Option(help="Rows to show; 0 for all.", min=0)] = 15,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -106,10 +107,11 @@ def compare(
     if json:
         print_json(as_json(comparison, (control, test), sides, notes))
     elif causes:
-        of_windows = [word for option in step or [] for word in ("--step", option)]
-        of_windows += ["--rank", rank] if rank != "all" else []
-        of_windows += [word for pid in process or [] for word in ("--process", pid)]
-        _print_markdown(comparison, causes, (control, test), notes, limit, limit_percent, of_windows)
+        options = [word for text in step or [] for word in ("--step", text)]
+        options += ["--rank", rank] if rank != "all" else []
+        options += [word for pid in process or [] for word in ("--process", pid)]
+        commands = _where_to_look(comparison.by, (control, test), options, lake)
+        _print_markdown(comparison, causes, (control, test), notes, limit, limit_percent, commands)
     else:
         for line in lines(comparison, (control, test), sides, notes, limit, min(out.width, 80)):
             out.print(line, soft_wrap=True)
@@ -130,6 +132,15 @@ def _sides(control: str, test: str, baseline: str | None, lake: Path | str) -> t
     return baseline_of(local(lake, "baselines are kept in the folder of a lake"), baseline), control
 
 
+def _where_to_look(by: str, names: tuple[str, str], options: Sequence[str], lake: Path | str) -> list[str]:
+    """Return the commands that show more. `options`: those that select the compared windows."""
+    other = "kernel" if by != "kernel" else "operator"
+    return [
+        shlex.join(["tracelake", "compare", *names, "--by", other, *options, *lake_option(names, lake)]),
+        shlex.join(["tracelake", "why", names[1], *lake_option(names[1:], lake)]),
+    ]
+
+
 def _print_markdown(
     comparison: Comparison,
     causes: Comparison,
@@ -137,7 +148,7 @@ def _print_markdown(
     notes: Sequence[str],
     limit: int,
     limit_percent: float | None,
-    of_windows: Sequence[str],
+    commands: Sequence[str],
 ) -> None:
     from pipelines.faces.cli.fleet.compared_markdown import markdown
     from pipelines.fleet.trends.comparison_verdict import judge
@@ -145,7 +156,7 @@ def _print_markdown(
     judged = "" if limit_percent is None else judge(comparison, limit_percent).said
     limits = [finding.sentence for finding in caveats.noted()]
     caveats.begin()  # they are in the text
-    typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged, of_windows))
+    typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged, commands))
 
 
 def _write(
@@ -175,7 +186,7 @@ def _processes(named: list[str], *sides: str) -> list[str | None]:
 def _choice(text: str, option: str) -> int | str:
     if text in ("first", "all"):
         return text
-    if not text.isdigit():
+    if not text.isdecimal():
         raise fail(f"--{option} {text!r} is neither a number nor `first` nor `all`")
     return int(text)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipelines.base import units
 from pipelines.base.foreign_text import in_markdown, visible
@@ -20,12 +19,11 @@ def markdown(
     notes: Sequence[str],
     limit: int,
     judged: str = "",
-    of_windows: Sequence[str] = (),
+    commands: Sequence[str] = (),
 ) -> str:
-    """Return the comment.
+    """Return the comment. `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on.
 
-    `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on. `of_windows`: the options
-    that chose the windows.
+    `commands`: where to look next.
     """
     blocks = [f"### {in_markdown(sentence(comparison.whole))}"]
     blocks += [f"**{in_markdown(judged)}**"] if judged else []
@@ -36,7 +34,8 @@ def markdown(
     blocks.append(
         _rows("GPU time" if comparison.whole.rows else "Own time on the host", comparison, work[: limit or None])
     )
-    blocks.append(_where_to_look(comparison, names, of_windows))
+    listed = "\n".join(map(visible, commands))
+    blocks.append(f"**Where to look**\n\n```\n{listed}\n```")
     return "\n\n".join(blocks)
 
 
@@ -66,15 +65,3 @@ def _rows(title: str, comparison: Comparison, rows: Sequence[Difference]) -> str
     window = "step" if comparison.pairs[0].pair.control.step is not None else "trace"
     head = [f"**{title}**, by {comparison.by}, a {window}", "", f"| {comparison.by} | control | test | diff |"]
     return "\n".join([*head, "|---|---:|---:|---:|", *lines])
-
-
-def _where_to_look(comparison: Comparison, names: tuple[str, str], of_windows: Sequence[str]) -> str:
-    commands = "\n".join(map(visible, _commands(comparison, names, of_windows)))
-    return f"**Where to look**\n\n```\n{commands}\n```"
-
-
-def _commands(comparison: Comparison, names: tuple[str, str], of_windows: Sequence[str]) -> Iterator[str]:
-    control, test = names
-    other = "kernel" if comparison.by != "kernel" else "operator"
-    yield shlex.join(["tracelake", "compare", control, test, *of_windows, "--by", other])
-    yield shlex.join(["tracelake", "why", test])

@@ -14,7 +14,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import is_capture_id, is_several
-from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption, lake_option
 from pipelines.faces.cli.progress_steps import model_progress
 from pipelines.faces.cli.trace import path_options
 from pipelines.faces.cli.trace.opened_trace import opened, use_memory
@@ -107,8 +107,7 @@ class _WindowOptions(NamedTuple):
         arguments = [] if window == "full" else ["--annotation", window]
         arguments += ["--instance", self.instance] if self.instance is not None else []
         arguments += ["--process", named.process] if named.process else []
-        is_elsewhere = not Path(named.subject).exists() and str(lake) != str(DEFAULT_LAKE)
-        return arguments + (["--lake", str(lake)] if is_elsewhere else [])
+        return [*arguments, *lake_option([named.subject], lake)]
 
 
 class _NamedAnswer(NamedTuple):
