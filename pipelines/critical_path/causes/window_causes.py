@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import duckdb
@@ -12,7 +13,7 @@ from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
 from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Found, Names, edge_causes
 from pipelines.critical_path.causes.fixes import Fix, fixes
-from pipelines.critical_path.causes.of_window import Labels, numbered_window
+from pipelines.critical_path.causes.of_window import Labels, ShortCalls, numbered_window
 from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
 from pipelines.critical_path.causes.window_rows import best_factors, events_of, names_of, rows_by_window
@@ -21,6 +22,7 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.window_edges import window_groups
 from pipelines.critical_path.graph.windows import USUAL_PROFILE
+from pipelines.critical_path.whatif.timeline import Stretches
 from pipelines.models.python_tables import create_table, insert_columns, python_model
 
 _EARLIER, _INFERRED = 1 << 8, 1 << 9
@@ -168,7 +170,8 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
-    labels, factors = Labels.of(con, names), best_factors(con, len(names.text))
+    labels, factors, short_calls = Labels.of(con, names), best_factors(con, len(names.text)), ShortCalls(con, names)
+    begins = dict(con.execute("SELECT window_no, path_start_ns FROM critical_path_windows").fetchall())
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
         if not chosen:
@@ -197,7 +200,8 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 work.append((number, busy.total, computing.total))
                 cost = costs.pop(number, None)
                 path = paths.pop(number)["edge_id"]
-                result = _found(columns, window_events, (busy, computing), path, labels, rules, cost, factors)
+                named = short_calls.of_window(window_events, begins[number])
+                result = _found(columns, window_events, (busy, computing), path, labels, rules, cost, factors, named)
                 judged += [(number, rank, *astuple(fix)) for rank, fix in enumerate(result.fixes)]
                 causes.append(_columns(number, window_events, result.rows, without=False))
                 if result.rows_without is not None:
@@ -264,6 +268,7 @@ def _found(
     rules: list[CauseRule],
     cost: RecordingCost | None,
     factors: npt.NDArray[np.float64],
+    named: Callable[[str], Stretches],
 ) -> _Found:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # a long window's columns and graph do not fit in memory together
@@ -284,7 +289,7 @@ def _found(
         end[timed] - weight[on_path], weight[on_path], shares.row[on_path], causes.instance[on_path], inferred[on_path]
     )
     graph = ArrayGraph.from_edges(src, dst, weight, USUAL_PROFILE)
-    window = numbered_window(judged, events, graph, causes, labels) if judged else None
+    window = numbered_window(judged, events, graph, causes, labels, named) if judged else None
     del judged
     if cost is None:
         of_window = fixes(window, rows, factors) if window else []

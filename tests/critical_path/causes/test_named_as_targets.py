@@ -12,7 +12,7 @@ from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import NothingMatches, by_name
 from tests.critical_path.causes.commands import TRACE, asked, told
 from tests.critical_path.causes.fix_traces import annotation, launch
-from tests.harness import call, op
+from tests.harness import call, op, x
 
 NAMES = (
     "layer:3",
@@ -81,6 +81,21 @@ def test_a_name_that_no_synchronization_has_matches_nothing() -> None:
         assert program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaDevice*") > 400
         with pytest.raises(NothingMatches):
             program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaStream*")
+
+
+def test_calls_of_a_function_that_are_too_short_for_the_graph_go_with_the_others() -> None:
+    name = "data.py(7): prepare"
+    calls = [x("python_function", name, start, 9) for start in range(600, 900, 10)]  # threshold frame_ns: 10 us
+    trace = [
+        op("aten::mm", 0, 10), *launch(2, (20, 30), 1), x("python_function", name, 50, 500), *calls,
+        op("aten::mm", 905, 10), *launch(907, (925, 30), 2),
+    ]  # fmt: skip
+    with asked(trace) as program:
+        (fix,) = (
+            fix for fix in program.why(without_profiler=False).as_json(TRACE)["fixes"] if fix["fix"] == "move_host_work"
+        )
+        assert fix["saves_us"] == pytest.approx(500 + 30 * 9, abs=1)
+        assert program.saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
 
 
 def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
