@@ -135,7 +135,7 @@ def _copies(causes: _Shown) -> Iterator[Candidate]:
     names = [
         name
         for name in causes.names("copies")
-        if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP|device.?to.?device", name)
+        if not re.search(r"(?i)Dto[HD]|D2[HMD]|PtoP|device.?to.?(host|device)", name)
     ]
     if names:
         targets = tuple(f"kernel:{glob_of(name)}" for name in names[:_MOST])

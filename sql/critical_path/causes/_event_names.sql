@@ -33,8 +33,8 @@ SELECT
     END AS kind,
     k.class,  -- Class of GPU work; NULL for others.
     regexp_matches(n.name, '^ProfilerStep#[0-9]+$') AS is_step,  -- The name of a profiler step.
-    -- A copy from the device to the host.
-    coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)DtoH|D2H|device.?to.?host') AS to_host,
+    -- A copy from the device to the host. PTI (Intel) writes D2H to pinned, D2M to other memory.
+    coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)DtoH|D2[HM]|device.?to.?host') AS to_host,
     -- A copy of pageable memory.
     coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)pageable') AS is_pageable,
     n.n_events,  -- Number of events of that name.

@@ -10,9 +10,11 @@ from pipelines.base.foreign_text import visible
 from pipelines.critical_path.causes.fix_candidates import _copies
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import NothingMatches, by_name
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from tests.critical_path.causes.commands import TRACE, asked, told
 from tests.critical_path.causes.fix_traces import annotation, launch
-from tests.harness import call, op, x
+from tests.harness import call, kernel, op, x
 
 NAMES = (
     "layer:3",
@@ -105,11 +107,23 @@ def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
                 "CopyDeviceToDevice",
                 "MEMORY_COPY_DEVICE_TO_DEVICE",
                 "Memcpy DtoD (Device -> Device)",
+                "Memcpy D2D (Device -> Device)",
+                "Memcpy D2M (Device -> Memory)",
                 "CopyHostToDevice",
             ]
 
     (candidate,) = _copies(Shown())  # pyright: ignore[reportArgumentType]
     assert candidate.name == "CopyHostToDevice" and re.fullmatch("kernel:CopyHostToDevice", candidate.scenario.ahead[0])
+
+
+def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel() -> None:
+    """PTI calls such memory M; H is pinned."""
+    names = ("Memcpy D2M (Device -> Memory)", "Memcpy D2H (Device -> Host)", "Memcpy M2D (Memory -> Device)")
+    trace = [kernel(name, 10 * number, 5, number, cat="gpu_memcpy") for number, name in enumerate(names)]
+    with asked([op("aten::to", 0, 5), *trace]) as program:
+        run_models(program.con, load_catalog(), ["_event_names"])
+        found = program.con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
+    assert dict(found) == dict(zip(names, (True, True, False), strict=True))
 
 
 def test_a_factor_that_no_double_holds_is_refused() -> None:
