@@ -15,7 +15,9 @@ written AS (
 ),
 recorded AS (
     SELECT
-        c.trace_id, c.cat, p.kind, p.cost_ns, p.cost_without_calls_ns, p.inside, w.measured,
+        c.trace_id, c.cat, p.kind, p.cost_ns, p.cost_without_calls_ns, p.inside,
+        TRY_CAST(json_extract_string(w.measured, '$.' || p.kind || '_ns') AS DOUBLE) AS measured_ns,
+        TRY_CAST(json_extract_string(w.measured, '$.cheap_operator_ns') AS DOUBLE) AS measured_delay_ns,
         bool_or(p.kind = 'call') OVER (PARTITION BY c.trace_id) AS has_calls,
         bool_or(p.kind = 'operator') OVER (PARTITION BY c.trace_id) AS has_operators
     FROM categories AS c
@@ -27,15 +29,18 @@ SELECT
     cat,  -- The category.
     -- Number of its kind: 0 operator, 1 call, 2 frame, 3 annotation.
     list_position(['operator', 'call', 'frame', 'annotation'], kind) - 1 AS kind_no,
-    -- Cost of recording one event, ns, on a host whose speed delay_ns describes.
-    coalesce(
-        TRY_CAST(json_extract_string(measured, '$.' || kind || '_ns') AS DOUBLE),
-        CASE WHEN has_calls THEN cost_ns ELSE cost_without_calls_ns END
-    ) AS cost_ns,
+    -- Cost of recording one event, ns, on a host whose speed delay_ns describes. A file may say anything: no cost is
+    -- negative, not a number or a second.
+    CASE
+        WHEN measured_ns >= 0 AND measured_ns < 1e9 THEN measured_ns
+        WHEN has_calls THEN cost_ns
+        ELSE cost_without_calls_ns
+    END AS cost_ns,
     inside,  -- Share of the cost that falls between the event's start and its end.
     -- Delay between the starts of the cheapest operators on that host, ns.
-    coalesce(
-        TRY_CAST(json_extract_string(measured, '$.cheap_operator_ns') AS DOUBLE), threshold('cheap_operator_ns')
-    ) AS delay_ns
+    CASE
+        WHEN measured_delay_ns >= 0 AND measured_delay_ns < 1e9 THEN measured_delay_ns
+        ELSE threshold('cheap_operator_ns')
+    END AS delay_ns
 FROM recorded
 WHERE has_operators

@@ -93,6 +93,13 @@ def test_calls_of_every_vendor_cost() -> None:
     assert of_cuda[0] > 0 and set(others) == {of_cuda}
 
 
+def test_a_cost_that_cannot_be_is_not_taken() -> None:
+    events = program(1, COST)
+    impossible = [document(events, dict.fromkeys(COST, us)) for us in (-5.0, 1e9, float("nan"), float("-inf"))]
+    usual, *others = [row["operators_ns"] for row in costs_of(document(events), *impossible)]
+    assert usual > 0 and set(others) == {usual}
+
+
 def test_a_trace_that_says_it_cost_nothing_is_as_long_without() -> None:
     (row,) = costs_of(document(program(1, COST), FREE))
     assert row["without_profiler_ns"] == row["length_ns"] and row["rows"] == 0 and row["scale"] == 1
