@@ -231,8 +231,13 @@ def _check_profiler(subject: str, window_options: _WindowOptions, answers: Seque
 
     Print why the causes include the profiler, if --without-profiler is given.
     """
+    from pipelines.base.datafiles import threshold
+
     unknown = any(answer.without_profiler_ns is None for answer in answers)
-    why_not = f"what a profiler cost {subject} is not known: PyTorch's did not write it, or it has no operators"
+    why_not = (
+        f"what a profiler cost {subject} is not known: PyTorch's did not write it, it has no operators, "
+        f"or its graph has more than {threshold('retimed_edges'):,} edges"
+    )
     if window_options.untraced and unknown:
         raise fail(why_not, "Leave out --untraced.")
     if window_options.without_profiler and not all(answer.is_without_profiler for answer in answers):
