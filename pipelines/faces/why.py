@@ -254,9 +254,12 @@ class Why:
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Return the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
 
-        `subject`: how commands name the trace (default: its id). `options`: options that select the window in commands.
+        `subject`: how commands name the trace (default: its id). `options`: options that select the window in commands
+        (default: those of a step by its name).
         """
         window, trace = self.window, subject or self.window["trace_id"]
+        if not options and window["window_id"] != "full":
+            options = ["--annotation", window["window_id"]]
         titles, on_gpu = {cause.kind["cause"]: cause.title for cause in self.causes}, self.window["busy_ns"] > 0
         return {
             "sentence": self.sentence,

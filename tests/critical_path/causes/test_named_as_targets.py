@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
@@ -12,6 +13,7 @@ from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import NothingMatches, by_name
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.critical_path.causes.answered import answers
 from tests.critical_path.causes.commands import TRACE, asked, told
 from tests.critical_path.causes.fix_traces import annotation, launch
 from tests.harness import call, kernel, op, x
@@ -124,6 +126,17 @@ def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel() ->
         run_models(program.con, load_catalog(), ["_event_names"])
         found = program.con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
     assert dict(found) == dict(zip(names, (True, True, False), strict=True))
+
+
+def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options() -> None:
+    """As in notebooks and MCP."""
+    trace = [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launch(20, (40, 500), 1)]
+    whole, step = answers(trace, steps=True)
+    for answer, window in ((whole, []), (step, ["--annotation", "ProfilerStep#7"])):
+        document = answer.as_json()
+        commands = [row[key] for row in document["causes"] for key in ("command", "cause_command")]
+        commands += [row["command"] for row in document["fixes"]]
+        assert commands and all(shlex.split(command)[5:] == window for command in commands), commands
 
 
 def test_a_factor_that_no_double_holds_is_refused() -> None:
