@@ -128,7 +128,7 @@ class Retimed:
             )
             for number, rank_window in enumerate(self.ranks)
         }
-        lengths = (self.length_ns / 1000, max(self._takes(after), change.ahead_ns) / 1000)
+        lengths = (self.length_ns / 1000, self._length(after, change) / 1000)
         n_inferred = sum(rank_window.window.n_inferred for rank_window in self.ranks)
         caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((change.factor < 1) | change.gone))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
@@ -141,13 +141,20 @@ class Retimed:
     def saved_ns(self, scenario: Scenario) -> int:
         """Return by how much a scenario shortens the capture, ns. Raise NothingMatches."""
         change = self._change(scenario)
-        return self.length_ns - max(self._takes(self._at(change)), change.ahead_ns)
+        return self.length_ns - self._length(self._at(change), change)
 
     def _start(self, node_ns: Ints) -> int:
         return int(node_ns[self.first].min())
 
     def _takes(self, node_ns: Ints) -> int:
         return int(node_ns[self.last].max()) - self._start(node_ns)
+
+    def _length(self, node_ns: Ints, change: _Change) -> int:
+        """Return the length of the changed capture: at least what is done ahead, as far as the capture has it.
+
+        A rank's work before the capture's first operator, such as loading the first batch, is not in its length.
+        """
+        return max(self._takes(node_ns), min(change.ahead_ns, self.length_ns))
 
     @cached_property
     def _edges(self) -> list[Indices]:

@@ -21,7 +21,7 @@ from pipelines.faces.cli.app import app
 from pipelines.fleet.path.capture_walks import JoinableRank
 from pipelines.fleet.path.load_capture import _left_out
 from pipelines.fleet.path.rank_graph import CPU, FRAME, GPU
-from pipelines.fleet.path.retimed import Retimed, of_joined
+from pipelines.fleet.path.retimed import Retimed, _Change, of_joined
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.fleet.path.make import Case, Event, joined
 from tests.fleet.path.opened_once import opened_once
@@ -142,6 +142,8 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
     whole = replace(whole, ranks=(replace(rank, side=np.repeat(np.array(sides, np.int8), 2)),))
     found = of_joined([], whole, [np.arange(len(rank.src))])
     assert found.length_ns == takes
+    ahead = _Change(np.ones(0), np.zeros(0, dtype=bool), ahead_ns=100)
+    assert found._length(found._before, ahead) == takes  # of which the frame before the first operator is a part
 
 
 @pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
