@@ -31,6 +31,7 @@ ANNOTATIONS = {
         "DistributedDataParallel.forward", "# running sparse arch", "autograd::engine::evaluate_function: AddmmBackward0",
         "TorchDynamo Cache Lookup", "aten::_fused_adam_", "record_param_comms", "vllm::unified_attention_with_output",
         "execute_context_1(888)_generation_0(0)", "stepper", "optical_flow", "FSDP::pre_forward_prefetch", "metadata", "update_data_ptr",
+        "offload_model", "offloading state",
     ),
 }  # fmt: skip
 FRAMES = {
