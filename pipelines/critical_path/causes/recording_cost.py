@@ -32,13 +32,15 @@ MOST_EDGES = threshold("retimed_edges")
 """Maximum number of edges of a window whose cost is computed and whose fixes are judged."""
 _REMOVED = threshold("profiler_removed")
 _START_NS = threshold("profiler_start_ns")
+_OUTSIDE = 0.1
+"""Share of a window outside its steps from which on the window is not said to be its steps (faces/why.py)."""
 _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pairs")
 _OWN, _GAP, _DELAY = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "KERNEL_LAUNCH_DELAY"))
 _OPERATOR = KINDS.index("operator")
 _WINDOWS = """
     SELECT w.window_no, w.trace_id, w.path_start_ns, w.path_end_ns, coalesce(s.n_steps, 0), s.first_step_ns - w.path_start_ns,
         (SELECT max(delay_ns) FROM _event_costs AS c WHERE c.trace_id = w.trace_id), r.trace_id IS NOT NULL,
-        r.without_profiler, r.untraced_ns
+        r.without_profiler, r.untraced_ns, coalesce(w.path_end_ns - w.path_start_ns - s.steps_ns, 0)
     FROM critical_path_windows AS w
     LEFT JOIN profiler_requests AS r ON r.trace_id = w.trace_id AND r.window_id = w.window_id
     LEFT JOIN _window_steps AS s ON s.window_no = w.window_no
@@ -104,7 +106,8 @@ class RecordingCost:
     `edges` is the cost of the events on each edge (m,), ns, which may exceed the edge's weight. `start_edges` are the
     indices of the edges that are the profiler's start, which takes `start_ns`. `events` is how many host events of each
     kind of RECORDED start in the window, `nominal` their total cost, ns. `speed` is how many times slower the host is
-    than the host that the costs were measured on. `n_steps` is the number of profiler steps in the window.
+    than the host that the costs were measured on. `n_steps` is the number of profiler steps in the window, and
+    `outside_ns` the time outside them if it is much.
     """
 
     edges: Ints
@@ -115,6 +118,7 @@ class RecordingCost:
     speed: float
     n_steps: int
     request: Request
+    outside_ns: int = 0
 
     def weights_without(self, weight: Ints, scale: float = 1.0) -> Ints:
         """Return the weights of edges (m,) without the profiler's start and `scale` times the cost of events, ns.
@@ -138,12 +142,13 @@ def recording_costs(
     if not windows:
         return {}
     rows = con.execute(_WINDOWS.format(first=min(windows), last=max(windows))).fetchall()
-    for number, trace_id, begin, end, n_steps, first_step, delay, *request in rows:
+    for number, trace_id, begin, end, n_steps, first_step, delay, *request, outside_ns in rows:
         if number in windows and delay is not None:
             edges, events = windows[number]
             window = _Window(number, begin, end, edges, events)
             window.speed = host_speed(edges, events, names, delay)
             window.n_steps, window.first_step, window.request = n_steps, first_step, Request(*request)
+            window.outside_ns = outside_ns if outside_ns > _OUTSIDE * (end - begin) else 0
             windows_by_trace.setdefault(trace_id, []).append(window)
     for trace_id, of_trace in windows_by_trace.items():
         begins, ends = (np.array([getattr(window, side) for window in of_trace]) for side in ("begin", "end"))
@@ -213,6 +218,7 @@ class _Window:
     n_steps: int
     first_step: int | None
     request: Request
+    outside_ns: int
 
     def __init__(self, number: int, begin: int, end: int, edges: HostEdges, events: Events) -> None:
         self.number, self.begin, self.end, self.edges = number, begin, end, edges
@@ -252,7 +258,10 @@ class _Window:
             start_edges = self.own[before]
         nominal = np.rint(self.nominal * self.speed).astype(np.int64)
         start_ns = int(self.edges.weight[start_edges].sum())
-        return RecordingCost(edges, start_edges, start_ns, self.counts, nominal, self.speed, self.n_steps, self.request)
+        outside_ns = max(self.outside_ns - start_ns, 0)
+        return RecordingCost(
+            edges, start_edges, start_ns, self.counts, nominal, self.speed, self.n_steps, self.request, outside_ns
+        )
 
 
 def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> float:

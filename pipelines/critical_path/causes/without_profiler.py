@@ -53,14 +53,15 @@ def without_profiler(graph: ArrayGraph, cost: RecordingCost) -> WithoutProfiler:
     untraced = cost.request.untraced
     if untraced is None:
         return _retimed(graph, cost, 1.0)
-    target_ns = untraced * max(cost.n_steps, 1)
+    target_ns = untraced * max(cost.n_steps, 1) + cost.outside_ns
     low, high = 0.0, _MOST_TIMES
     slowest, fastest = _retimed(graph, cost, low), _retimed(graph, cost, high)
     if not fastest.length * (1 - _NEAR) <= target_ns <= slowest.length * (1 + _NEAR):
         each = max(cost.n_steps, 1)
+        shortest, longest = ((retimed.length - cost.outside_ns) / each for retimed in (fastest, slowest))
         raise WrongValue(
-            f"--untraced {time(untraced)}: without the profiler it takes from {time(fastest.length / each)} to "
-            f"{time(slowest.length / each)}{' a step' if each > 1 else ''}"
+            f"--untraced {time(untraced)}: without the profiler it takes from {time(shortest)} to "
+            f"{time(longest)}{' a step' if each > 1 else ''}"
         )
     retimed = slowest
     for _ in range(_HALVINGS):

@@ -190,6 +190,16 @@ def test_it_is_calibrated_to_a_known_time() -> None:
         answer(trace, untraced_ns=1000)
 
 
+def test_the_time_of_a_step_is_not_that_of_what_is_beside_the_steps() -> None:
+    """Four steps of 150 us without the profiler, after 300 us of something else, and 13 us after the last."""
+    shifted = [event | {"ts": event["ts"] + 300} for event in program(1, COST)]
+    trace = document([op("setup", 0, 299), *shifted], COST, delay_us=4)
+    told = answer(trace, untraced_ns=150_000)
+    assert told.without_profiler_ns == pytest.approx(4 * 150_000 + 313_250, rel=0.003)
+    with pytest.raises(ValueError, match=r"it takes from \d\d\.\d us to 2\d\d\.\d us a step"):
+        answer(trace, untraced_ns=1000)
+
+
 def gaps(us: float) -> dict[str, Any]:
     """A window of 1 ms of which recording its operators cost so much."""
     events = [op("a", 0, 400), op("b", 600, 400)]
