@@ -90,7 +90,7 @@ class Change:
         self.factor *= 1 - share * (1 - factor)
 
     def do_ahead(self, selection: Selection, graph: ArrayGraph) -> None:
-        """Take a selection out of the window, to be done concurrently with it.
+        """Take a selection, as it is after the changes so far, out of the window, to be done concurrently with it.
 
         It takes as long as the window without everything else: work of several streams or threads runs concurrently.
         """
@@ -98,7 +98,7 @@ class Change:
         share = np.zeros(len(self.factor)) if selection.share is None else selection.share * ~line.is_host_wait
         if selection.work is not None:
             share[line.is_own & (line.owner >= 0) & selection.work[line.owner]] = 1
-        alone = np.rint(graph.weight * share).astype(np.int64)
+        alone = np.rint(graph.weight * share * self.factor).astype(np.int64)
         self.ahead_ns = max(self.ahead_ns, int(graph.forward(alone).max(initial=0)))
         self.apply(selection, 0)
 

@@ -175,7 +175,7 @@ class Retimed:
         parts += [(target, Scenario(ahead=(target,))) for target in scenario.ahead]
         matching, missing = set[str](), dict[str, NothingMatches]()
         for number, rank_window in enumerate(self.ranks):
-            rank_edges = self._edges[number]
+            rank_edges, whole = self._edges[number], Scenario()
             for target, part in parts:
                 try:
                     on_rank = _on_rank(target, part, rank_window.rank)
@@ -188,9 +188,11 @@ class Retimed:
                     missing[target] = error  # this message lists what the rank has
                     continue
                 matching.add(target)
+                whole = whole.with_more(on_rank)
                 change.factor[rank_edges] *= rank_change.factor[self.edge[rank_edges]]
                 change.gone[rank_edges] |= rank_change.gone[self.edge[rank_edges]]
-                change.ahead_ns = max(change.ahead_ns, rank_change.ahead_ns)
+            if whole.ahead:  # its time after the other changes
+                change.ahead_ns = max(change.ahead_ns, change_of(rank_window.window, whole).ahead_ns)
         for target, error in missing.items():
             if target not in matching:
                 raise error

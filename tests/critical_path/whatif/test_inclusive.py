@@ -239,6 +239,10 @@ def test_what_is_done_ahead_takes_the_longer_of_both(windows: Windows) -> None:
     assert length(windows["loading"], ahead=("train",)) == 500
 
 
+def test_what_is_done_ahead_and_faster_takes_less(windows: Windows) -> None:
+    assert length(windows["loading"], scale=("train=0.6",), ahead=("train",)) == 300
+
+
 def test_a_path_beside_longer_work_keeps_its_times(windows: Windows) -> None:
     (answer,) = what_if(windows["loading"], [of_options((), (), False, ("train",))])
     table, *_ = comparison_tables("trace.json", answer)
