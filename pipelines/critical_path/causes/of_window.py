@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import duckdb
 import numpy as np
@@ -157,13 +158,15 @@ class ShortCalls:
 
     def of_window(self, events: Events, begin: int) -> Callable[[str], Stretches]:
         """Return a function that returns the calls by a glob, for a window whose times are since `begin`, ns."""
-        present = np.unique(events.name)
-        frames = present[self.names.kind[present] == KINDS.index("frame")].tolist()
-        last = int(events.end.max(initial=0))
+
+        @cache
+        def frames() -> list[int]:
+            present = np.unique(events.name)
+            return present[self.names.kind[present] == KINDS.index("frame")].tolist()
 
         def named(glob: str) -> Stretches:
-            pattern = glob_pattern(glob)
-            calls = [self._of_name(number) for number in frames if pattern.fullmatch(self.names.text[number])]
+            pattern, last = glob_pattern(glob), int(events.end.max(initial=0))
+            calls = [self._of_name(number) for number in frames() if pattern.fullmatch(self.names.text[number])]
             thread, start, end = (
                 np.concatenate([np.zeros(0, dtype=np.int64), *(getattr(call, side) for call in calls)])
                 for side in ("thread", "start", "end")

@@ -200,8 +200,9 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 work.append((number, busy.total, computing.total))
                 cost = costs.pop(number, None)
                 path = paths.pop(number)["edge_id"]
-                named = short_calls.of_window(window_events, begins[number])
-                result = _found(columns, window_events, (busy, computing), path, labels, rules, cost, factors, named)
+                works, named = (busy, computing), short_calls.of_window(window_events, begins[number])
+                result = _found(columns, window_events, works, path, labels, rules, cost, factors, named)
+                del named  # with the window's events
                 judged += [(number, rank, *astuple(fix)) for rank, fix in enumerate(result.fixes)]
                 causes.append(_columns(number, window_events, result.rows, without=False))
                 if result.rows_without is not None:
