@@ -13,7 +13,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import first_of
-from tests.harness import connect
+from tests.harness import call, connect, kernel
 
 # They have rows, which nobody reads.
 _READ_BY_NOBODY = {"_queue", "_launches"}
@@ -59,3 +59,15 @@ def test_each_kind_is_found_somewhere(shared: Path) -> None:
         assert of_data - found >= {"_thread_roles", "_bound_work", "_call_waits"}
         # Both have copies to pageable memory, which block, and of which no row tells.
         assert "_likely_waits" not in found
+
+
+def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -> None:
+    """Their names have a suffix: ptsz and ptds in CUDA, spt in HIP."""
+    found = []
+    for suffix in ("", "_ptsz", "_ptds", "_spt"):
+        names = ("cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaStreamSynchronize")
+        calls = [call(f"{name}{suffix}", 100 + 10 * i, 5, 2 + i) for i, name in enumerate(names)]
+        con, trace_id = connect([call("cudaLaunchKernel", 90, 5, 1), kernel("k", 96, 9, 1), *calls])
+        found.append(unneeded(con, WindowRequest(trace_id), {}))
+    assert not found[0] & {"_event_waits", "_inferred_wait_sources", "_poll_loops"}
+    assert found == [found[0]] * 4

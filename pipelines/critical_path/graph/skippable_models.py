@@ -33,6 +33,7 @@ _EVENTS = ("_launches", "_waits_for_events", "_event_wait_targets", "_event_wait
 _UNSTATED = ("_event_records", "_inferred_wait_sources")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait")
+_SUFFIXES = ("", "_ptsz", "_ptds", "_spt")  # of calls of code with a default stream per thread, as in _loaded_events
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on streams and `_SLOW_CALLS` launches longer
@@ -89,7 +90,10 @@ class _Seen(NamedTuple):
 def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     is_complete = "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL"
     rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
-    of_role = {role: {rule["name"] for rule in rules if rule["role"] == role} for role in _ROLES}
+    of_role = {
+        role: {rule["name"] + suffix for rule in rules if rule["role"] == role for suffix in _SUFFIXES}
+        for role in _ROLES
+    }
     polls = row(["", *sorted(of_role["polls"])])
     unrecorded = row(["", *sorted(of_role["blocking"] - of_role["only_waits"] - of_role["polls"])])
     only_waits = of_role["only_waits"] - of_role["polls"]
