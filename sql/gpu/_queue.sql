@@ -1,6 +1,6 @@
 -- One row: a change in the number of launches on a stream whose work has not started yet, in a profile.
--- How: a running sum per stream of +1 at each launch call and -1 at each start of GPU work. At equal times, launches
--- come first, then file order (HTA 2.7).
+-- How: a running sum per stream of +1 at each launch call and -1 at the start of its first GPU work on the stream. HTA
+-- counts a launch once per GPU activity. At equal times, launches come first, then file order (HTA 2.7).
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
@@ -17,10 +17,15 @@ launched AS (
 ),
 pairs AS (
     SELECT
-        l.trace_profile_id, l.launch_event_id, l.start_ns AS launch_ts_ns, g.event_id, g.start_ns AS at_ns, g.stream_key
+        l.trace_profile_id, l.launch_event_id, l.start_ns AS launch_ts_ns, g.stream_key, min(g.start_ns) AS at_ns,
+        arg_min(g.event_id, (g.start_ns, g.event_id)) AS event_id
     FROM launched AS l
+    JOIN _profiles AS p ON p.trace_profile_id = l.trace_profile_id
     JOIN _loaded_events AS g ON g.trace_profile_id = l.trace_profile_id AND g.correlation = l.correlation
-    WHERE g.stream_key IS NOT NULL AND g.side IN ('gpu', 'sync')
+    WHERE g.stream_key IS NOT NULL AND (g.side = 'gpu' OR p.one_kernel_per_launch AND g.side = 'sync')
+    GROUP BY
+        l.trace_profile_id, l.launch_event_id, l.start_ns, g.stream_key,
+        CASE WHEN p.one_kernel_per_launch THEN g.event_id END
 ),
 changes AS (
     SELECT
@@ -35,7 +40,7 @@ SELECT
     stream_key,  -- Stream as the profile sees it.
     event_id,  -- The launch call or the GPU work.
     at_ns,  -- Time of the change, ns.
-    change,  -- +1 for a launch, -1 for a start.
+    change,  -- +1 for a launch, -1 for the start of its first work.
     TRY_CAST(sum(change) OVER (
         PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
