@@ -44,13 +44,13 @@ GROUP BY w.trace_profile_id, w.launch_event_id, w.thread_id, w.start_ns, w.devic
 
 -- model: _event_wait_targets
 -- One row: a stream's wait for an event, and GPU work that it may have held up.
--- How: the next launch of its thread on its stream (HTA 2.8.8). If the stream is unknown, the next launch of the
--- thread, and the first launch on each other stream before the next such call of the thread. Times decide between
--- these.
+-- How: the next launch of its thread, in the order of calls, on its stream (HTA 2.8.8). If the stream is unknown, the
+-- next launch of the thread, and the first launch on each other stream before the next such call of the thread. Times
+-- decide between these.
 WITH launches AS (
     SELECT
-        l.trace_profile_id, l.launch_event_id, l.thread_id, coalesce(o.order_thread_id, l.thread_id) AS order_thread_id,
-        l.start_ns, l.stream_key, l.first_gpu_event_id
+        l.trace_profile_id, l.launch_event_id, coalesce(o.order_thread_id, l.thread_id) AS order_thread_id, l.start_ns,
+        l.stream_key, l.first_gpu_event_id
     FROM _launches AS l
     LEFT JOIN _thread_roles AS o ON o.trace_profile_id = l.trace_profile_id AND o.thread_id = l.thread_id
 ),
@@ -59,18 +59,18 @@ stream_waits AS (
 ),
 next_launches AS (
     SELECT
-        trace_profile_id, thread_id, stream_key, start_ns,
+        trace_profile_id, order_thread_id, stream_key, start_ns,
         arg_min(first_gpu_event_id, launch_event_id) AS first_gpu_event_id
     FROM launches
-    GROUP BY trace_profile_id, thread_id, stream_key, start_ns
+    GROUP BY trace_profile_id, order_thread_id, stream_key, start_ns
 ),
 -- The next launch of the thread on the waiting stream. A launch that begins at the same time counts as earlier.
 after_wait AS (
     SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id
     FROM stream_waits AS w
     ASOF JOIN next_launches AS l
-        ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id AND l.stream_key = w.stream_key
-            AND l.start_ns > w.call_ts_ns
+        ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id
+            AND l.stream_key = w.stream_key AND l.start_ns > w.call_ts_ns
     WHERE w.has_row
 ),
 -- Wait calls with an unknown stream, in the order of their thread.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness import call, kernel, rows_of, sync
+from tests.harness import call, kernel, op, rows_of, sync
 
 COLUMNS = "wait_event_id, record_event_id, source_kernel_id, waiting_kernel_id"
 
@@ -33,6 +33,23 @@ def test_a_wait_finds_the_work_before_its_record_and_the_work_after_itself(launc
         kernel("b", 165, 10, 4, stream=8),
     ]
     assert rows_of(events, "event_waits", COLUMNS) == [(6, 2, 1, 8)]
+
+
+def test_what_autograds_thread_makes_a_stream_wait_for_holds_up_the_next_launch_of_the_thread_that_called_backward() -> (
+    None
+):
+    """At the end of backward, autograd's thread makes the caller's stream wait for the other streams."""
+    args = {"wait_on_stream": 8, "wait_on_cuda_event_record_corr_id": 3}
+    backward = "autograd::engine::evaluate_function: X"
+    events = [
+        *(op("aten::forward", 0, 30), call("cudaLaunchKernel", 10, 5, 1), kernel("forward", 20, 10, 1, stream=7)),
+        *(op(backward, 50, 60, tid=2), call("cudaLaunchKernel", 60, 5, 2, tid=2), kernel("grad", 70, 99, 2, stream=8)),
+        *(call("cudaEventRecord", 70, 2, 3, tid=2), call("cudaStreamWaitEvent", 75, 2, 4, tid=2)),
+        sync("Stream Wait Event", 75, 2, 4, stream=7, **args),
+        *(call("cudaLaunchKernel", 130, 5, 5), kernel("optimizer", 172, 50, 5, stream=7)),
+        *(op(backward, 250, 20, tid=2), call("cudaLaunchKernel", 260, 5, 6, tid=2), kernel("next", 270, 9, 6, stream=7)),
+    ]
+    assert rows_of(events, "event_waits", COLUMNS) == [(8, 6, 5, 10)]
 
 
 def test_a_launch_at_the_records_time_counts_and_a_missing_record_is_null() -> None:
