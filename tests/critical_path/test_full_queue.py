@@ -177,6 +177,20 @@ def test_every_launch_that_blocked_is_found(tmp_path: Path) -> None:
     assert told[0] == rank.truth.machine.blocked_launches > 50 and told[1] == 400 - 110
 
 
+def test_a_copy_that_blocks_and_finds_the_queue_full_has_one_edge_for_each_wait() -> None:
+    """Copies within a device take room in the queue, and the call of one counts as blocking."""
+    copies = [
+        {**e, "name": "Memcpy DtoD (Device -> Device)", "cat": "gpu_memcpy"} if e["name"] == "k" else e
+        for e in launches(200, 120, name="cudaMemcpy")
+    ]
+    (con,) = each([copies], "_profiles", "critical_path_windows", "_call_waits", "critical_path_edges")
+    assert con.execute("SELECT count(*) FROM _call_waits WHERE is_launch").fetchall() == [(80,)]
+    query = "SELECT count(*), count(DISTINCT edge_id) FROM critical_path_edges GROUP BY src_node_id, dst_node_id"
+    assert set(con.execute(query).fetchall()) == {(1, 1)}
+    query = "SELECT count(*) = count(DISTINCT edge_id) FROM critical_path_edges"
+    assert con.execute(query).fetchall() == [(True,)]
+
+
 def test_a_full_queue_keeps_the_rule() -> None:
     check_rule({"traceEvents": FULL["with copies in between"]})
 

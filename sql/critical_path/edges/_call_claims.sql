@@ -253,7 +253,7 @@ placed AS (
     LEFT JOIN _kernel_nodes AS k ON k.window_no = t.window_no AND k.event_id = t.source_event_id
     LEFT JOIN _kernel_nodes AS l ON l.window_no = k.window_no AND l.event_id = k.last_event_id
 )
-SELECT DISTINCT
+SELECT
     window_no,  -- The window.
     event_id,  -- The call.
     start_ns,  -- Its start, ns.
@@ -263,8 +263,8 @@ SELECT DISTINCT
     source_end_ns,  -- Its end, ns.
     source_in_window,  -- The GPU work belongs to the window.
     source_end_ns > start_ns AS has_waited,  -- The call began while the work was still running.
-    is_inferred,  -- No cuda_sync row records the wait: inferred from calls and timing.
-    is_launch  -- The call launches work into a stream whose queue is full at times.
+    bool_and(is_inferred) AS is_inferred,  -- No cuda_sync row records the wait: inferred from calls and timing.
+    bool_or(is_launch) AS is_launch  -- The call launches work into a stream whose queue is full at times.
 FROM placed
 WHERE
     source_event_id IS NOT NULL
@@ -272,7 +272,8 @@ WHERE
         threshold('call_disagrees_ns'),
         least(threshold('call_disagrees_most_ns'), (end_ns - start_ns) * threshold('call_disagrees_percent') // 100)
     )
-    AND (source_start_ns IS NULL OR source_start_ns <= end_ns);
+    AND (source_start_ns IS NULL OR source_start_ns <= end_ns)
+GROUP BY window_no, event_id, start_ns, end_ns, source_event_id, source_start_ns, source_end_ns, source_in_window;
 
 -- model: _call_claims
 -- One row: an edge into a node of a host thread, in a window with a covering path.
@@ -291,14 +292,13 @@ WITH ranked AS (
 asked AS (
     SELECT window_no, event_id, duration_ns, FALSE AS is_launch FROM _clip WHERE is_blocking
     UNION ALL
-    SELECT DISTINCT window_no, event_id, end_ns - start_ns, TRUE FROM _call_waits WHERE is_launch
-    UNION ALL
-    -- A call that need not block waited for the copy that it started (_inferred_waits).
-    SELECT DISTINCT w.window_no, w.event_id, w.end_ns - w.start_ns, FALSE
+    -- A call that need not block waited for room in the queue, or for the copy that it started (_inferred_waits).
+    SELECT w.window_no, w.event_id, w.end_ns - w.start_ns, bool_or(w.is_launch)
     FROM _call_waits AS w
-    JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
-    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = w.event_id
-    WHERE s.launch_event_id = w.event_id AND NOT w.is_launch AND NOT c.is_blocking
+    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = w.event_id AND NOT c.is_blocking
+    LEFT JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
+    WHERE w.is_launch OR s.launch_event_id = w.event_id
+    GROUP BY w.window_no, w.event_id, w.end_ns, w.start_ns
 ),
 bound AS (
     SELECT a.window_no, a.event_id, a.duration_ns, e.name, r.event_id IS NOT NULL AS has_waited, a.is_launch
