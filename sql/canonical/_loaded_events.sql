@@ -47,14 +47,14 @@ roles AS (
     FROM suffixed
     GROUP BY profile, name
 ),
--- Calls that return when the copy that they launched has ended.
+-- Calls that return when the copy that they launched has ended. A copy in a graph does not block the graph's launch.
 copying AS (
     SELECT DISTINCT l.trace_profile_id, l.launch_event_id
     FROM _links AS l
     JOIN _profiles AS p ON p.trace_profile_id = l.trace_profile_id
     JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = l.gpu_event_id AND e.cat = 'gpu_memcpy'
     JOIN roles AS r ON r.profile = p.profile AND r.name = e.name AND r.is_blocking
-    WHERE l.is_known
+    WHERE l.is_known AND coalesce(e.graph_node, 0) = 0 AND coalesce(e.graph_id, 0) = 0
 ),
 sided AS (
     SELECT

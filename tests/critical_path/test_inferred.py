@@ -680,6 +680,20 @@ def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
     assert con.execute("SELECT waiting_kernel_id, source_kernel_id FROM event_waits").fetchall() == [(4, 1)]
 
 
+def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
+    """Unlike the copy by itself. The launch takes long, and work of another stream ends meanwhile."""
+
+    def trace(name: str, **args: int) -> list[dict]:
+        copy = kernel("Memcpy DtoH (Device -> Pageable)", 400, 10, 2, cat="gpu_memcpy")
+        copy["args"].update(args)
+        return [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1, 9), call(name, 20, 150, 2), copy]
+
+    traces = [trace("cudaMemcpyAsync", **{"graph node id": 0}), trace("cudaGraphLaunch", **{"graph node id": 3})]
+    query = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call"
+    found = [con.execute(query).fetchall() for con in each(traces, "_profiles", "_inferred_waits")]
+    assert found == [[(2, 1)], []]
+
+
 def test_a_call_waits_for_nothing_that_another_thread_launches_when_it_begins() -> None:
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1), call("cudaStreamSynchronize", 200, 100, 2)),
