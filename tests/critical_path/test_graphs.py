@@ -21,7 +21,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import named
-from tests.harness import call, connect, connect_all, kernel
+from tests.harness import call, connect, connect_all, kernel, sync
 
 GRAPH_TRACES = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345)}
 TRACES = [*GRAPH_TRACES, "b200_eager_71_process_groups"]
@@ -226,6 +226,23 @@ def test_a_join_keeps_the_order_of_the_stream() -> None:
             "WHERE dst_event_id = 3 AND dst_is_start ORDER BY ALL"
         ).fetchall()
     assert into_c == [(0, True, DELAY, 20_000), (1, False, "DEPENDENCY", 0), (2, False, GAP, 10_000)]
+
+
+def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
+    """Not for the one that began last. Some writers draw all branches of a graph on the stream of its launch."""
+    con, _ = connect(
+        [
+            *(call("cudaGraphLaunch", 0, 5, 1), kernel("long", 10, 500, 1), kernel("short", 20, 100, 1)),
+            *(call("cudaStreamSynchronize", 30, 490, 2), sync("Stream Sync", 31, 482, 2, stream=7)),
+        ]
+    )
+    run_models(con, load_catalog(), ["_sync_edges", "critical_path_edges"])
+    assert con.execute("SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges").fetchall() == [(1, 3, True)]
+    into_its_end = con.execute(
+        "SELECT src_event_id, path_weight_ns FROM critical_path_edges "
+        "WHERE dst_event_id = 3 AND NOT dst_is_start AND NOT src_is_start"
+    ).fetchall()
+    assert into_its_end == [(1, 10_000)]
 
 
 @pytest.mark.slow  # 5 s

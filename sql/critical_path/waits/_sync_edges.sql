@@ -1,7 +1,7 @@
 -- One row: a synchronization edge, from the end of GPU work to the GPU work or CPU call that waited for it.
--- How: stream waits from _kernel_waits, event syncs from _event_waits. For stream and context syncs, the last work on
--- each stream before the end of the sync (HTA 2.8.7). The work that a call waited for may run outside the window
--- (_gpu_history). Such a row is not an edge, but it explains the call's time.
+-- How: stream waits from _kernel_waits, event syncs from _event_waits. For stream and context syncs, the work on each
+-- stream that began before the end of the sync and ended last (HTA 2.8.7: that began last). The work that a call waited
+-- for may run outside the window (_gpu_history). Such a row is not an edge, but it explains the call's time.
 WITH syncs AS (
     SELECT
         c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
@@ -38,10 +38,13 @@ synced_streams AS (
         OR s.sync_kind = 'Context Sync' AND (l.device = s.device OR NOT s.stream_by_device)
 ),
 both_kinds AS (
-    SELECT scope_no, stream_key, start_ns AS at_ns, event_id AS order_id, CAST(NULL AS BIGINT) AS call_event_id, end_ns
-    FROM _gpu_history
+    SELECT
+        h.scope_no, h.stream_key, h.start_ns AS at_ns, h.event_id AS order_id, CAST(NULL AS BIGINT) AS call_event_id,
+        h.end_ns, NOT p.overlap_counts_once OR h.busy_until_ns IS NULL OR h.end_ns >= h.busy_until_ns AS is_last
+    FROM _gpu_history AS h
+    JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id
     UNION ALL
-    SELECT scope_no, stream_key, end_ns, sync_event_id, launch_event_id, NULL FROM synced_streams
+    SELECT scope_no, stream_key, end_ns, sync_event_id, launch_event_id, NULL, FALSE FROM synced_streams
 ),
 numbered AS (
     SELECT *, row_number() OVER (PARTITION BY scope_no, stream_key ORDER BY at_ns, order_id) AS ordinal FROM both_kinds
@@ -49,7 +52,7 @@ numbered AS (
 walk AS (
     SELECT
         *,
-        max(CASE WHEN call_event_id IS NULL THEN ordinal END) OVER (
+        max(CASE WHEN is_last THEN ordinal END) OVER (
             PARTITION BY scope_no, stream_key ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS last_ordinal
     FROM numbered
