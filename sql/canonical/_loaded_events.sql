@@ -88,12 +88,15 @@ sided AS (
 ),
 placed AS (
     SELECT
-        e.*, t.thread_id, s.stream_id, coalesce(e.device_argument, TRY_CAST(t.pid AS BIGINT), 0) AS device
+        e.*, t.thread_id, s.stream_id, coalesce(e.device_argument, TRY_CAST(e.pid AS BIGINT), 0) AS device
     FROM sided AS e
-    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+    JOIN threads AS t
+        ON t.trace_id = e.trace_id AND t.pid IS NOT DISTINCT FROM e.pid AND t.tid IS NOT DISTINCT FROM e.tid
     LEFT JOIN streams AS s
-        ON s.trace_id = e.trace_id AND s.device = coalesce(e.device_argument, TRY_CAST(t.pid AS BIGINT), 0)
-            AND s.stream = e.stream
+        ON s.trace_id = e.trace_id AND s.device = coalesce(e.device_argument, TRY_CAST(e.pid AS BIGINT), 0)
+            AND s.stream IS NOT DISTINCT FROM e.stream
+    -- GPU work needs neither: a copy on AMD may have no queue, and so no row.
+    WHERE e.pid IS NOT NULL AND e.tid IS NOT NULL OR e.side IN ('gpu', 'sync')
 )
 SELECT
     e.trace_profile_id,  -- The trace as a profile sees it.
@@ -107,7 +110,10 @@ SELECT
     CASE WHEN e.cat = 'cuda_sync' THEN e.name END AS sync_kind,
     e.device,  -- Device of GPU work.
     -- The stream as the profile sees it, which orders GPU work.
-    CASE WHEN e.stream_by_device THEN e.stream_id ELSE e.stream END AS stream_key,
+    CASE
+        WHEN NOT e.stream_by_device THEN e.stream
+        WHEN e.stream IS NOT NULL OR e.side = 'gpu' THEN e.stream_id
+    END AS stream_key,
     e.correlation,  -- Correlation id.
     e.wait_on_stream,  -- Stream on which the awaited event was recorded.
     e.wait_on_cuda_event_record_corr_id,  -- Correlation id of the call that recorded the awaited event.

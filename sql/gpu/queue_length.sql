@@ -4,7 +4,7 @@
 SELECT
     p.trace_id,  -- The trace.
     s.device,  -- Device.
-    s.stream,  -- Stream on the device.
+    s.stream,  -- Stream on the device; NULL for GPU work without a stream.
     q.event_id,  -- The launch call (change 1) or its first GPU work on the stream (change -1).
     q.at_ns,  -- Time of the change, ns.
     CAST(q.change AS BIGINT) AS change,  -- +1 for a launch, -1 for a start.

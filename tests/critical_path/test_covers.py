@@ -422,6 +422,28 @@ def test_a_short_return_is_the_calls_time_too() -> None:
     ]
 
 
+def test_gpu_work_without_a_stream_is_on_the_path_and_has_a_stream_per_device() -> None:
+    """As copies on AMD without a queue, which have no row either."""
+
+    def copy(at: float, dur: float, correlation: int, device: int) -> dict[str, Any]:
+        args = {"correlation": correlation, "device": device}
+        return {"ph": "X", "cat": "gpu_memcpy", "name": "CopyHostToDevice", "ts": at, "dur": dur, "args": args}
+
+    trace = [
+        *(call("hipMemcpyAsync", 0, 5, 1), copy(10, 100, 1, 0)),
+        *(call("hipMemcpyAsync", 6, 5, 2), copy(20, 300, 2, 1), call("hipMemcpyAsync", 12, 5, 3), copy(330, 50, 3, 1)),
+        call("hipDeviceSynchronize", 18, 370, 4),
+    ]
+    (con,) = each([trace], "streams", "_profiles", "critical_path_windows", "_kernel_nodes", "critical_path")
+    assert con.execute("SELECT device, stream, n_kernels FROM streams").fetchall() == [(0, None, 1), (1, None, 2)]
+    query = "SELECT event_id, last_event_id FROM _kernel_nodes ORDER BY event_id"
+    assert con.execute(query).fetchall() == [(1, None), (3, None), (5, 3)]
+    assert owners_in(path_in(con)) == [
+        *(("hipMemcpyAsync", 5), ("outside operators, thread 1", 1), ("launch delay", 14), ("CopyHostToDevice", 300)),
+        *(("kernel-kernel delay", 10), ("CopyHostToDevice", 50), ("hipDeviceSynchronize", 8)),
+    ]
+
+
 def test_kernels_before_their_launch_do_not_break_the_path() -> None:
     """The GPU's clock is behind by 50 us: what bound the second kernel is what its thread had done by then."""
     trace = [

@@ -36,7 +36,7 @@ _ROLES = ("polls", "blocking", "only_waits", "wait")
 _SUFFIXES = ("", "_ptsz", "_ptds", "_spt")  # of calls of code with a default stream per thread, as in _loaded_events
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
-"""`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on streams and `_SLOW_CALLS` launches longer
+"""`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer
 than `_SLOW_NS`, ns.
 """
 _INFERRED = ("_inferred_waits", "_inferred_edges", "_likely_waits")
@@ -83,12 +83,12 @@ class _Seen(NamedTuple):
     blocks: bool  # a call that waits for GPU work or for its own copy, without a recorded wait
     unstated: bool  # a wait for an event whose record and stream the trace does not state
     graphs: bool  # two GPU activities of one call
-    n_work: int  # events on streams
+    n_work: int  # GPU work, and other events on streams
     n_slow: int  # slow calls that may have launched GPU work
 
 
 def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
-    is_complete = "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL"
+    is_complete = "duration_ns IS NOT NULL AND start_ns IS NOT NULL"
     rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
     of_role = {
         role: {rule["name"] + suffix for rule in rules if rule["role"] == role for suffix in _SUFFIXES}
@@ -108,7 +108,8 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
         f"bool_or(name IN {unrecorded} OR cat = 'gpu_memcpy'), "
         f"bool_or({of_event} AND NOT coalesce(wait_on_stream >= 0 AND wait_on_cuda_event_record_corr_id > 0, false)), "
         f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
-        f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), count(stream), "
+        f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), "
+        f"count(*) FILTER ({is_work} OR stream IS NOT NULL), "
         f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) "
         f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {is_complete}"
     ).fetchall()

@@ -44,8 +44,9 @@ SELECT
         WHEN o.event_id IS NOT NULL THEN o.name
         WHEN t.edge_type = 'HOST_GAP' AND b.attributed_event_id IS NULL THEN 'outside operators, thread ' || e.tid
         WHEN b.attributed_event_id IS NOT NULL THEN e.name
-        WHEN e.stream IS NULL THEN coalesce(rtrim(t.track_label, ': '), 'wait') || ', thread ' || e.tid
-        ELSE coalesce(rtrim(t.track_label, ': '), 'wait') || ', stream ' || CAST(e.stream AS VARCHAR)
+        ELSE
+            coalesce(rtrim(t.track_label, ': '), 'wait')
+            || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || e.tid, '')
     END AS owner,
     -- The owner's category; NULL if the owner is not an event.
     CASE

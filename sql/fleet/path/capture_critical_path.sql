@@ -29,8 +29,9 @@ SELECT
         WHEN w.earlier THEN 'earlier work, not in the trace'
         WHEN o.event_id IS NOT NULL THEN o.name
         WHEN w.kind = 'gap' THEN 'outside operators, thread ' || e.tid
-        WHEN e.stream IS NULL THEN coalesce(rtrim(t.track_label, ': '), 'wait') || ', thread ' || e.tid
-        ELSE coalesce(rtrim(t.track_label, ': '), 'wait') || ', stream ' || CAST(e.stream AS VARCHAR)
+        ELSE
+            coalesce(rtrim(t.track_label, ': '), 'wait')
+            || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || e.tid, '')
     END AS owner,
     CASE WHEN NOT w.earlier THEN o.cat END AS owner_cat  -- Category of the owner; NULL if the owner is not an event.
 FROM _walked_segments AS w
