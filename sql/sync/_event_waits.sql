@@ -555,9 +555,9 @@ records AS (
 launched_on AS (
     SELECT DISTINCT trace_profile_id, device, stream_key FROM _launches
 ),
--- The waiting device may differ from the device on which the event was recorded, so every device with that stream is a
--- candidate, first the device of the wait. If that stream is the waiting stream, which would not be a wait, the
--- candidate with the latest launch counts.
+-- The waiting device may differ from the device on which the event was recorded. Unless a cuda_event row shows the
+-- latter, every device with that stream is a candidate, first the device of the wait. If that stream is the waiting
+-- stream, which would not be a wait, the candidate with the latest launch counts.
 waited_on AS (
     SELECT
         w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device AS wait_device,
@@ -573,7 +573,7 @@ waited_on AS (
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
     JOIN launched_on AS l ON l.trace_profile_id = w.trace_profile_id AND l.stream_key = s.stream_id
-    WHERE w.stream_by_device
+    WHERE w.stream_by_device AND (NOT w.is_shown OR s.stream_id = w.source_stream_key)
 ),
 recorded_on AS (
     SELECT DISTINCT

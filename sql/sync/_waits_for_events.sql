@@ -95,6 +95,7 @@ SELECT
     -- The record's stream is known, even if the trace has no work of it.
     coalesce(r.is_shown, FALSE) OR coalesce(w.wait_on_stream, -1) >= 0 AS has_source_stream,
     CASE WHEN r.is_shown THEN r.stream_key ELSE t.stream_id END AS source_stream_key,  -- That stream.
+    coalesce(r.is_shown, FALSE) AS is_shown,  -- A cuda_event row shows that stream and its device.
     -- Known facts: record_and_stream, cuda_event (a cuda_event row has the facts missing from the row), record, stream,
     -- or calls (only the order of calls).
     CASE

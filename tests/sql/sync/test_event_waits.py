@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness import call, kernel, op, rows_of, sync
+from tests.harness import call, kernel, op, rows_of, sync, x
 
 COLUMNS = "wait_event_id, record_event_id, source_kernel_id, waiting_kernel_id"
 
@@ -93,6 +93,9 @@ def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
     assert rows_of(events, "event_waits", COLUMNS) == [(6, 4, 1, 8)]
     # An event of another device: where its own has launched nothing on such a stream, it is that one's work.
     assert rows_of(events[2:], "event_waits", COLUMNS) == [(4, 2, 1, 6)]
+    # So it is if a cuda_event row shows that the event was recorded there.
+    shown = x("cuda_event", "cudaEvent", 107, 0.001, 7, 0, correlation=3, stream=7, device=0, event_id=1)
+    assert rows_of([*events, shown], "event_waits", COLUMNS) == [(6, 4, 3, 8)]
 
 
 @pytest.mark.slow  # 2 s
