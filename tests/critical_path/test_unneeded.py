@@ -13,7 +13,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import first_of
-from tests.harness import call, connect, kernel
+from tests.harness import call, connect, kernel, sync
 
 # They have rows, which nobody reads.
 _READ_BY_NOBODY = {"_queue", "_launches"}
@@ -71,3 +71,16 @@ def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -
         found.append(unneeded(con, WindowRequest(trace_id), {}))
     assert not found[0] & {"_event_waits", "_inferred_wait_sources", "_poll_loops"}
     assert found == [found[0]] * 4
+
+
+def test_a_wait_without_a_correlation_id_is_the_wait_of_no_call() -> None:
+    """So what the call waited for is inferred. The other kernel's launch shows that the trace records waits."""
+    launches = [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 6, 90, 1)]
+    needed = []
+    for correlation in (2, 0):
+        wait = [call("cudaStreamSynchronize", 10, 90, correlation), sync("Stream Sync", 11, 86, correlation, 7)]
+        con, trace_id = connect([*launches, *wait])
+        needed.append("_inferred_waits" not in unneeded(con, WindowRequest(trace_id), {}))
+        run_models(con, load_catalog(), ["_inferred_waits"])
+        assert con.execute("SELECT count(*) FROM _inferred_waits").fetchall() == [(int(needed[-1]),)]
+    assert needed == [False, True]

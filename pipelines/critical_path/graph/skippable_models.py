@@ -33,7 +33,8 @@ _EVENTS = ("_launches", "_waits_for_events", "_event_wait_targets", "_event_wait
 _UNSTATED = ("_event_records", "_inferred_wait_sources")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait")
-_SUFFIXES = ("", "_ptsz", "_ptds", "_spt")  # of calls of code with a default stream per thread, as in _loaded_events
+CALL_SUFFIXES = ("", "_ptsz", "_ptds", "_spt")
+"""Suffixes of the calls of code with a default stream per thread, as in `_loaded_events`."""
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer
@@ -91,7 +92,7 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     is_complete = "duration_ns IS NOT NULL AND start_ns IS NOT NULL"
     rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
     of_role = {
-        role: {rule["name"] + suffix for rule in rules if rule["role"] == role for suffix in _SUFFIXES}
+        role: {rule["name"] + suffix for rule in rules if rule["role"] == role for suffix in CALL_SUFFIXES}
         for role in _ROLES
     }
     polls = row(["", *sorted(of_role["polls"])])
@@ -103,6 +104,7 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     is_sync = "cat = 'cuda_sync'"
     of_event = f"{is_sync} AND name IN {row(_OF_EVENTS)}"
     of_stream = f"{is_sync} AND name = 'Stream Wait Event'"
+    is_linked = "coalesce(correlation > 0, FALSE)"
     ((records, events, asks, blocks, unstated, graphs, n_work, n_slow),) = con.execute(
         f"SELECT bool_or({is_sync} AND name IS NOT NULL), bool_or({of_event}), bool_or(name IN {polls}), "
         f"bool_or(name IN {unrecorded} OR cat = 'gpu_memcpy'), "
@@ -115,9 +117,9 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     ).fetchall()
     ((rowless_wait, rowless_call),) = con.execute(
         "SELECT bool_or(makes_wait AND NOT has_wait_row), bool_or(waits AND NOT has_row) FROM ("
-        f"SELECT bool_or(name IN {stream_waits}) AS makes_wait, bool_or({of_stream}) AS has_wait_row, "
-        f"bool_or(name IN {waits}) AS waits, bool_or({is_sync} AND NOT ({of_stream})) AS has_row FROM events "
-        f"WHERE trace_id = {quoted(request.trace_id)} AND {is_complete} "
+        f"SELECT bool_or(name IN {stream_waits}) AS makes_wait, bool_or({of_stream} AND {is_linked}) AS has_wait_row, "
+        f"bool_or(name IN {waits}) AS waits, bool_or({is_sync} AND NOT ({of_stream}) AND {is_linked}) AS has_row "
+        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {is_complete} "
         f"AND (name IN {stream_waits} OR name IN {waits} OR {is_sync}) GROUP BY correlation)"
     ).fetchall()
     return _Seen(
