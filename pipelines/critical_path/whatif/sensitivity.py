@@ -11,6 +11,7 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.graph.bounds import CPU, HOST
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.skippable_models import CALL_SUFFIXES
 from pipelines.critical_path.whatif.before_after import Path, Weights
 from pipelines.critical_path.whatif.change import Change, Selection
 from pipelines.critical_path.whatif.scenario import Scenario
@@ -20,7 +21,9 @@ CUTS = (10, 50, 100)
 """The percentages by which the time of each family is reduced."""
 GAP = "GAP"
 """The class of delays, gaps and waits, named by the type of their edges."""
-ONLY_WAITS = frozenset(row["name"] for row in rule_rows("call_roles") if row["role"] == "only_waits")
+ONLY_WAITS = frozenset(
+    row["name"] + suffix for row in rule_rows("call_roles") if row["role"] == "only_waits" for suffix in CALL_SUFFIXES
+)
 """Calls that only wait for the GPU. They end when its work ends, so they cannot be made faster."""
 
 

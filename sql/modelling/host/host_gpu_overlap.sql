@@ -2,13 +2,20 @@
 -- One row: an interval in which a thread was inside an operator or runtime call (call), or inside a call that waits for
 -- the GPU (wait).
 -- How: the outermost of nested calls owns the interval. If two calls cross, the later call owns the rest.
-WITH calls AS (
+WITH
+-- Calls of code with a default stream per thread have a suffix, as in _loaded_events.
+waits AS (
+    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name
+    FROM call_roles
+    WHERE profile = 'default' AND role = 'blocking'
+),
+calls AS (
     SELECT
         e.trace_id, t.thread_id, e.event_id, e.start_ns, e.end_ns, r.name IS NOT NULL AS is_wait
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'cpu' AND s.is_operator
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-    LEFT JOIN call_roles AS r ON r.profile = 'default' AND r.role = 'blocking' AND r.name = e.name
+    LEFT JOIN waits AS r ON r.name = e.name
     WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 kinds AS (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.critical_path.whatif.sensitivity import ONLY_WAITS
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, rows_of, sync, x
@@ -82,6 +83,18 @@ def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> Non
     found = {by_id[event] for event, ns in con.execute(into).fetchall() if event in by_id and ns <= needs}
     # HTA: a lock edge carries cudaMemcpyAsync's duration (2.8.4).
     assert found == CALLS[profile]["blocking"] - CALLS[profile]["lock"]
+
+
+def test_calls_of_code_with_a_default_stream_per_thread_wait_too() -> None:
+    found = [
+        rows_of(
+            [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 4, 40, 1), call(name, 10, 40, 2)],
+            *("host_gpu_overlap", "both_busy_ns, only_host_ns, only_gpu_ns"),
+        )
+        for name in ("cudaStreamSynchronize", "cudaStreamSynchronize_ptsz", "cudaMalloc")
+    ]
+    assert found[0] == found[1] != found[2]
+    assert "cudaStreamSynchronize_ptsz" in ONLY_WAITS
 
 
 def test_any_call_launches() -> None:
