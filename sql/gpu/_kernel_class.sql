@@ -10,14 +10,14 @@ profiles AS (
     SELECT DISTINCT profile FROM kernel_classes
 ),
 fitting AS (
-    SELECT n.cat, n.name, p.profile, first_kernel_classes(p.profile, n.cat, n.name) AS rule_order
+    SELECT n.cat, n.name, p.profile, first_kernel_classes(p.profile, n.cat, coalesce(n.name, '')) AS rule_order
     FROM names AS n
     CROSS JOIN profiles AS p
 )
 SELECT
     f.profile,  -- hta or default.
     f.cat,  -- Canonical category.
-    f.name,  -- Name of the GPU work.
+    f.name,  -- Name of the GPU work; NULL if it has none.
     r.class,  -- Its class, in class_kinds; RUNTIME for a call with a stream argument.
     r.rule_id  -- Rule in kernel_classes that decided the class.
 FROM fitting AS f

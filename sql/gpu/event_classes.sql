@@ -34,4 +34,4 @@ SELECT
     TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events all count.
 FROM kinds AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
-LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name = k.name
+LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name IS NOT DISTINCT FROM k.name

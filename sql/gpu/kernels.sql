@@ -23,8 +23,8 @@ SELECT
     h.rule_id AS hta_rule_id  -- Rule in kernel_classes that decided hta_class.
 FROM events AS e
 JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
-LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.name = e.name
-LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = e.cat AND h.name = e.name
+LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.name IS NOT DISTINCT FROM e.name
+LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = e.cat AND h.name IS NOT DISTINCT FROM e.name
 LEFT JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.profile = 'default'
 LEFT JOIN _links AS l ON l.trace_profile_id = p.trace_profile_id AND l.gpu_event_id = e.event_id
 WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL

@@ -18,4 +18,4 @@ SELECT
     c.event_id,  -- The GPU work.
     k.class  -- Its class, as in _kernel_class.
 FROM work AS c
-JOIN _kernel_class AS k ON k.profile = c.profile AND k.cat = c.cat AND k.name = c.name
+JOIN _kernel_class AS k ON k.profile = c.profile AND k.cat = c.cat AND k.name IS NOT DISTINCT FROM c.name

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import LISTS, at_once
-from tests.harness import each, kernel, op, rows_of
+from tests.harness import call, each, kernel, op, rows_of
 
 
 def spans(*intervals: tuple[int, int]) -> list[dict]:
@@ -72,3 +72,14 @@ def merged(work: list[tuple[int, int, int]]) -> list[list[int]]:
             else:
                 expected.append([device, 500 * cell, 500 * cell])
     return expected
+
+
+def test_a_kernel_without_a_name_has_the_class_of_kernels_that_no_rule_names() -> None:
+    nameless = kernel("", 120, 50, 2)
+    del nameless["name"]
+    events = [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1), nameless]
+    (con,) = each([events], "kernels", "critical_path")
+    query = "SELECT name, class FROM kernels ORDER BY start_ns"
+    assert con.execute(query).fetchall() == [("k", "COMPUTATION"), (None, "COMPUTATION")]
+    query = "SELECT bound_by FROM critical_path WHERE attributed_event_id = 2 AND duration_ns > 0"
+    assert con.execute(query).fetchall() == [("gpu_compute_bound",)]
