@@ -707,6 +707,18 @@ def test_a_call_waits_for_nothing_that_another_thread_launches_when_it_begins() 
     assert found == [[], [(2, 4)]]
 
 
+def test_nor_if_a_row_records_the_wait() -> None:
+    """Two threads share a stream, and the second launches while the first waits."""
+    trace = [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("own", 10, 100, 1), call("cudaStreamSynchronize", 20, 94, 2)),
+        *(sync("Stream Sync", 21, 92, 2, stream=7), call("cudaLaunchKernel", 30, 5, 3, tid=2)),
+        kernel("other", 111, 400, 3),
+    ]
+    query = "SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges"
+    connections = each([trace, trace[2:]], "_profiles", "critical_path_windows", "_sync_edges")
+    assert [con.execute(query).fetchall() for con in connections] == [[(1, 2, True)], []]
+
+
 def test_a_call_for_an_event_waits_for_what_was_recorded_right_before_it() -> None:
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("a", 10, 10, 1), call("cudaEventRecord", 6, 1, 2)),
