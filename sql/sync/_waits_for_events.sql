@@ -83,13 +83,11 @@ SELECT
     w.wait_on_stream,  -- Number of the awaited stream, as stated.
     w.record_correlation,  -- Correlation id of the record, as stated.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
-    w.thread_id,  -- Thread of the call.
     coalesce(o.order_thread_id, w.thread_id) AS order_thread_id,  -- Thread whose order of calls includes the call.
     w.call_ts_ns,  -- Start of the call, ns.
     w.call_end_ns,  -- End of the call, ns.
     w.is_wait,  -- The call makes a stream wait.
     w.has_row,  -- FALSE: only the call is known.
-    w.lacks_record,  -- The row does not state the record, in a profile that infers waits.
     n.event_number,  -- CUPTI's number of the event; NULL if it is not stated.
     r.record_event_id,  -- The stated or shown record; NULL if its call is not in the trace.
     -- The record's stream is known, even if the trace has no work of it.
