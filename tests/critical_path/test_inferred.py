@@ -719,6 +719,32 @@ def test_nor_if_a_row_records_the_wait() -> None:
     assert [con.execute(query).fetchall() for con in connections] == [[(1, 2, True)], []]
 
 
+def copy(at: float, dur: float, correlation: int) -> dict[str, Any]:
+    """A copy of a writer that records no stream, so that copies launched later may begin earlier."""
+    args = {"correlation": correlation, "device": 0}
+    return {"ph": "X", "cat": "gpu_memcpy", "name": "CopyDeviceToDevice", "ts": at, "dur": dur, "args": args}
+
+
+def test_a_call_waits_for_no_copy_that_is_launched_later_and_begins_earlier_than_another() -> None:
+    trace = [
+        *(call("hipLaunchKernel", 0, 4, 1), kernel("k", 10, 107, 1, stream=0), call("hipEventRecord", 5, 1, 9)),
+        *(call("hipMemcpyAsync", 7, 4, 2), copy(300, 100, 2), call("hipEventSynchronize", 20, 100, 3)),
+        *(call("hipMemcpyAsync", 30, 4, 4, tid=2), copy(40, 78, 4)),
+    ]
+    (con,) = each([trace], "_profiles", "_inferred_waits")
+    found = con.execute("SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call").fetchall()
+    assert found == [(5, 1)]
+
+
+def test_a_copy_that_began_before_its_launch_makes_no_cycle_with_the_call_before() -> None:
+    trace = [
+        *(call("hipMemcpyAsync", 83, 4, 1), copy(270, 1, 1), call("hipStreamSynchronize", 145, 60, 2)),
+        *(call("hipMemcpyAsync", 208, 5, 3), copy(205, 5, 3)),
+    ]
+    (con,) = each([trace], "critical_path_windows", "critical_path")
+    assert con.execute("SELECT sum(duration_ns) FROM critical_path").fetchall() == [(271_000 - 83_000,)]
+
+
 def test_a_call_for_an_event_waits_for_what_was_recorded_right_before_it() -> None:
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("a", 10, 10, 1), call("cudaEventRecord", 6, 1, 2)),

@@ -241,13 +241,15 @@ told AS (
     JOIN calls AS w ON w.trace_profile_id = q.trace_profile_id AND w.event_id = q.event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = q.source_event_id
 ),
--- Short work may, by the GPU's clock, begin after the call returned. The work before it on its stream then replaces it.
+-- Short work may, by the GPU's clock, begin after the call returned. The work before it on its stream then replaces it,
+-- unless that was launched after the call began.
 placed AS (
     SELECT
         t.window_no, t.event_id, t.source_in_window, t.is_inferred, t.is_launch, c.start_ns, c.end_ns,
         CASE WHEN k.start_ns > c.end_ns THEN l.event_id ELSE t.source_event_id END AS source_event_id,
         CASE WHEN k.start_ns > c.end_ns THEN l.start_ns ELSE k.start_ns END AS source_start_ns,
-        CASE WHEN k.start_ns > c.end_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END AS source_end_ns
+        CASE WHEN k.start_ns > c.end_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END AS source_end_ns,
+        k.start_ns > c.end_ns AND l.launch_ts_ns >= c.start_ns AS is_launched_later
     FROM told AS t
     JOIN calls AS c ON c.window_no = t.window_no AND c.event_id = t.event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = t.window_no AND k.event_id = t.source_event_id
@@ -267,7 +269,7 @@ SELECT
     bool_or(is_launch) AS is_launch  -- The call launches work into a stream whose queue is full at times.
 FROM placed
 WHERE
-    source_event_id IS NOT NULL
+    source_event_id IS NOT NULL AND NOT coalesce(is_launched_later, FALSE)
     AND source_end_ns <= end_ns + greatest(
         threshold('call_disagrees_ns'),
         least(threshold('call_disagrees_most_ns'), (end_ns - start_ns) * threshold('call_disagrees_percent') // 100)

@@ -146,7 +146,8 @@ sources AS (
         ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
     LEFT JOIN showing AS s ON s.trace_profile_id = a.trace_profile_id
     WHERE
-        a.basis = 'blocking_call'
+        -- A call does not wait for work that is launched after the call began.
+        a.basis = 'blocking_call' AND coalesce(w.launch_ts_ns < a.before_ns, TRUE)
         -- Work that began later was not awaited, however short it was.
         OR (w.start_ns < a.start_ns OR w.start_ns = a.start_ns AND w.event_id < a.event_id)
         AND CASE WHEN a.start_ns - a.end_ns <= threshold('wait_near_ns') THEN 1 ELSE 0 END
