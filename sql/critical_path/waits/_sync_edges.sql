@@ -1,8 +1,8 @@
 -- One row: a synchronization edge, from the end of GPU work to the GPU work or CPU call that waited for it.
 -- How: stream waits from _kernel_waits, event syncs from _event_waits. For stream and context syncs, the work on each
 -- stream that began before the end of the sync and ended last (HTA 2.8.7: that began last). If another thread launched
--- it during the call, the work launched before the call that ended last. The work that a call waited for may run outside
--- the window (_gpu_history). Such a row is not an edge, but it explains the call's time.
+-- it during the call, the work launched before the call that ended last. The work that a call waited for may run
+-- outside the window (_gpu_history). Such a row is not an edge, but it explains the call's time.
 WITH syncs AS (
     SELECT
         c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
