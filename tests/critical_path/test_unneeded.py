@@ -13,7 +13,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import first_of
-from tests.harness import call, connect, kernel, sync
+from tests.harness import call, connect, kernel, sync, x
 
 # They have rows, which nobody reads.
 _READ_BY_NOBODY = {"_queue", "_launches"}
@@ -83,4 +83,15 @@ def test_a_wait_without_a_correlation_id_is_the_wait_of_no_call() -> None:
         needed.append("_inferred_waits" not in unneeded(con, WindowRequest(trace_id), {}))
         run_models(con, load_catalog(), ["_inferred_waits"])
         assert con.execute("SELECT count(*) FROM _inferred_waits").fetchall() == [(int(needed[-1]),)]
+    assert needed == [False, True]
+
+
+def test_a_row_that_shows_where_an_event_was_recorded_is_read_beside_waits_that_state_all() -> None:
+    record = x("cuda_event", "cudaEvent", 7, 0.001, 7, 0, correlation=2, stream=7, device=0, event_id=1)
+    wait = sync("Stream Wait Event", 8, 1, 3, 8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2)
+    events = [call("cudaEventRecord", 6, 1, 2), call("cudaStreamWaitEvent", 8, 1, 3), wait]
+    needed = []
+    for trace in (events, [*events, record]):
+        con, trace_id = connect(trace)
+        needed.append("_event_records" not in unneeded(con, WindowRequest(trace_id), {}))
     assert needed == [False, True]

@@ -82,7 +82,7 @@ class _Seen(NamedTuple):
     events: bool  # a recorded wait for an event
     polls: bool  # a call that polls whether GPU work has ended
     blocks: bool  # a call that waits for GPU work or for its own copy, without a recorded wait
-    unstated: bool  # a wait for an event whose record and stream the trace does not state
+    unstated: bool  # a wait for an event whose record and stream its row does not state, or a cuda_event row
     graphs: bool  # two GPU activities of one call
     n_work: int  # GPU work, and other events on streams
     n_slow: int  # slow calls that may have launched GPU work
@@ -108,7 +108,8 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     ((records, events, asks, blocks, unstated, graphs, n_work, n_slow),) = con.execute(
         f"SELECT bool_or({is_sync} AND name IS NOT NULL), bool_or({of_event}), bool_or(name IN {polls}), "
         f"bool_or(name IN {unrecorded} OR cat = 'gpu_memcpy'), "
-        f"bool_or({of_event} AND NOT coalesce(wait_on_stream >= 0 AND wait_on_cuda_event_record_corr_id > 0, false)), "
+        f"bool_or({of_event} AND NOT coalesce(wait_on_stream >= 0 AND wait_on_cuda_event_record_corr_id > 0, false) "
+        "OR cat = 'cuda_event'), "
         f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
         f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), "
         f"count(*) FILTER ({is_work} OR stream IS NOT NULL), "
