@@ -61,6 +61,9 @@ described AS (
     LEFT JOIN element_sizes AS z ON z.dtype = t.dtype
     LEFT JOIN stepped AS s ON s.trace_id = k.trace_id AND s.event_id = k.event_id
     WHERE k.class = 'COMMUNICATION' AND k.cat = 'kernel'
+),
+counted AS (
+    SELECT *, CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END AS n_elements FROM described
 )
 SELECT
     trace_id,  -- The trace.
@@ -86,5 +89,5 @@ SELECT
     seq,  -- Sequence number within the group; NULL if the trace does not record it.
     destination,  -- Destination rank; NULL if the collective is not a point-to-point transfer.
     -- Bytes as nccl-tests counts them: the output of an allgather, the input of other collectives; NULL if unknown.
-    CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END * size_bytes AS bytes
-FROM described
+    CASE WHEN n_elements BETWEEN 0 AND 9223372036854775807 // size_bytes THEN n_elements * size_bytes END AS bytes
+FROM counted
