@@ -228,6 +228,20 @@ def test_a_join_keeps_the_order_of_the_stream() -> None:
     assert into_c == [(0, True, DELAY, 20_000), (1, False, "DEPENDENCY", 0), (2, False, GAP, 10_000)]
 
 
+def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
+    """Also if the path does not cover the window, as with data dependencies."""
+    trace = [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("aside", 10, 40, 1, stream=8), call("cudaEventRecord", 6, 1, 2)),
+        *(call("cudaLaunchKernel", 8, 5, 3), kernel("a", 14, 86, 3), call("cudaStreamWaitEvent", 20, 1, 4)),
+        *(call("cudaLaunchKernel", 24, 5, 5), kernel("b", 102, 10, 5)),
+    ]
+    con, trace_id = connect(trace)
+    request_windows(con, [WindowRequest(trace_id)], {("default", "covers_window"): "false"})
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    query = "SELECT src_event_id, edge_type FROM critical_path_edges WHERE dst_event_id = 7 AND dst_is_start ORDER BY ALL"
+    assert con.execute(query).fetchall() == [(1, GAP), (4, GAP), (6, DELAY)]
+
+
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
     """Not for the one that began last. Some writers draw all branches of a graph on the stream of its launch."""
     con, _ = connect(

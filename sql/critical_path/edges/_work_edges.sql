@@ -71,7 +71,13 @@ kernel_edges AS (
         k.event_id * 2, t.dependency, 0, FALSE, NULL, FALSE, FALSE
     FROM _kernel_nodes AS k
     CROSS JOIN _edge_codes AS t
-    WHERE NOT k.covers_window AND k.ordered_after_event_id IS NOT NULL
+    WHERE
+        NOT k.covers_window AND k.ordered_after_event_id IS NOT NULL
+        -- Not beside one of the edges above.
+        AND NOT (
+            k.ordered_after_event_id = k.last_event_id
+            AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
+        )
 ),
 ordered AS (
     SELECT
