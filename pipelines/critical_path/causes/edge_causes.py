@@ -125,6 +125,11 @@ class Found:
     freed_with: Ints
 
 
+def stream_name(number: int) -> str:
+    """Return the name of a cause that is a stream; -1 is GPU work without a stream."""
+    return "no stream" if number == -1 else f"stream {number}"
+
+
 def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> Found:
     """Return the causes of all edges of a window. They partition its time."""
     return _Window(edges, events, names, rules).found()

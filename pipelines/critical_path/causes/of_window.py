@@ -26,6 +26,7 @@ from pipelines.critical_path.causes.edge_causes import (
     Found,
     Names,
     edge_causes,
+    stream_name,
 )
 from pipelines.critical_path.causes.recording_cost import HostEdges, recording_costs
 from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
@@ -90,7 +91,7 @@ class Labels:
             if kind == THREAD:
                 return f"outside operators, thread {self.threads.get(number, number)}"
             if kind == STREAM:
-                return f"stream {number}"
+                return stream_name(number)
             scope = "trace" if window_id == "full" else "window"
             return f"earlier work, not in the {scope}" if kind == BEFORE else self.names.text[number]
 

@@ -24,6 +24,7 @@ from pipelines.critical_path.causes.edge_causes import (
     Events,
     Found,
     edge_causes,
+    stream_name,
 )  # fmt: skip
 from pipelines.critical_path.causes.fixes import Fix
 from pipelines.critical_path.causes.of_window import Labels, numbered_window
@@ -187,7 +188,7 @@ def _cause(found: Found, edge: int) -> SegmentCause:
     kind = int(found.named_after[edge])
     if kind == NAME:
         return SegmentCause(cause, name_no=number + 1)
-    label = {THREAD: _OUTSIDE, STREAM: f"stream {number}", BEFORE: "earlier work, not in the trace"}[kind]
+    label = {THREAD: _OUTSIDE, STREAM: stream_name(number), BEFORE: "earlier work, not in the trace"}[kind]
     return SegmentCause(cause, label=label)
 
 

@@ -16,6 +16,7 @@ SELECT
     CASE
         WHEN r.named_after = 0 THEN coalesce(n.name, '')
         WHEN r.named_after = 1 THEN 'outside operators, thread ' || e.tid
+        WHEN r.named_after = 2 AND r.number = -1 THEN 'no stream'
         WHEN r.named_after = 2 THEN 'stream ' || CAST(r.number AS VARCHAR)
         WHEN r.annotation = '' THEN 'earlier work, not in the trace'
         ELSE 'earlier work, not in the window'

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.causes.edge_causes import stream_name
 from pipelines.faces.why import Why
 from tests.critical_path.test_invariants import _shared_traces
 from tests.effort import LARGE
@@ -591,3 +592,14 @@ def test_computing_is_what_the_breakdown_counts() -> None:
     assert whole.window["computing_ns"] == 300_000
     (compute_ns,) = rows_of([op("aten::permute", 0, 15), *events], "temporal_breakdown", "compute_ns")[0]
     assert compute_ns == waits.window["computing_ns"]
+
+
+def test_gpu_work_without_a_stream_waits_on_no_stream() -> None:
+    """As copies on AMD without a queue. Both were launched long before."""
+    copies = [kernel("CopyHostToDevice", at, 50, i, cat="gpu_memcpy") for i, at in ((1, 20), (2, 2330))]
+    for copy in copies:
+        del copy["args"]["stream"]
+    trace = [call("hipMemcpyAsync", 0, 5, 1), call("hipMemcpyAsync", 6, 5, 2), *copies]
+    rows = [*trace, call("hipDeviceSynchronize", 18, 2370, 3)]
+    assert ("gpu_waiting", "no stream") in rows_of(rows, "causes", "cause, name")
+    assert stream_name(-1) == "no stream"
