@@ -238,7 +238,9 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
     con, trace_id = connect(trace)
     request_windows(con, [WindowRequest(trace_id)], {("default", "covers_window"): "false"})
     run_models(con, load_catalog(), ["critical_path_edges"])
-    query = "SELECT src_event_id, edge_type FROM critical_path_edges WHERE dst_event_id = 7 AND dst_is_start ORDER BY ALL"
+    query = (
+        "SELECT src_event_id, edge_type FROM critical_path_edges WHERE dst_event_id = 7 AND dst_is_start ORDER BY ALL"
+    )
     assert con.execute(query).fetchall() == [(1, GAP), (4, GAP), (6, DELAY)]
 
 

@@ -47,7 +47,11 @@ def test_what_autograds_thread_makes_a_stream_wait_for_holds_up_the_next_launch_
         *(call("cudaEventRecord", 70, 2, 3, tid=2), call("cudaStreamWaitEvent", 75, 2, 4, tid=2)),
         sync("Stream Wait Event", 75, 2, 4, stream=7, **args),
         *(call("cudaLaunchKernel", 130, 5, 5), kernel("optimizer", 172, 50, 5, stream=7)),
-        *(op(backward, 250, 20, tid=2), call("cudaLaunchKernel", 260, 5, 6, tid=2), kernel("next", 270, 9, 6, stream=7)),
+        *(
+            op(backward, 250, 20, tid=2),
+            call("cudaLaunchKernel", 260, 5, 6, tid=2),
+            kernel("next", 270, 9, 6, stream=7),
+        ),
     ]
     assert rows_of(events, "event_waits", COLUMNS) == [(8, 6, 5, 10)]
 
