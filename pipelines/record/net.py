@@ -14,7 +14,8 @@ Row = dict[str, Any]
 SYS = Path("/sys")
 _WORD = 4  # bytes: the unit of an InfiniBand port's data counters
 # Value at which a counter of a port saturates: of 32 bits, but for these, which Linux reads from fields of 16.
-_STUCK, _STUCK_AT = (1 << 32) - 1, dict.fromkeys(("port_rcv_errors", "port_xmit_discards"), (1 << 16) - 1)
+_STUCK = (1 << 32) - 1
+_STUCK_AT: dict[str, int] = dict.fromkeys(("port_rcv_errors", "port_xmit_discards"), (1 << 16) - 1)
 # Column → (the counter's file in the port's folder, its unit).
 _PORT = {
     "rx_bytes": ("counters/port_rcv_data", _WORD),
