@@ -17,7 +17,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cells import LONGEST, Cutter, is_number, rows_as_json, shown
 from pipelines.faces.cli.lake.query import Format, _write_answer
 from pipelines.faces.untrusted_queries import Rows, first_rows
-from pipelines.lake.read.export import csv_parts
+from pipelines.lake.read.export import csv_parts, parquet_parts
 from pipelines.lake.read.sandbox import Answer
 from tests.effort import examples
 
@@ -103,10 +103,19 @@ def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
 ) -> None:
     """By `tracelake sql`, as by a download of the console."""
     query = f"SELECT 1 AS n, {value} AS v"
-    with pytest.raises(WrongValue, match=r"CSV cannot hold the column v, .*take Parquet, or convert it"):
+    with pytest.raises(WrongValue, match=r"CSV cannot hold the column v, .*: convert it"):
         _write_answer(Answer(duckdb.sql(query), 0), Format.csv, 0, False)
     with pytest.raises(WrongValue, match="CSV cannot hold the column v"):
         next(csv_parts(Answer(duckdb.sql(query), 0), for_spreadsheet=False))
+    assert capsys.readouterr().out == ""
+
+
+def test_what_parquet_cannot_hold_is_refused_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT [1] AS n, INTERVAL 1 DAY AS v"
+    with pytest.raises(WrongValue, match=r"Parquet cannot hold the column v, .*: convert it, CAST\(… AS VARCHAR\)$"):
+        _write_answer(Answer(duckdb.sql(query), 0), Format.parquet, 0, False)
+    with pytest.raises(WrongValue, match="Parquet cannot hold the column v"):
+        next(parquet_parts(Answer(duckdb.sql(query), 0)))
     assert capsys.readouterr().out == ""
 
 

@@ -18,12 +18,12 @@ _ROWS = 20_000  # per part and per Parquet row group; some 20 MB with the argume
 def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
     """Yield the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet.
 
-    Raises ValueError for columns that `check_csv_types` refuses.
+    Raises ValueError for columns that `check_types` refuses.
     """
     import pyarrow.csv
 
     reader = answer.arrow_parts(_ROWS)
-    check_csv_types(reader.schema)
+    check_types(reader.schema, "CSV")
     sink = _Sink()
     first = True
     for batch in _or_none(reader):
@@ -34,25 +34,31 @@ def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
         yield sink.taken()
 
 
-def check_csv_types(schema: pa.Schema) -> None:
-    """Raise WrongValue if a column is of a type that CSV cannot hold, such as lists, structs and intervals."""
+def check_types(schema: pa.Schema, format: str) -> None:
+    """Raise WrongValue if a column's type does not fit into "CSV" (lists, structs, intervals) or "Parquet" (intervals)."""
     import pyarrow.csv
+    import pyarrow.parquet
 
+    write, other = {
+        "CSV": (pyarrow.csv.write_csv, "; Parquet holds lists and structs"),
+        "Parquet": (pyarrow.parquet.write_table, ""),
+    }[format]
     for field in schema:
         try:
-            pyarrow.csv.write_csv(pa.table([pa.nulls(1, field.type)], [field.name]), io.BytesIO())
+            write(pa.table([pa.nulls(1, field.type)], [field.name]), io.BytesIO())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise WrongValue(
-                f"CSV cannot hold the column {field.name}, which is of type {field.type}: take Parquet, or convert it, "
-                "CAST(… AS VARCHAR)"
+                f"{format} cannot hold the column {field.name}, which is of type {field.type}: convert it, "
+                f"CAST(… AS VARCHAR){other}"
             ) from None
 
 
 def parquet_parts(answer: Answer) -> Iterator[bytes]:
-    """Yield the rows as the bytes of a Parquet file."""
+    """Yield the rows as the bytes of a Parquet file. Raises ValueError for columns that `check_types` refuses."""
     import pyarrow.parquet
 
     reader, sink = answer.arrow_parts(_ROWS), _Sink()
+    check_types(reader.schema, "Parquet")
     with pyarrow.parquet.ParquetWriter(sink, reader.schema, compression="zstd") as writer:
         for batch in reader:
             writer.write_batch(batch)

@@ -223,13 +223,14 @@ def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from pipelines.lake.read.export import check_csv_types, texts_as
+    from pipelines.lake.read.export import check_types, texts_as
 
     sink = pa.PythonFile(sys.stdout.buffer, mode="w")
     if format is Format.parquet:
+        check_types(table.schema, "Parquet")
         pyarrow.parquet.write_table(table, sink, compression="zstd")
     else:
-        check_csv_types(table.schema)
+        check_types(table.schema, "CSV")
         if for_spreadsheet:
             table = texts_as(in_spreadsheet, table)
         if sys.stdout.isatty():
