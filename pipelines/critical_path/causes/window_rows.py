@@ -79,7 +79,7 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
     rule, n_events, duration, same_text = (np.ma.filled(rows[name], -1) for name in numbers)
     is_step, to_host, pageable = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
     texts, classes = rows["name"].tolist(), rows["class"].tolist()
-    return Names(kind, rule, n_events, duration, is_step, to_host, pageable, texts, classes, same_text)
+    return Names(kind, rule, n_events, duration, is_step, to_host, pageable, texts, classes, same_text.astype(np.int32))
 
 
 def best_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:
