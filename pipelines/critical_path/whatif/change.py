@@ -119,8 +119,11 @@ def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> npt.NDArray
     scaled = weight * factor
     if np.abs(scaled).sum() >= 2**62:
         raise ScenarioError("the factors are so large that times overflow 64 bits")
+    # In place, because a capture has millions of edges.
+    result = np.rint(scaled, out=scaled).astype(np.int64)
+    del scaled
     # Unscaled weights keep all digits, which a double may not represent.
-    result = np.where(factor == 1, weight.astype(np.int64), np.rint(scaled).astype(np.int64))
+    np.copyto(result, weight, where=factor == 1)
     if gone.any():
         stays = np.bincount(dst[~gone], minlength=int(dst.max()) + 1)
         never = -(int(result[result > 0].sum()) + 1)
