@@ -26,8 +26,7 @@ from pipelines.models.sqltext import quoted
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
 """Tables that the answer reads."""
 _TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
-_WHOLE_STEPS = 0.9
-"""Least share of a window that its steps must take for the answer to be per step."""
+_WHOLE_STEPS = threshold("whole_steps")
 CLAUSE = 0.05
 """Least share of the window that a cause must take to get a clause in the sentence."""
 _ALL = 0.99  # share of a cause's time that counts as all of it

@@ -32,8 +32,7 @@ MOST_EDGES = threshold("retimed_edges")
 """Maximum number of edges of a window whose cost is computed and whose fixes are judged."""
 _REMOVED = threshold("profiler_removed")
 _START_NS = threshold("profiler_start_ns")
-_OUTSIDE = 0.1
-"""Share of a window outside its steps from which on the window is not said to be its steps (faces/why.py)."""
+_WHOLE_STEPS = threshold("whole_steps")
 _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pairs")
 _OWN, _GAP, _DELAY = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "KERNEL_LAUNCH_DELAY"))
 _OPERATOR = KINDS.index("operator")
@@ -148,7 +147,7 @@ def recording_costs(
             window = _Window(number, begin, end, edges, events)
             window.speed = host_speed(edges, events, names, delay)
             window.n_steps, window.first_step, window.request = n_steps, first_step, Request(*request)
-            window.outside_ns = outside_ns if outside_ns > _OUTSIDE * (end - begin) else 0
+            window.outside_ns = 0 if end - begin - outside_ns >= _WHOLE_STEPS * (end - begin) else outside_ns
             windows_by_trace.setdefault(trace_id, []).append(window)
     for trace_id, of_trace in windows_by_trace.items():
         begins, ends = (np.array([getattr(window, side) for window in of_trace]) for side in ("begin", "end"))

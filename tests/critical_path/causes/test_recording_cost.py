@@ -258,6 +258,24 @@ def test_answers_on_both_sides() -> None:
     assert ["without the profiler" in answer(gaps(us))._whole for us in TOLD["profiler_told/sentence"]] == [True, False]
 
 
+WHOLE = {"whole_steps": (450, 449)}
+
+
+def test_steps_that_take_most_of_a_window_and_those_that_do_not() -> None:
+    sentences = [
+        answer(
+            [
+                op("aten::mm", 0, 1000),
+                *launch(10, (30, 300), 1),
+                annotation("ProfilerStep#1", 0, length),
+                annotation("ProfilerStep#2", length, length),
+            ]
+        ).sentence
+        for length in WHOLE["whole_steps"]
+    ]
+    assert [sentence.startswith("Of each") for sentence in sentences] == [True, False]
+
+
 EDGES = {"retimed_edges": (3, 2)}
 
 
@@ -269,7 +287,7 @@ def test_windows_with_too_many_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [990_000, None]
 
 
-BOUNDARIES = (VALUES, REMOVED, TOLD, EDGES)
+BOUNDARIES = (VALUES, REMOVED, TOLD, WHOLE, EDGES)
 
 GPU_BINDS = ("big_products.A", "big_products.B", "empty_cache.B", "item_each_micro.B", "pageable_copies.B")
 GPU_BINDS = (*GPU_BINDS, "side_stream_binds.A", "side_stream_binds.B", "slow_loader.B", "checkpointing.B")
