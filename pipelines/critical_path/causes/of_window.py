@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.base.datafiles import threshold
 from pipelines.base.errors import WrongValue
-from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.causes.cause_edges import CauseEdges
 from pipelines.critical_path.causes.cause_names import cause_rules
 from pipelines.critical_path.causes.edge_causes import (
@@ -41,13 +38,6 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 
 _CAUSE_MODELS = ("_cause_events", "_event_names", "_cause_names")
-_SHORT_CALLS = f"""
-    SELECT t.thread_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns
-    FROM _event_names AS n
-    JOIN events AS e ON e.trace_id = n.trace_id AND e.cat = n.cat AND e.name = n.name
-    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-    WHERE n.name_no = {{name_no}} AND e.duration_ns > 0 AND e.duration_ns < {threshold("frame_ns")}
-"""
 _KINDS = [*EDGE_TYPES]
 _TYPE_OF_CODE = np.zeros(max(kind.edge_code for kind in EDGE_TYPES.values()) + 1, dtype=np.int8)
 _TYPE_OF_CODE[[kind.edge_code for kind in EDGE_TYPES.values()]] = np.arange(len(_KINDS))
@@ -148,40 +138,6 @@ def _codes(window: whatif.Window) -> npt.NDArray[np.int64]:
 def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
     """Return the threads' names in the trace by their number."""
     return dict(con.execute("SELECT thread_id, tid FROM threads").fetchall())
-
-
-class ShortCalls:
-    """The calls of Python functions that are too short for the graph (threshold frame_ns), read name by name."""
-
-    def __init__(self, con: duckdb.DuckDBPyConnection, names: Names) -> None:
-        self.con, self.names = con, names
-        self._by_name: dict[int, Stretches] = {}
-
-    def of_window(self, events: Events, begin: int) -> Callable[[str], Stretches]:
-        """Return a function that returns the calls by a glob, for a window whose times are since `begin`, ns."""
-
-        @cache
-        def frames() -> list[int]:
-            present = np.unique(events.name)
-            return present[self.names.kind[present] == KINDS.index("frame")].tolist()
-
-        def named(glob: str) -> Stretches:
-            pattern, last = glob_pattern(glob), int(events.end.max(initial=0))
-            calls = [self._of_name(number) for number in frames() if pattern.fullmatch(self.names.text[number])]
-            thread, start, end = (
-                np.concatenate([np.zeros(0, dtype=np.int64), *(getattr(call, side) for call in calls)])
-                for side in ("thread", "start", "end")
-            )
-            inside = (end >= begin) & (start <= begin + last)
-            return Stretches.union(thread[inside], start[inside] - begin, end[inside] - begin)
-
-        return named
-
-    def _of_name(self, number: int) -> Stretches:
-        if number not in self._by_name:
-            columns = self.con.execute(_SHORT_CALLS.format(name_no=number + 1)).fetchnumpy().values()
-            self._by_name[number] = Stretches.union(*(np.asarray(column, dtype=np.int64) for column in columns))
-        return self._by_name[number]
 
 
 def numbered_window(

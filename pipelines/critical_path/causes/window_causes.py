@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
+from functools import cache, partial
 
 import duckdb
 import numpy as np
@@ -13,7 +14,7 @@ from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
 from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Found, Names, edge_causes
 from pipelines.critical_path.causes.fixes import Fix, fixes
-from pipelines.critical_path.causes.of_window import Labels, ShortCalls, numbered_window
+from pipelines.critical_path.causes.of_window import Labels, numbered_window
 from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
 from pipelines.critical_path.causes.window_rows import best_factors, events_of, names_of, rows_by_window
@@ -23,6 +24,7 @@ from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.window_edges import window_groups
 from pipelines.critical_path.graph.windows import USUAL_PROFILE
 from pipelines.critical_path.whatif.timeline import Stretches
+from pipelines.critical_path.whatif.window import host_stretches
 from pipelines.models.python_tables import create_table, insert_columns, python_model
 
 _EARLIER, _INFERRED = 1 << 8, 1 << 9
@@ -59,6 +61,7 @@ _READS = (
     "_window_steps",
     "threads",
     "events",
+    "category_sides",
 )
 
 
@@ -170,8 +173,14 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
-    labels, factors, short_calls = Labels.of(con, names), best_factors(con, len(names.text)), ShortCalls(con, names)
-    begins = dict(con.execute("SELECT window_no, path_start_ns FROM critical_path_windows").fetchall())
+    labels, factors = Labels.of(con, names), best_factors(con, len(names.text))
+    named = cache(partial(host_stretches, con))  # the windows of a trace ask for the same names
+    begins = {
+        number: (trace_id, begin)
+        for number, trace_id, begin in con.execute(
+            "SELECT window_no, trace_id, path_start_ns FROM critical_path_windows"
+        ).fetchall()
+    }
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
         if not chosen:
@@ -200,9 +209,8 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 work.append((number, busy.total, computing.total))
                 cost = costs.pop(number, None)
                 path = paths.pop(number)["edge_id"]
-                works, named = (busy, computing), short_calls.of_window(window_events, begins[number])
-                result = _found(columns, window_events, works, path, labels, rules, cost, factors, named)
-                del named  # with the window's events
+                works, in_window = (busy, computing), partial(_named_since, named, *begins[number])
+                result = _found(columns, window_events, works, path, labels, rules, cost, factors, in_window)
                 judged += [(number, rank, *astuple(fix)) for rank, fix in enumerate(result.fixes)]
                 causes.append(_columns(number, window_events, result.rows, without=False))
                 if result.rows_without is not None:
@@ -214,6 +222,11 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         _insert(con, work, causes, spent)
         if judged:
             insert_columns(con, "_fix_rows", dict(zip(_FIX_COLUMNS, zip(*judged, strict=True), strict=True)))
+
+
+def _named_since(named: Callable[[str, str], Stretches], trace_id: str, begin: int, glob: str) -> Stretches:
+    """Return the host events of a trace by name, in times since a window's begin, ns."""
+    return named(trace_id, glob).since(begin)
 
 
 def _host_edges(columns: list[np.ndarray], events: Events) -> HostEdges:

@@ -195,8 +195,7 @@ class _Targets:
         stretches = self.line.of_events(self._named(glob))
         if self.window.named_stretches is None:
             return stretches
-        more = self.window.named_stretches(glob)
-        return self.line.with_helpers(stretches.and_also(more)) if len(more.thread) else stretches
+        return self.line.with_helpers(stretches.and_also(self.window.named_stretches(glob)))
 
     def _waits(self, glob: str, factor: float) -> Selection:
         if factor:

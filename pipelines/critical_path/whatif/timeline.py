@@ -52,6 +52,10 @@ class Stretches:
         pairs = zip(self._columns, other._columns, strict=True)
         return Stretches.union(*(np.concatenate(pair) for pair in pairs))
 
+    def since(self, begin: int) -> Stretches:
+        """Return the same intervals in times since `begin`, ns."""
+        return Stretches(self.thread, self.start - begin, self.end - begin)
+
     @property
     def _columns(self) -> tuple[Ints, Ints, Ints]:
         return self.thread, self.start, self.end

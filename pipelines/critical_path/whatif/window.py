@@ -289,6 +289,11 @@ def _named_stretches(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id:
         run_models(con, catalog, ["threads", "category_sides"])
     except duckdb.ConnectionException:
         raise NoTrace("names are looked up in the trace, and its connection is closed: ask while it is open") from None
+    return host_stretches(con, trace_id, glob)
+
+
+def host_stretches(con: duckdb.DuckDBPyConnection, trace_id: str, glob: str) -> Stretches:
+    """Return the intervals of a trace's host events by name, from `events`, `threads` and `category_sides`."""
     rows = con.execute(
         f"SELECT t.thread_id, e.start_ns, e.start_ns + e.duration_ns FROM events AS e "
         f"JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid "
