@@ -281,7 +281,7 @@ class FolderStore:
         from pipelines.lake.commit.catalog_file import rebuild as make_catalog_again
         from pipelines.runs.check import check
 
-        self._need_folder()
+        self.need_folder()
         if rebuild:
             make_catalog_again(self.lake.root)
         return check(self.lake, repair, on_file)
@@ -292,14 +292,15 @@ class FolderStore:
         """See Store. Its captures are computed again. Raises BrokenFiles."""
         from pipelines.runs.forget import forget
 
-        self._need_folder()
+        self.need_folder()
         return forget(self.lake, beginning, for_good, on_step)
 
     def has_captures_to_update(self) -> bool:
         """See Store."""
         return False
 
-    def _need_folder(self) -> None:
+    def need_folder(self) -> None:
+        """See Store."""
         if not self.lake.root.is_dir():
             raise StoreError(f"there is no lake in {self._named}", "Name its folder with --lake or TRACELAKE_LAKE.")
 

@@ -296,6 +296,10 @@ class Store(Protocol):
         """
         ...
 
+    def need_folder(self) -> None:
+        """Raise StoreError if the folder of a lake does not exist, which `open_store` allows."""
+        ...
+
     def has_captures_to_update(self) -> bool:
         """Return whether tables of captures must be brought up to date after `forget`, which did not do so."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.faces.cli.console import fail, new_table, out, print_json
+from pipelines.faces.cli.console import new_table, out, print_json
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def compact(
     if store.lake is None:
         _merge_files(store, grace, dry_run, json)
         return
-    if not store.lake.root.is_dir():
-        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    store.need_folder()
     result = merge_batches(store.lake, older_than, int(smaller_than * 1e6), grace, dry_run)
     if json:
         print_json(

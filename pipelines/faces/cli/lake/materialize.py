@@ -78,9 +78,7 @@ def materialize(
     if prices or roles or formulas:
         open_store(store or str(lake)).tell(prices, roles, formulas)
     with engine_at(engine, address, store) as cluster:
-        folder = open_store(store or str(lake)).lake
-        if folder and not folder.root.is_dir():
-            raise fail(f"there is no lake in {store or lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+        open_store(store or str(lake)).need_folder()
         if cluster is not None:
             _materialize_on(cluster, Path(lake), store, names, force, json)
             return

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import fail, out, print_json
+from pipelines.faces.cli.console import out, print_json
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 
@@ -35,8 +35,7 @@ def retention(
     from pipelines.runs.store import open_store
 
     store = open_store(lake)
-    if store.lake and not store.lake.root.is_dir():
-        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    store.need_folder()
     batches = store.expire(keep_days, timedelta(hours=grace_hours), dry_run)
     if json:
         print_json([{name: value for name, value in asdict(batch).items() if value is not None} for batch in batches])

@@ -258,6 +258,9 @@ class DuckLakeStore(DuckLake, Store):
         """See Store."""
         return upkeep.forget(self, beginning, for_good)
 
+    def need_folder(self) -> None:
+        """See Store. A DuckLake that was opened exists."""
+
     def has_captures_to_update(self) -> bool:
         """See Store."""
         return upkeep.has_captures(self)
