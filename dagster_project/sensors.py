@@ -137,7 +137,7 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
     if instance and (runs := under_way(instance, ingest_and_analyse.name, datetime.fromtimestamp(now, UTC))):
         return _skipped(tick, f"run {runs[0].run_id} is in progress, {len(tick.waiting)} files wait")
     # A run of waiting files also computes what a failed run of today left, but not what one of an earlier day left.
-    repeat = _repeated(instance, now, except_of=today() if tick.waiting else "") if instance else None
+    repeat = _repeated(instance, now, except_day=today() if tick.waiting else "") if instance else None
     if repeat:
         return dg.SensorResult(run_requests=[repeat], cursor=context.cursor if tick.waiting else _NOTHING)
     due = tick.due(now)
@@ -167,15 +167,15 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**earlier, **requests}))
 
 
-def _repeated(instance: dg.DagsterInstance, now: float, except_of: str) -> dg.RunRequest | None:
+def _repeated(instance: dg.DagsterInstance, now: float, except_day: str) -> dg.RunRequest | None:
     """Return a request to rerun a day whose newest run failed, so that its tables are still computed.
 
-    None if there is no such day but `except_of`, or if its wait is not over or its repeats are used up.
+    Return None if no day but `except_day` failed, if its wait is not over, or if its repeats are used up.
     """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
         # A day before the lake's first batch is not a partition.
-        if run.tags[PARTITION_TAG] == except_of or not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
+        if run.tags[PARTITION_TAG] == except_day or not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
             continue
         times = int(run.tags.get(REPEAT_TAG, "0"))
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
@@ -250,7 +250,7 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
         key = f"daily-{day}"
         if not _is_all_done(instance, lake_path):
             whole = dg.RunRequest(run_key=key, partition_key=day)
-            repeat = _repeated(instance, time.time(), except_of=day) if instance else None
+            repeat = _repeated(instance, time.time(), except_day=day) if instance else None
             return [whole, repeat] if repeat else whole
         nothing = _run_config({"files": []})
         return dg.RunRequest(run_key=key, partition_key=day, run_config=nothing, asset_selection=list(SIGNS_OF_LIFE))

@@ -102,7 +102,7 @@ class Recording:
         # By default each recording is its own run, because rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
         self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "start_ns": time.time_ns()}
-        self.row |= {"recorder_pid": os.getpid(), "recorder_start": start_of(os.getpid())}
+        self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
         self.error: Exception | None = None  # error of the last failed write, None after a successful one
         self._told, self._pending = told, pending
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
@@ -224,7 +224,7 @@ def _rank() -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def start_of(pid: int) -> int | None:
+def _start_of(pid: int) -> int | None:
     """Return a process's start in the system's unit, or None if unknown. Pid and start together identify a process."""
     try:
         return read_proc(pid)["start_ticks"]
