@@ -41,7 +41,7 @@ def test_traces_of_a_loop_are_in_the_lake_and_their_files_beside_it(tmp_path: Pa
     train(handler, steps=4)
     assert handler.wait(120)
     files = sorted((tmp_path / "lake-traces" / "vision-12").glob("rank*"))
-    assert [re.sub(r"\.\d+\..*\.\d+\.", ".", file.name) for file in files] == [
+    assert [re.sub(r"\.\d+\..*\.\d+-\d+\.", ".", file.name) for file in files] == [
         "rank0.step2.pt.trace.json.gz",
         "rank0.step4.pt.trace.json.gz",
     ]
