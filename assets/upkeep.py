@@ -1,6 +1,7 @@
 """Retention and compaction as Dagster ops. The metadata of the run has what each changed, or in a dry run would change."""
 
 from datetime import timedelta
+from typing import Literal
 
 import dagster as dg
 from pydantic import Field
@@ -11,21 +12,23 @@ from pipelines.runs.store import Store
 
 
 class RetentionConfig(dg.Config):
-    """Which traces leave the lake. A dry run, the default, only reports what a run would do."""
+    """Which traces leave the lake, or are reduced to digests. A dry run, the default, only reports what a run would do."""
 
     keep_days: int = Field(default=90, ge=1)
+    keep: Literal["nothing", "digest"] = Field(default="nothing", description="What is kept of older traces.")
     grace_hours: float = Field(default=24.0, ge=0)
     dry_run: bool = True
 
 
 @dg.op
 def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, store: dg.ResourceParam[Store]) -> None:
-    """Retire the traces that were ingested more than `keep_days` days ago.
+    """Retire the traces that were ingested more than `keep_days` days ago, or keep only digests of them.
 
     A folder hides their batches, and removes those hidden at least `grace_hours` ago. A DuckLake deletes their rows at once, and
     their files after the grace period.
     """
-    batches = store.expire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
+    retire = store.reduce if config.keep == "digest" else store.expire
+    batches = retire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
     rows = [(batch.batch_id, batch.state, len(batch.traces), batch.n_files, batch.n_bytes) for batch in batches]
     context.add_output_metadata(
         {

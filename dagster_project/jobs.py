@@ -33,7 +33,7 @@ schedule_benchmark = dg.define_asset_job(
 
 
 @dg.job(
-    description="Remove old batches from the lake after a grace period; a dry run unless configured otherwise.",
+    description="Remove old batches from the lake after a grace period, or all but digests; a dry run unless configured otherwise.",
     tags=WRITES,
 )
 def retention() -> None:

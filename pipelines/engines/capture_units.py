@@ -15,6 +15,7 @@ import duckdb
 from pipelines.engines.private_lake import Setting, private_lake
 from pipelines.engines.work_units import Group, Unit
 from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
+from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import MARK
@@ -65,18 +66,22 @@ def changed_captures(store: Store, force: bool = False) -> list[Group]:
     A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raises StoreError,
     and RolesError for a roles.csv that cannot be read.
     """
-    columns = ", ".join(field.name for field in fields(RankTrace))
-    with store.look([MARK]) as con:
-        rows = con.execute(f"SELECT {columns} FROM {MARK}").fetchall() if _has(con, MARK) else []
-        traces = [RankTrace(*values) for values in rows]
-    captures = {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
+    captures = lake_captures(store.lake) if store.lake else _captures(store)
     known_content = store.capture_contents(force)
     new = [
         Group((capture,), _size(capture))
         for name, capture in captures.items()
-        if known_content.get(name) != capture.content
+        if known_content.get(name) != capture.content and not capture.is_digest
     ]
     return [*new, *(Group((name,), 0) for name in sorted(known_content.keys() - captures.keys()))]
+
+
+def _captures(store: Store) -> dict[str, Capture]:
+    columns = ", ".join(field.name for field in fields(RankTrace))
+    with store.look([MARK]) as con:
+        rows = con.execute(f"SELECT {columns} FROM {MARK}").fetchall() if _has(con, MARK) else []
+        traces = [RankTrace(*values) for values in rows]
+    return {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
 
 
 def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:

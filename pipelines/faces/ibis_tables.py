@@ -41,7 +41,8 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         raise FileNotFoundError(f"no traces in the lake {store.address}")
     if tables:
         load_catalog().closure(tables)  # rejects names that are not tables
-        for caveat in store.asked(tables).bring_up():
+        requested = store.asked(tables)
+        for caveat in (*requested.bring_up(), *requested.reduced):
             warnings.warn(caveat, stacklevel=3)
     if locked and store.lake:
         con = analyst(store.lake, connect=lambda file: connect_attached(file, config=CLOSED))

@@ -71,13 +71,20 @@ def of_lake(
 ) -> Iterator[Subject]:
     """Open the trace of a lake with this id prefix. Beyond `memory_gb`, DuckDB spills to disk.
 
-    `lake` may be the address of a DuckLake, whose rows are copied. Raise NoSuchTrace, BrokenFiles or StoreError.
+    `lake` may be the address of a DuckLake, whose rows are copied. Raise NoSuchTrace, BrokenFiles or StoreError, and
+    OnlyDigest if the body of the `with` reads the events of a trace of which only a digest is kept.
     """
+    from pipelines.lake.read.one_trace import DIGEST_ONLY, OnlyDigest
     from pipelines.runs.store import open_store
 
     store = open_store(lake)
     with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
-        yield Subject(con, store.show_trace(con, beginning, tables))
+        try:
+            yield Subject(con, store.show_trace(con, beginning, tables))
+        except Exception as error:  # DuckDB's own, or that of a model
+            if DIGEST_ONLY in str(error):
+                raise OnlyDigest(f"{beginning}: {DIGEST_ONLY}") from None
+            raise
 
 
 @contextmanager

@@ -86,7 +86,12 @@ class LakeQuery:
             with LockedLake(lambda settings: store.connect(settings, tables=tables), self.limits) as locked:
                 self._locked = locked
                 self._not_if_stopped()
-                notes = [*lacks, *caveats(locked.con, requested.read), *store.outdated(locked.con, tables)]
+                notes = [
+                    *lacks,
+                    *requested.reduced,
+                    *caveats(locked.con, requested.read),
+                    *store.outdated(locked.con, tables),
+                ]
                 with locked.asked(self.query) as result:
                     assert result is not None  # a read-only statement has an answer
                     yield result, notes

@@ -31,6 +31,7 @@ CLAUSE = 0.05
 """Least share of the window that a cause must take to get a clause in the sentence."""
 _ALL = 0.99  # share of a cause's time that counts as all of it
 NAME = 48  # characters
+_OTHERS = "(other names)"  # the small names of a cause, added up in a digest (sql/fleet/digest)
 _SHOWN = 6  # causes on a screen
 _LEAST = 1  # percent of the window that a cause must take to be on a screen
 
@@ -115,13 +116,17 @@ class Cause:
     @cached_property
     def advice(self) -> str:
         """Return one line of advice, chosen by the name that has most of the cause's time."""
-        names = ((row["name"], row["duration_ns"]) for row in self.rows)
+        names = ((row["name"], row["duration_ns"]) for row in self.rows if row["name"] != _OTHERS)
         return advice_of(self.kind["cause"], names, on_gpu=self.on_gpu)
 
     def names(self, most: int) -> str:
-        """Return up to `most` names of at least 1 % of the cause, with their shares, and the number of further names."""
+        """Return up to `most` names of at least 1 % of the cause, with their shares, and the number of further names.
+
+        The number is unknown if they are added up (_OTHERS).
+        """
         time: dict[tuple[str, str], int] = {}  # ns by prefix of a late rank (or "") and name
-        for row in self.rows:
+        named = [row for row in self.rows if row["name"] != _OTHERS]
+        for row in named:
             name = whose_name(row)
             time[name] = time.get(name, 0) + row["duration_ns"]
         largest = sorted(time.items(), key=lambda item: -item[1])[:most]
@@ -129,6 +134,8 @@ class Cause:
         labelled = [(f"{prefix}{name}", ns) for ((prefix, _), ns), name in zip(largest, short, strict=True)]
         parts = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in labelled if 100 * ns >= self.duration]
         more = len(time) - len(parts)
+        if len(named) < len(self.rows):
+            return f"{', '.join(parts)} and others"
         return ", ".join(parts) + (f" and {more} more" if more else "")
 
     def command(self, trace: str, options: Sequence[str] = ()) -> str:
@@ -317,9 +324,9 @@ def printed(caveats: list[dict[str, Any]], sentence: str) -> str:
 
 
 def grouped(rows: list[dict[str, Any]], *, on_gpu: bool = True) -> list[Cause]:
-    """Group rows by cause and return one Cause per group, largest first."""
+    """Group rows by cause and return one Cause per group, largest first. Its row of _OTHERS is the last."""
     kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
-    by = sorted(rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
+    by = sorted(rows, key=lambda row: (row["cause"], row["name"] == _OTHERS, -row["duration_ns"], row["name"]))
     causes = [Cause(kinds[kind], list(group), on_gpu) for kind, group in groupby(by, key=lambda row: row["cause"])]
     return sorted(causes, key=lambda cause: (-cause.duration, cause.kind["cause"]))
 

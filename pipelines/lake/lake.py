@@ -296,6 +296,11 @@ class Lake:
         """Return the committed batches of traces (or of another marker table), oldest first."""
         return [batch_of(path) for path in table_files(self.root, mark)]
 
+    def is_digest(self, batch: Batch) -> bool:
+        """Return whether only a digest of the batch's traces or captures is kept. Its tables are never outdated."""
+        entry = shown(self.root).get(batch.batch_id)
+        return entry is not None and entry.kind.is_digest
+
     def all_batches(self) -> set[Batch]:
         """Return the committed batches of all marker tables."""
         return {entry.batch for entry in shown(self.root).values() if _is_committed(entry)}

@@ -43,6 +43,7 @@ def tables_of(scope: str) -> tuple[str, ...]:
 CAPTURE_TABLES = tables_of(header.CAPTURE)
 CAPTURE_RANKS = "capture_ranks"
 REJECTS = "rejects"
+EVENTS = "events"
 STAGING = ".staging"
 RETIRED = ".retired"  # the removed traces, which are not ingested again (retention.py)
 QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` moved away
@@ -50,6 +51,9 @@ OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
 VERSION_KEY = "tracelake_version"  # in the metadata of a Parquet file: the version of the model that computed it
+DIGEST = "digest"
+"""The version of the tables of a digest: rows that are kept although no model can compute them any more (digest.py)."""
+REDUCED = "reduced_to_digest"  # the check in `findings` of a trace of which only a digest is kept
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 

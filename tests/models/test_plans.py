@@ -24,6 +24,7 @@ from tests.harness import call, connect, kernel, op, x
 # read as JSON: as text, a wide one has "BLOCKWISE_...".
 EVERY_PAIR = ("BLOCKWISE_NL_JOIN", "NESTED_LOOP_JOIN", "PIECEWISE_MERGE_JOIN", "IE_JOIN")
 MEANT = (
+    "_compared_work",
     "_frame_calls",
     "_kernel_class",
     "_step_intervals",

@@ -58,7 +58,7 @@ fleet           fleet.fleet:fleet                     What the fleet is doing: e
 metrics         fleet.fleet:metrics                   Print the fleet as metrics in OpenMetrics text, for Prometheus.
 regressions     fleet.regressions:regressions         Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.
 compact         lake.compact:compact                  Merge the small batches of each past day into few large ones: fewer files, quicker queries and publishing.
-retention       lake.retention:retention              Remove old batches of traces from the lake: hide them now, delete their files after a grace period.
+retention       lake.retention:retention              Remove old batches of traces from the lake, or all but a digest: hide them now, delete their files after a grace period.
 status          lake.status:status                    Report the lake's health: last commit, waiting files, rejected files, failed runs, disk. For cron and probes.
 check           lake.check:check                      Read every file of the lake and compare it with the size and checksum recorded when it was written.
 forget          lake.forget:forget                    Remove one trace from every table; its capture is recomputed.

@@ -19,7 +19,7 @@ def open_named_traces(
     import duckdb
 
     from pipelines.lake import Lake
-    from pipelines.lake.names import ANALYST, MARK
+    from pipelines.lake.names import ANALYST, EVENTS, MARK
     from pipelines.lake.publish.analyst_file import connect_attached, published_whole_and_now
     from pipelines.lake.read.named_traces import condition_in
     from pipelines.lake.read.sandbox import CLOSED, LockedLake, lock
@@ -27,7 +27,7 @@ def open_named_traces(
     lake = Lake(folder)
     catalog = lake.catalog()
     condition = condition_in(parser, query)
-    if condition is None or lake.without_broken or not set(tables) <= set(catalog.materialized):
+    if condition is None or lake.without_broken or not set(tables) <= {EVENTS, *catalog.materialized}:
         return None
     of_traces = {MARK, "events", "findings", *catalog.materialized}
     if not condition.tables <= of_traces or not condition.others <= {MARK} or not published_whole_and_now(lake):
@@ -55,13 +55,14 @@ def open_named_traces(
 
 def _is_ready(lake: Any, con: Any, tables: Sequence[str], named: Any) -> bool:
     """Return whether the tables of the named traces' batches are computed and undamaged."""
-    from pipelines.lake.names import Batch
+    from pipelines.lake.names import EVENTS, Batch
     from pipelines.lake.publish.analyst_file import tables_to_check
     from pipelines.models.sqltext import row
     from pipelines.runs.materialize.per_trace import stale_batches
 
     rows = con.execute(f"SELECT DISTINCT batch_id FROM traces WHERE trace_id IN {row(named.ids)}").fetchall()
     batches = [Batch(name) for (name,) in rows]
-    if not batches or stale_batches(lake, lake.catalog(), tables, batches):
+    computed = [table for table in tables if table != EVENTS]
+    if not batches or any(map(lake.is_digest, batches)) or stale_batches(lake, lake.catalog(), computed, batches):
         return False
     return not lake.broken(tables_to_check([*tables, *named.tables]), batches)

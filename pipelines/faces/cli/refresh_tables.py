@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
 
-def open_analyst(folder: Path | str, tables: list[str], id_prefix: str = "", without_broken: bool = False) -> Any:
+def open_analyst(
+    folder: Path | str,
+    tables: list[str],
+    id_prefix: str = "",
+    without_broken: bool = False,
+    tell_reduced: bool = True,
+) -> Any:
     """Open the analysts' file read-only for our own queries, with the named model tables up to date.
 
-    See refresh_tables for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
+    See refresh_tables for the parameters and errors. `tell_reduced`: name on stderr tables that lack traces of which only a
+    digest is kept. Queries of users go through pipelines/lake/read/sandbox.py instead.
     `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed; outdated ones are named on
     stderr. Raise StoreError if the DuckLake cannot be opened.
     """
@@ -26,7 +33,7 @@ def open_analyst(folder: Path | str, tables: list[str], id_prefix: str = "", wit
     from pipelines.runs.store import open_store
 
     store = open_store(folder, without_broken=without_broken)
-    fresh = refresh_tables(store, tables, id_prefix)
+    fresh = refresh_tables(store, tables, id_prefix, tell_reduced)
     con = store.analyst(fresh.tables)
     tell_damage(caveats(con, fresh.read))
     tell_outdated(store.outdated(con, tables))
@@ -40,7 +47,7 @@ class FreshTables(NamedTuple):
     read: list[str]
 
 
-def refresh_tables(store: Store, tables: list[str], id_prefix: str = "") -> FreshTables:
+def refresh_tables(store: Store, tables: list[str], id_prefix: str = "", tell_reduced: bool = True) -> FreshTables:
     """Compute the named model tables that are missing or out of date (`Store.asked`), with a progress bar.
 
     `id_prefix`: of traces or captures. The tables of all others stay unchanged.
@@ -60,6 +67,8 @@ def refresh_tables(store: Store, tables: list[str], id_prefix: str = "") -> Fres
     else:
         for message in requested.bring_up():
             err.line("[yellow]not computed:[/] {}", message)
+    for message in requested.reduced if tell_reduced else ():
+        err.line("[yellow]reduced:[/] {}", message)
     return FreshTables(requested.stored, requested.read)
 
 

@@ -19,6 +19,7 @@ from pipelines.base.errors import TracelakeError
 from pipelines.faces.drawings.chrome_trace import based, flow_of, trace_event, whole_seconds, write_trace
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import rank_count_caveat, worst_and_median
+from pipelines.lake.read.one_trace import refuse_digest
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps", "straggler_ranks")
 MOST = 64
@@ -114,8 +115,9 @@ def write_timeline(
 
     `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end outside.
     `with_python`: keep Python frames. `most`: if there are more ranks, draw only the worst and the median (0: draw all). Raise
-    NoTimeline if no rank has the step.
+    NoTimeline if no rank has the step, OnlyDigest if the events are gone.
     """
+    refuse_digest(con, capture_id)
     drawn_ranks, selection = _shown(con, capture_id, most)
     ranks = _ranks(con, capture_id, step, drawn_ranks)
     if not ranks:

@@ -113,7 +113,7 @@ def answer(
     requested = requested_tables(lake, tables)
     if requested.of_captures:
         requested = requested_tables(lake, [*tables, *_LIMITS])
-    caveats = [*caveats, *requested.bring_up()]
+    caveats = [*caveats, *requested.bring_up(), *requested.reduced]
     with analyst(lake, requested.stored) as con:
         if requested.of_captures and traces:
             findings = findings_of_captures_of(con, [trace.trace_id for trace in traces])

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
+from types import MappingProxyType
 
 from pipelines.base.datafiles import threshold
 
@@ -84,6 +85,8 @@ class Capture:
     members: tuple[Member, ...]
     findings: tuple[Finding, ...]
     roles: tuple[Role, ...] = ()
+    is_digest: bool = False
+    """Whether only digests of its traces are kept, so that its tables stay as they are."""
 
     @property
     def ranks(self) -> list[Member]:
@@ -104,24 +107,47 @@ class Capture:
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
-def find_captures(traces: Iterable[RankTrace], roles: Sequence[Role] = ()) -> list[Capture]:
-    """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user."""
+def find_captures(
+    traces: Iterable[RankTrace],
+    roles: Sequence[Role] = (),
+    digests: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> list[Capture]:
+    """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user.
+
+    `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more, and
+    one that lacks a trace is gone.
+    """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
         groups[trace.group_id].append(trace)
     jobs = _jobs_by_folder(groups)
+    digest_of = {trace_id: capture_id for capture_id, members in digests.items() for trace_id in members}
     captures = []
     for group_id, members in groups.items():
-        parts = _parts(members)
         first = min(members, key=_ingested).trace_id
-        for part in parts:
+        named_parts = list(_of_digests(members, digests, digest_of))
+        for part in _parts([trace for trace in members if trace.trace_id not in digest_of]):
             named_by = min(part, key=_ingested).trace_id
-            name = group_id if named_by == first else _hash(f"{group_id}\0{named_by}")
+            named_parts.append((group_id if named_by == first else _hash(f"{group_id}\0{named_by}"), part))
+        for name, part in named_parts:
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
             findings = (*capture.findings, *_other_jobs(other_jobs))
-            captures.append(replace(capture, findings=findings, roles=_roles(capture, roles)))
+            captures.append(
+                replace(capture, findings=findings, roles=_roles(capture, roles), is_digest=name in digests)
+            )
     return sorted(captures, key=lambda capture: capture.capture_id)
+
+
+def _of_digests(
+    traces: Iterable[RankTrace], digests: Mapping[str, Collection[str]], digest_of: Mapping[str, str]
+) -> Iterator[tuple[str, list[RankTrace]]]:
+    """Yield the id and the traces of each capture in `digests` whose traces are all there."""
+    members: defaultdict[str, list[RankTrace]] = defaultdict(list)
+    for trace in traces:
+        if capture_id := digest_of.get(trace.trace_id):
+            members[capture_id].append(trace)
+    yield from ((name, part) for name, part in members.items() if len(part) == len(digests[name]))
 
 
 def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
@@ -151,6 +177,8 @@ def _jobs_by_folder(groups: dict[str, list[RankTrace]]) -> dict[str, set[str | N
 
 def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Split the traces of a job in a folder into one list per capture."""
+    if not traces:
+        return []
     ranks = [trace.rank for trace in traces]
     if len(traces) == 1 or (None not in ranks and len(set(ranks)) == len(ranks)):
         return [list(traces)]

@@ -14,13 +14,13 @@ from pipelines.fleet.captures.grouping import DATED_NS, Capture, Member, RankTra
 from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.lake import Lake
-from pipelines.lake.names import MARK
+from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import TOLD_BY, superseded
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.python_tables import given_table
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import quoted, row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRACE = (
@@ -34,7 +34,27 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
     `with_roles`: False if no requested table depends on roles. Raise RolesError if roles.csv cannot be read.
     """
     roles = read_roles(lake.root / ROLES) if with_roles else ()
-    return {capture.capture_id: capture for capture in find_captures(read_traces(lake, folders), roles)}
+    digests = _digests(lake)
+    kept = {trace_id for members in digests.values() for trace_id in members}
+    # A trace whose capture is gone forms no other one without its events.
+    traces = [
+        trace
+        for trace in read_traces(lake, folders)
+        if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))
+    ]
+    return {capture.capture_id: capture for capture in find_captures(traces, roles, digests)}
+
+
+def _digests(lake: Lake) -> dict[str, list[str]]:
+    """Return the captures that were reduced to digests, with the ids of their traces. Raise BrokenFiles."""
+    batches = [batch.batch_id for batch in lake.batches(CAPTURE_MARK) if lake.is_digest(batch)]
+    if not batches:
+        return {}
+    with lake.connect([CAPTURE_MARK, CAPTURE_RANKS]) as con:
+        rows = con.execute(
+            f"SELECT capture_id, list(trace_id) FROM {CAPTURE_RANKS} WHERE batch_id IN {row(batches)} GROUP BY capture_id"
+        ).fetchall()
+    return dict(rows)
 
 
 def read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:

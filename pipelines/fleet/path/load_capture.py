@@ -24,6 +24,7 @@ from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.path.retimed import RankedWindow, Retimed, retimed
+from pipelines.lake.read.one_trace import refuse_digest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 
@@ -47,8 +48,9 @@ def load_capture(
 
     Up-to-date graphs are read from `lake`. Others are computed from `traces`, `events` and `findings` of the lake, or
     of `con` without a lake. `scenarios`: the scenarios to be retimed later; if they name operators, modules, layers or
-    causes, these are loaded, too. Raise NotJoined, NoGraph, GraphHasCycle or BrokenFiles.
+    causes, these are loaded, too. Raise NotJoined, NoGraph, GraphHasCycle, BrokenFiles or OnlyDigest.
     """
+    refuse_digest(con, capture_id)
     instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
     if not instances:
         raise NotJoined(

@@ -6,7 +6,7 @@ The comparison itself is sql/fleet/comparison/_compared_parts.sql, with the wind
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.datafiles import threshold
 from pipelines.base.errors import TracelakeError
+from pipelines.lake.names import REDUCED
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
@@ -23,9 +24,18 @@ TABLES = ("traces", "kernels", "kernel_owners", "op_work", "step_lengths", "step
 """Tables and views that a connection must have for `facts_of`, in addition to `events` and RULES."""
 WITH_CAUSES = (*TABLES, "causes", "step_causes")
 """TABLES plus those that `facts_of` reads for causes."""
+DIGEST = ("findings", "digest_steps", "digest_work", "digest_host")
+"""Tables of a lake that `facts_of` reads for traces of which only a digest is kept."""
 RULES = ("category_sides", "op_kinds", "kernel_categories")
-_FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read the preceding ones
+_FACTS = {
+    "_compared_windows": "_kept_windows",
+    "_compared_work": "_kept_work",
+    "_compared_host": "_kept_host",
+}
+"""The models of a side's facts, each with the one for traces of which only a digest is kept. Each may read the preceding ones."""
 
+NOT_IN_DIGEST = ("module", "shape")
+"""The keys of BY that a digest does not keep."""
 BY = ("operator", "category", "module", "shape", "kernel", "cause")
 """The keys to compare by. `cause` divides all time of the windows, the others divide GPU time."""
 CAUSE = "cause"
@@ -67,7 +77,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace of a side with its windows: the steps in order, then the whole trace."""
+    """A trace of a side with its windows: the steps in order, then the whole trace.
+
+    `is_digest`: only a digest of it is kept, which adds up small operators, kernels and events.
+    """
 
     trace_id: str
     path: str
@@ -77,6 +90,7 @@ class Trace:
     is_cut: bool
     has_operators: bool
     windows: tuple[Window, ...]
+    is_digest: bool = False
 
     @property
     def steps(self) -> tuple[Window, ...]:
@@ -195,18 +209,21 @@ def facts_of(
     trace_ids: Iterable[str],
     *,
     with_causes: bool = False,
+    digests: Collection[str] = (),
 ) -> list[Trace]:
     """Copy the facts that a comparison needs of some traces from `own` to `con`, and return the traces.
 
-    `own` has TABLES (or WITH_CAUSES), `events` and RULES.
+    `own` has TABLES (or WITH_CAUSES), `events` and RULES. `digests`: the traces of which only a digest is kept; `own` then
+    has DIGEST, too.
     """
     traces = list(trace_ids)
     models = load_catalog().models
     con.execute(f"CREATE TABLE IF NOT EXISTS {_CAUSES} ({_OF_CAUSES})")
-    for name in (*_FACTS, _CAUSES) if with_causes else _FACTS:
+    for name in (*_FACTS, _CAUSES) if with_causes else tuple(_FACTS):
         own.execute(f"DROP TABLE IF EXISTS temp.{name}")
         for trace_id in traces:  # one trace per query, so that DuckDB opens only its files of a lake
-            query = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"
+            model = models[_FACTS.get(name, name) if trace_id in digests else name]
+            query = f"SELECT * FROM ({model.sql}) WHERE trace_id = {quoted(trace_id)}"
             exists = own.execute("SELECT 1 FROM duckdb_tables() WHERE temporary AND table_name = ?", [name]).fetchone()
             own.execute(f"INSERT INTO temp.{name} {query}" if exists else f"CREATE TEMP TABLE {name} AS {query}")
         facts = database.arrow_result(own, f"FROM temp.{name}").to_arrow_table()
@@ -215,7 +232,15 @@ def facts_of(
         # Both sides may be the same trace.
         con.execute(f"INSERT INTO {name} FROM given WHERE trace_id NOT IN (SELECT trace_id FROM {name})")
         con.unregister("given")
-    return [_trace(con, own, trace_id) for trace_id in traces]
+    return [replace(_trace(con, own, trace_id), is_digest=trace_id in digests) for trace_id in traces]
+
+
+def digests_in(own: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the traces of a lake of which only a digest is kept, from its table `findings`."""
+    return {
+        name
+        for (name,) in own.execute(f"SELECT trace_id FROM findings WHERE check_name = {quoted(REDUCED)}").fetchall()
+    }
 
 
 def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:

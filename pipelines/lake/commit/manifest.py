@@ -20,7 +20,7 @@ from pipelines.base.paths import UnusablePath
 from pipelines.lake.commit.batch_rows import Failure, Manifest, Record, from_row, merged_away, to_row
 from pipelines.lake.commit.catalog_file import LOCK, Content, Row, Writer, batch_summary, content, writing
 from pipelines.lake.commit.locks import held, is_held
-from pipelines.lake.names import KEYS, REJECTS, Batch, mark_of, table_file
+from pipelines.lake.names import DIGEST, KEYS, REJECTS, Batch, mark_of, table_file
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Kind:
 
     places: dict[str, int]
     versions: dict[str, str]
+
+    @cached_property
+    def is_digest(self) -> bool:
+        """Return whether only a digest is kept of the traces or captures (pipelines/lake/retain/digest_files.py)."""
+        return DIGEST in self.versions.values()
 
     @cached_property
     def leftovers(self) -> tuple[str, ...]:

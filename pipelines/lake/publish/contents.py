@@ -250,8 +250,7 @@ def _untold(contents: Contents) -> list[Broken]:
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
     """Return a SELECT with the table's columns that raises an error when a row is requested."""
-    columns = no_row(catalog, table)
-    return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
+    return empty_file.refusal(column_types(catalog)[table], f"{table} is damaged: {told(broken)}")
 
 
 def no_row(catalog: Catalog, table: str) -> str:

@@ -128,6 +128,15 @@ def no_row(types: Types) -> str:
     return f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS {_column_name(column)}' for column, kind in types)}"
 
 
+def refusal(types: Types, message: str) -> str:
+    """Return a SELECT with these columns that raises a duckdb.Error with the message when it is read.
+
+    Each column is computed from the error. DuckDB would take a filter on a constant NULL for false, and read nothing.
+    """
+    columns = ", ".join(f"CAST(why AS {kind}) AS {_column_name(column)}" for column, kind in types)
+    return f"SELECT {columns} FROM (SELECT error({quoted(message)}) AS why) WHERE why IS NULL"
+
+
 def _own(mark: Model, types: Types) -> str:
     """Return the statements that create the bookkeeping tables of the file.
 

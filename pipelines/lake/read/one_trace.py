@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.base.close_names import near
 from pipelines.base.errors import TracelakeError
-from pipelines.lake.names import MARK, Batch, table_file
+from pipelines.lake.names import DIGEST, MARK, REDUCED, Batch, table_file
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
 STORED = "memory.stored"
 """The schema of a trace's stored tables. A table that is requested with other switches is computed separately."""
+DIGEST_ONLY = "only a digest of this trace is kept: its events are gone (retention --keep digest)"
 _SHOWN = 10
 INGESTED = (MARK, "events", "findings")
+
+
+class OnlyDigest(TracelakeError):
+    """An answer that needs the events of a trace of which only a digest is kept."""
+
+    hint = "`why`, `compare` and SQL over the tables of a digest answer from it; for anything else forget the trace, and ingest its file again."
 
 
 class NoSuchTrace(TracelakeError, LookupError):
@@ -70,13 +77,17 @@ def show_trace(con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch:
     """Create views of one trace in `con`: `traces`, `events`, `findings`, and up-to-date `tables` in schema `stored`.
 
     A table is up to date if its file is undamaged and was computed by the current version of its model, which did not
-    fail on this trace. Raises BrokenFiles for damaged ingested tables.
+    fail on this trace, or if it is of a digest. Of a digest, `events` raises a duckdb.Error with DIGEST_ONLY as soon as it
+    is read. Raises BrokenFiles for damaged ingested tables.
     """
     from pipelines.lake.read.damage import BrokenFiles
 
     if broken := lake.broken(INGESTED, [batch]):
         raise BrokenFiles(broken)
     for table in INGESTED:
+        if table == "events" and lake.is_digest(batch):
+            con.execute(f"CREATE OR REPLACE VIEW {table} AS {_refusal(lake, table)}")
+            continue
         con.execute(f"CREATE OR REPLACE VIEW {table} AS {_rows(lake, table, batch, trace_id)}")
     if current := _up_to_date(lake, batch, trace_id, list(tables)):
         con.execute(f"CREATE SCHEMA IF NOT EXISTS {STORED}")
@@ -84,10 +95,39 @@ def show_trace(con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch:
         con.execute(f"CREATE OR REPLACE VIEW {STORED}.{table} AS {_rows(lake, table, batch, trace_id)}")
 
 
+def refuse_digest(con: duckdb.DuckDBPyConnection, capture_id: str) -> None:
+    """Raise OnlyDigest for a capture of which only a digest is kept, from the tables of a lake in `con`."""
+    query = (
+        f"SELECT 1 FROM findings JOIN capture_ranks USING (trace_id) WHERE check_name = {quoted(REDUCED)} "
+        f"AND capture_id = {quoted(capture_id)} LIMIT 1"
+    )
+    if con.execute(query).fetchall():
+        raise OnlyDigest(
+            f"{capture_id}: only a digest of this capture is kept: its events are gone (retention --keep digest)"
+        )
+
+
+def stored_windows(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[str]:
+    """Return the windows of a trace of which only a digest is kept: `full`, then its steps in order; else an empty list."""
+    reduced = f"SELECT trace_id FROM findings WHERE check_name = {quoted(REDUCED)} AND trace_id = {quoted(trace_id)}"
+    if "window_gpu_time" not in stored_tables(con):
+        return []
+    rows = con.execute(f"SELECT window_id FROM {STORED}.window_gpu_time WHERE trace_id IN ({reduced})").fetchall()
+    return sorted((name for (name,) in rows), key=lambda name: int(name.partition("#")[2] or -1))
+
+
 def stored_tables(con: duckdb.DuckDBPyConnection, schema: str = "stored") -> frozenset[str]:
     """Return the names of the views in a schema, by default of those that `show_trace` created."""
     query = f"SELECT view_name FROM duckdb_views() WHERE schema_name = {quoted(schema)}"
     return frozenset(name for (name,) in con.execute(query).fetchall())
+
+
+def _refusal(lake: Lake, table: str) -> str:
+    """Return the SELECT with a table's columns that raises an error when it is read."""
+    from pipelines.lake.publish.contents import column_types
+    from pipelines.lake.publish.empty_file import refusal
+
+    return refusal(column_types(lake.catalog())[table], DIGEST_ONLY)
 
 
 def _rows(lake: Lake, table: str, batch: Batch, trace_id: str) -> str:
@@ -111,4 +151,6 @@ def _up_to_date(lake: Lake, batch: Batch, trace_id: str, tables: list[str]) -> l
         for table, failed in failures.items()
         if any(failure.trace_id == trace_id and failure.outcome == LEFT_OUT for failure in failed)
     }
-    return [table for table in tables if table not in without and versions.get(table) == catalog.version(table)]
+    return [
+        table for table in tables if table not in without and versions.get(table) in (catalog.version(table), DIGEST)
+    ]

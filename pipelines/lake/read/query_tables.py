@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.lake.lake import TOLD_BY
-from pipelines.lake.names import MARK
+from pipelines.lake.names import EVENTS, MARK
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_parser
@@ -13,7 +13,7 @@ from pipelines.models.catalog import Catalog, load_catalog
 
 
 def tables_read(query: str, con: Any = None) -> list[str]:
-    """Return the tables that a query reads, directly or through views, and that may be outdated or damaged.
+    """Return the tables that a query reads, directly or through views, and that may be outdated, damaged or not kept.
 
     Empty if the query cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
     """
@@ -23,7 +23,8 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     read = {source for name in views for source in _read_by_view(catalog, name)}
     if MARK in names and "capture_id" in query.lower():  # the column is derived from these tables
         read.update(TOLD_BY)
-    return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in names | read]
+    listed = (EVENTS, *catalog.materialized, *catalog.of_captures, PRICE_TABLE)
+    return [name for name in listed if name in names | read]
 
 
 def _named_in(query: str, con: Any) -> set[str]:

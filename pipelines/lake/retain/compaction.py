@@ -15,6 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
 
 from pipelines.base import database
 from pipelines.lake.commit.manifest import Entry
@@ -53,6 +56,12 @@ class Compaction:
 
     merges: list[Merge]
     removed: list[Retirement]
+
+
+Writing = Callable[
+    [duckdb.DuckDBPyConnection, Lake, Sequence[Entry], Batch, Path], tuple[dict[str, Staged], dict[str, str | None]]
+]
+"""Writes the files of the batch that replaces a group, in a folder. Returns them by table, and the traces' source paths."""
 
 
 class _Changed(Exception):
@@ -145,12 +154,20 @@ def _described(group: Sequence[Entry]) -> Merge:
 
 def _merge(lake: Lake, before: Now, group: Sequence[Entry]) -> Merge:
     """Write the merged batch and commit it in place of the others."""
+    return replace_batches(lake, before, group, merged_files)
+
+
+def replace_batches(lake: Lake, before: Now, group: Sequence[Entry], write: Writing) -> Merge:
+    """Commit a batch with the files that `write` returns in place of the group's batches, unless one changed since `before`.
+
+    The caller holds the retention lock.
+    """
     described = _described(group)
     merged = _batch_like(max(entry.batch for entry in group))
     folder = lake.staging(merged)
     try:
         with database.connect() as con:
-            staged, keys = merged_files(con, lake, group, merged, folder)
+            staged, keys = write(con, lake, group, merged, folder)
         # `rejects` has no marker: its rows count as soon as the file is in place.
         mark = {table: staged.pop(table) for table in (REJECTS, MARK) if table in staged}
         _put(lake, merged, group, staged, mark, keys, lambda: _same(lake, before, described))

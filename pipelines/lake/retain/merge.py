@@ -34,6 +34,33 @@ def merged_files(
     Apart from `rejects`, the batches have the same tables of the same versions. Rows that no marker commits are left
     out. Raises MergeFailed, duckdb.IOException or OSError.
     """
+    keys, keys_by_batch = begin_merge(con, lake, group, folder)
+    staged = {}
+    for table in sorted({name for entry in group for name in entry.kind.places}):
+        target = folder / f"{table}.parquet"
+        failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
+        version = next((v for entry in group if (v := entry.kind.versions.get(table))), None)
+        if table == "events":
+            write_tables(_events(_files(lake, group, table), keys_by_batch, merged), target)
+        else:
+            con.execute(
+                f"COPY ({merged_rows(lake, group, table, merged)}) TO {quoted(target)} ({options(version, failures)})"
+            )
+        n_rows = _count(con, quoted(target))
+        expected = con.execute(f"SELECT count(*) FROM ({committed(lake, group, table)})").fetchall()[0][0]
+        if n_rows != expected:
+            raise MergeFailed(f"{table}: {n_rows:,} of {expected:,} rows were written for {merged.batch_id}")
+        staged[table] = Staged(target, n_rows, tuple(failures), version)
+    return staged, keys
+
+
+def begin_merge(
+    con: duckdb.DuckDBPyConnection, lake: Lake, group: Sequence[Entry], folder: Path
+) -> tuple[dict[str, str | None], dict[str, list[str]]]:
+    """Create table `mark` of the group's traces. Return the traces' source paths, and the traces by batch.
+
+    Raises MergeFailed if a trace is in two of the batches.
+    """
     con.execute(f"SET memory_limit = '{database.at_most(_GIGABYTES)}'")
     con.execute(f"SET temp_directory = {quoted(folder / 'spill')}")
     con.execute("SET preserve_insertion_order = false")
@@ -46,23 +73,7 @@ def merged_files(
         keys_by_batch[batch_id].append(trace_id)
     if len(keys) != _count(con, "mark"):
         raise MergeFailed(f"a trace is in two of the batches {', '.join(path.stem for path in marks)}")
-    staged = {}
-    for table in sorted({name for entry in group for name in entry.kind.places}):
-        target = folder / f"{table}.parquet"
-        failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
-        version = next((v for entry in group if (v := entry.kind.versions.get(table))), None)
-        if table == "events":
-            write_tables(_events(_files(lake, group, table), keys_by_batch, merged), target)
-        else:
-            con.execute(
-                f"COPY ({_rows(lake, group, table, merged)}) TO {quoted(target)} ({options(version, failures)})"
-            )
-        n_rows = _count(con, quoted(target))
-        expected = con.execute(f"SELECT count(*) FROM ({_committed(lake, group, table)})").fetchall()[0][0]
-        if n_rows != expected:
-            raise MergeFailed(f"{table}: {n_rows:,} of {expected:,} rows were written for {merged.batch_id}")
-        staged[table] = Staged(target, n_rows, tuple(failures), version)
-    return staged, keys
+    return keys, keys_by_batch
 
 
 def _files(lake: Lake, group: Sequence[Entry], table: str) -> list[Path]:
@@ -77,13 +88,15 @@ def _count(con: duckdb.DuckDBPyConnection, source: str) -> int:
     return con.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0]
 
 
-def _committed(lake: Lake, group: Sequence[Entry], table: str) -> str:
+def committed(lake: Lake, group: Sequence[Entry], table: str) -> str:
+    """Return the SELECT of a table's rows of the traces in table `mark`; of `rejects`, of all rows."""
     rows = f"SELECT * FROM {_read(_files(lake, group, table))}"
     return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN mark USING (trace_id, batch_id)"
 
 
-def _rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
-    rows, batch = _committed(lake, group, table), f"{quoted(merged.batch_id)} AS batch_id"
+def merged_rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
+    """Return the SELECT of the rows `committed`, as rows of the merged batch."""
+    rows, batch = committed(lake, group, table), f"{quoted(merged.batch_id)} AS batch_id"
     if table == REJECTS:
         return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
     if table == MARK:

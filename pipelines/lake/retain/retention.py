@@ -44,7 +44,7 @@ GRACE = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Retirement:
-    """A batch that is being removed. `state`: due (in a dry run: it would be hidden now), hidden or removed.
+    """A batch that is being removed. `state`: due (in a dry run: it would be hidden now), hidden, removed, or reduced to a digest.
 
     `n_bytes` and `n_files` count its files in all tables and the overlays of its traces. For a removed batch they are
     the values before the removal.
@@ -72,7 +72,7 @@ def retire(
     now = now or datetime.now(UTC)
     before = now - timedelta(days=keep_days)
     if dry_run:
-        due = [_retirement(lake, batch, "due", _trace_ids(lake, batch)) for batch in _due(lake, before)]
+        due = [retirement_of(lake, batch, "due", _trace_ids(lake, batch)) for batch in _due(lake, before)]
         return sorted([*due, *_ending(lake, now, grace)], key=lambda r: r.batch_id)
     with lake.retention_lock():
         _hide(lake, _due(lake, before))
@@ -146,7 +146,7 @@ def _ending(
         if not only(notice):
             continue
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
-        retirements.append(_retirement(lake, Batch(name), "removed" if over else "hidden", notice["traces"]))
+        retirements.append(retirement_of(lake, Batch(name), "removed" if over else "hidden", notice["traces"]))
     return retirements
 
 
@@ -168,7 +168,8 @@ def _remove(lake: Lake, retirement: Retirement) -> None:
         catalog.notice(batch.batch_id, None if is_merged else json.dumps({**notice, "is_removed": True}))
 
 
-def _retirement(lake: Lake, batch: Batch, state: str, traces: list[str]) -> Retirement:
+def retirement_of(lake: Lake, batch: Batch, state: str, traces: list[str]) -> Retirement:
+    """Return a batch with its state, and the number and size of its files."""
     sizes = [path.stat().st_size for path in _files(lake, batch, traces)]
     return Retirement(batch.batch_id, batch.day, state, tuple(traces), len(sizes), sum(sizes))
 

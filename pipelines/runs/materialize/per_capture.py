@@ -131,7 +131,7 @@ def _compute_captures(
     if state.seen.folders is not None and _needs_others(lake, catalog, requested, state):
         state = _state(lake, catalog, requested)
     captures, known_rows, all_changed = state.captures, state.known, state.changed
-    batches = _batches(known_rows, all_changed, part)
+    batches = [batch for batch in _batches(known_rows, all_changed, part) if not lake.is_digest(batch)]
     rewritten, is_new = set(batches), set(all_changed)
     # Rewriting such a file drops the old rows of a changed capture, so that capture is updated, too.
     sharing_batch = {name for name, row in known_rows.items() if row.batch in rewritten}
@@ -308,7 +308,9 @@ def _changed(
     """
     content = {name: capture.content for name, capture in captures.items()} | dict(as_before)
     before = {name: row.content for name, row in known_rows.items() if not row.is_gone}
-    return sorted(name for name in {*content, *before} if content.get(name) != before.get(name))
+    # A digest cannot be computed again, whatever became of roles or of other jobs in its folder.
+    digests = {name for name, capture in captures.items() if capture.is_digest and name in before}
+    return sorted(name for name in {*content, *before} - digests if content.get(name) != before.get(name))
 
 
 def _compute(

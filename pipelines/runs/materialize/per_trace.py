@@ -42,7 +42,12 @@ _NO_FAULT_OF_A_TRACE = (CatalogError, OSError, MemoryError, duckdb.IOException, 
 
 
 def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
-    """Return the tables of a batch whose file is missing or was computed by another version of the model."""
+    """Return the tables of a batch whose file is missing or was computed by another version of the model.
+
+    None of a digest, because its events are gone.
+    """
+    if lake.is_digest(batch):
+        return []
     versions = lake.versions_of(batch, tables)
     return [table for table in tables if versions.get(table) != catalog.version(table)]
 
@@ -97,7 +102,7 @@ def compute_traces(
     catalog.refuse_errors(requested)
     broken: list[Broken] = []
     known = lake.batches()
-    todo = known if batches is None else list(batches)
+    todo = [batch for batch in (known if batches is None else batches) if not lake.is_digest(batch)]
     for batch in todo if force else stale_batches(lake, catalog, requested, todo):
         with lake.compute_lock(lambda: say("another process computes tables, waiting")):
             stale_tables = requested if force else stale(lake, catalog, requested, batch)
@@ -125,7 +130,11 @@ def _merged_meanwhile(lake: Lake, todo: Sequence[Batch], known: Sequence[Batch])
 
 
 def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
-    """Return the batches in which a table's file is missing or was computed by another version of the model."""
+    """Return the batches in which a table's file is missing or was computed by another version of the model.
+
+    Without digests, because their events are gone.
+    """
+    batches = [batch for batch in batches if not lake.is_digest(batch)]
     versions = lake.versions(batches, tables)
     current_versions = {table: catalog.version(table) for table in tables}
     is_current: dict[int, bool] = {}  # many batches share their versions

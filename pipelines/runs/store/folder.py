@@ -242,7 +242,8 @@ class FolderStore:
         if not tables:
             return []
         lake = self.lake
-        stale = lake.batches() if force else stale_batches(lake, lake.catalog(), tables, lake.batches())
+        whole = [batch for batch in lake.batches() if not lake.is_digest(batch)]
+        stale = whole if force else stale_batches(lake, lake.catalog(), tables, whole)
         files = {batch: table_file(lake.root, "events", batch) for batch in stale}
         return [
             StaleBatch(batch, (file.stat().st_size if file.exists() else 0) * _BYTES_PER_BYTE)
@@ -253,7 +254,7 @@ class FolderStore:
         """See Store."""
         by_batch: dict[Batch, list[str]] = {}
         for name, row in known_captures(self.lake).items() if tables else ():
-            if not row.is_gone:
+            if not row.is_gone and not self.lake.is_digest(row.batch):
                 by_batch.setdefault(row.batch, []).append(name)
         stale = sorted(by_batch) if force else stale_batches(self.lake, self.lake.catalog(), tables, sorted(by_batch))
         return [by_batch[batch] for batch in stale]
@@ -309,6 +310,21 @@ class FolderStore:
     ) -> list[Expired]:
         """See Store."""
         return [Expired(**asdict(batch)) for batch in retire(self.lake, keep_days, grace, dry_run, now)]
+
+    def reduce(
+        self,
+        older_than_days: int,
+        grace: timedelta = GRACE,
+        dry_run: bool = False,
+        now: datetime | None = None,
+        on_step: Callable[[str], Any] = lambda _: None,
+    ) -> list[Expired]:
+        """See Store. Raises BrokenFiles."""
+        from pipelines.runs.digest import reduce_old
+
+        return [
+            Expired(**asdict(batch)) for batch in reduce_old(self.lake, older_than_days, grace, dry_run, now, on_step)
+        ]
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
         """See Store. Each past day is merged separately."""

@@ -59,7 +59,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Expired:
-    """Traces of one batch that are being removed. `state`: due (in a dry run), hidden or removed.
+    """Traces of one batch that are being removed. `state`: due (in a dry run), hidden, removed, or reduced to a digest.
 
     `n_files`, `n_bytes`: of the batch in a folder lake, before the removal. None for other stores.
     """
@@ -308,6 +308,20 @@ class Store(Protocol):
         self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
     ) -> list[Expired]:
         """Remove traces ingested more than `keep_days` days ago. Their files go after `grace`. They stay known."""
+        ...
+
+    def reduce(
+        self,
+        older_than_days: int,
+        grace: timedelta = GRACE,
+        dry_run: bool = False,
+        now: datetime | None = None,
+        on_step: Callable[[str], Any] = lambda _: None,
+    ) -> list[Expired]:
+        """Keep only digests of traces ingested more than `older_than_days` days ago. Other files go after `grace`.
+
+        Raises StoreError for a store that has no digests.
+        """
         ...
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:

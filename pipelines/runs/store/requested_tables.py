@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.errors import TracelakeError
-from pipelines.lake.names import CAPTURE_MARK, KEYS, Batch
+from pipelines.lake.names import CAPTURE_MARK, EVENTS, KEYS, Batch
 from pipelines.lake.publish.prices import PRICE_TABLE, PRICES, read_prices
 from pipelines.lake.read.damage import Broken, BrokenFiles
+from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
 from pipelines.runs.materialize.per_capture import Part, part_of, stale_captures, trace_tables
 from pipelines.runs.materialize.per_trace import stale_batches
 
@@ -34,13 +35,14 @@ class NoTraces(TracelakeError, LookupError):
 class TablesOfLake:
     """The requested tables that a folder lake stores, per trace (`of_traces`) and per capture (`of_captures`).
 
-    `part`: the requested part of the lake, or None for the whole lake.
+    `part`: the requested part of the lake, or None for the whole lake. `names`: all requested tables.
     """
 
     lake: Lake
     of_traces: list[str]
     of_captures: list[str]
     part: Part | None
+    names: frozenset[str] = frozenset()
 
     @property
     def stored(self) -> list[str]:
@@ -56,6 +58,18 @@ class TablesOfLake:
     def skipped(self) -> list[str]:
         """Return texts about the broken files that the answer leaves out, if `lake.without_broken` is set."""
         return broken_file_sentences(self.lake.broken()) if self.lake.without_broken else []
+
+    @property
+    def reduced(self) -> list[str]:
+        """Return a text about the batches of which only a digest is kept, if a requested table is not in it."""
+        gone = [name for name in (EVENTS, *self.stored) if name in self.names - {*OF_TRACES, *OF_CAPTURES}]
+        digests = [batch for batch in self._batches if self.lake.is_digest(batch)] if gone else []
+        if not digests:
+            return []
+        batches = f"{len(digests):,} batch{'es' * (len(digests) > 1)} of traces, ingested until {digests[-1].day}"
+        return [
+            f"{', '.join(gone)} lack{'s' * (len(gone) == 1)} {batches}: only a digest is kept (retention --keep digest)"
+        ]
 
     @property
     def can_compute(self) -> bool:
@@ -135,6 +149,7 @@ class CommittedTables:
     read: list[str]
     stored: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    reduced: list[str] = field(default_factory=list)
     can_compute: bool = False
 
     def without_captures(self) -> CommittedTables:
@@ -175,7 +190,8 @@ def requested_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesO
     if part and not part.captures and not part.batches:
         return TablesOfLake(lake, [], [CAPTURE_MARK], None)
     of_traces = [name for name in catalog.materialized if name in named]
-    return TablesOfLake(lake, of_traces, [name for name in catalog.of_captures if name in named], part)
+    of_captures = [name for name in catalog.of_captures if name in named]
+    return TablesOfLake(lake, of_traces, of_captures, part, frozenset(named))
 
 
 def broken_file_sentences(broken: Sequence[Broken]) -> list[str]:

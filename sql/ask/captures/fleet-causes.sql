@@ -21,7 +21,11 @@ named AS (
     SELECT whose, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY whose, cause, name
 ),
 most AS (
-    SELECT whose, cause, name, row_number() OVER (PARTITION BY whose, cause ORDER BY duration_ns DESC, name) AS place
+    SELECT
+        whose, cause, name,
+        row_number() OVER (
+            PARTITION BY whose, cause ORDER BY CASE WHEN name = '(other names)' THEN 1 ELSE 0 END, duration_ns DESC, name
+        ) AS place
     FROM named
 ),
 sums AS (

@@ -3,6 +3,7 @@
 -- How: step_lengths defines the start and end of a step. Host time from the end of the previous annotation to the end
 -- of the step's own annotation belongs to the step, and so does the GPU work launched in that time. The whole trace
 -- extends from the first operator, call or GPU activity to the last.
+-- scope: trace
 -- check: unique(trace_id, step)
 WITH busy AS (
     SELECT trace_id, step, max(busy_ns) AS busy_ns FROM step_times GROUP BY trace_id, step
@@ -68,6 +69,7 @@ LEFT JOIN earlier AS e ON e.trace_id = w.trace_id AND e.step IS NOT DISTINCT FRO
 -- order at equal times is also that of call_stacks. On a thread with Python functions, annotations own no time, because
 -- they do not nest: an annotation begins inside the function that opens it and ends inside the function that closes it.
 -- Names contain no step numbers and addresses, because these differ from run to run.
+-- scope: trace
 -- check: unique(trace_id, step, cat, name)
 WITH cpu AS (
     SELECT
@@ -130,20 +132,24 @@ named AS (
         ) AS name
     FROM own AS o
     JOIN events AS e ON e.trace_id = o.trace_id AND e.event_id = o.event_id
+),
+-- The host times of steps do not overlap.
+steps AS (
+    SELECT trace_id, step, host_start_ns AS from_ns, host_end_ns AS until_ns
+    FROM _compared_windows
+    WHERE step IS NOT NULL AND host_end_ns > host_start_ns
 )
 SELECT
     o.trace_id,  -- The trace.
-    s.step,  -- Number of the profiler step in which the events started; NULL outside of steps.
+    -- Number of the profiler step in which the events started; NULL outside of steps.
+    CASE WHEN o.start_ns < s.until_ns THEN s.step END AS step,
     o.cat,  -- cpu_op, cuda_runtime, user_annotation, python_function, …; NULL if not recorded.
     o.name,  -- Name of the events.
     count(*) AS n,  -- How many.
     TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Self time of the events, ns.
 FROM named AS o
-LEFT JOIN _compared_windows AS s
-    ON
-        s.trace_id = o.trace_id AND s.step IS NOT NULL AND o.start_ns >= s.host_start_ns
-        AND o.start_ns < s.host_end_ns
-GROUP BY o.trace_id, s.step, o.cat, o.name;
+ASOF LEFT JOIN steps AS s ON s.trace_id = o.trace_id AND s.from_ns <= o.start_ns
+GROUP BY o.trace_id, CASE WHEN o.start_ns < s.until_ns THEN s.step END, o.cat, o.name;
 
 -- model: _compared_work
 -- One row: a group of GPU activities of a trace with equal step, operator, category, module, input shapes and types,
@@ -151,6 +157,7 @@ GROUP BY o.trace_id, s.step, o.cat, o.name;
 -- How: kernel_owners determines operator and module. An activity belongs to the step of its launch, or to the step in
 -- which it started if the launch is not in the trace. The category is communication for the class COMMUNICATION, else
 -- the family of the operator, else the category of the name in rules/kernel_categories.csv.
+-- scope: trace
 -- check: unique(trace_id, step, operator, category, module, input_dims, input_types, cat, name)
 WITH names AS (
     SELECT DISTINCT trace_id, cat, name FROM kernels
@@ -164,7 +171,7 @@ fitting AS (
 work AS (
     SELECT
         k.trace_id, k.cat, coalesce(k.name, '(no name)') AS name, k.duration_ns,
-        l.start_ns AS launch_ns, k.start_ns,
+        l.start_ns IS NOT NULL AS by_launch, coalesce(l.start_ns, k.start_ns) AS at_ns,
         CASE
             WHEN o.op IS NOT NULL THEN o.op
             WHEN o.is_replay THEN '(graph replay)'
@@ -187,10 +194,21 @@ work AS (
     LEFT JOIN op_kinds AS f ON f.op = o.op
     LEFT JOIN fitting AS c
         ON c.trace_id = k.trace_id AND c.cat IS NOT DISTINCT FROM k.cat AND c.name IS NOT DISTINCT FROM k.name
+),
+-- The host times of steps do not overlap, and neither do their own times.
+steps AS (
+    SELECT trace_id, step, TRUE AS by_launch, host_start_ns AS from_ns, host_end_ns AS until_ns
+    FROM _compared_windows
+    WHERE step IS NOT NULL AND host_end_ns > host_start_ns
+    UNION ALL
+    SELECT trace_id, step, FALSE, start_ns, end_ns
+    FROM _compared_windows
+    WHERE step IS NOT NULL AND end_ns > start_ns
 )
 SELECT
     w.trace_id,  -- The trace.
-    s.step,  -- Number of the profiler step; NULL outside of steps.
+    -- Number of the profiler step; NULL outside of steps.
+    CASE WHEN w.at_ns < s.until_ns THEN s.step END AS step,
     w.operator,  -- The operator that launched the activities; in parentheses, the reason why there is none.
     w.has_operator,  -- True if there is an operator.
     w.category,  -- communication, a family of op_kinds (gemm, attention, elementwise, …) or other.
@@ -202,13 +220,11 @@ SELECT
     count(*) AS n,  -- How many.
     TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Summed duration of the activities, ns.
 FROM work AS w
-LEFT JOIN _compared_windows AS s
-    ON
-        s.trace_id = w.trace_id AND s.step IS NOT NULL
-        AND coalesce(w.launch_ns, w.start_ns) >= CASE WHEN w.launch_ns IS NULL THEN s.start_ns ELSE s.host_start_ns END
-        AND coalesce(w.launch_ns, w.start_ns) < CASE WHEN w.launch_ns IS NULL THEN s.end_ns ELSE s.host_end_ns END
+ASOF LEFT JOIN steps AS s
+    ON s.trace_id = w.trace_id AND s.by_launch = w.by_launch AND s.from_ns <= w.at_ns
 GROUP BY
-    w.trace_id, s.step, w.operator, w.has_operator, w.category, w.module, w.input_dims, w.input_types, w.cat, w.name;
+    w.trace_id, CASE WHEN w.at_ns < s.until_ns THEN s.step END, w.operator, w.has_operator, w.category, w.module,
+    w.input_dims, w.input_types, w.cat, w.name;
 
 -- model: _compared_causes
 -- One row: a cause of the length of a trace, or of one of its steps, by name.

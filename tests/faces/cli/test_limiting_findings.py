@@ -100,7 +100,7 @@ OF_A_CAPTURE = {
 def test_every_limiting_finding_is_tried() -> None:
     scopes = {rule["check_name"]: rule["scope"] for rule in rule_rows("limiting_findings")}
     of_traces = {check for check, scope in scopes.items() if scope == "trace"}
-    assert of_traces == {"truncated", *TRACES}
+    assert of_traces == {"truncated", "reduced_to_digest", *TRACES}  # of a digest: tests/runs/test_digest.py
     # What a folder holds besides the capture is known only of a lake's folder.
     assert scopes.keys() - of_traces == {"other_jobs_in_folder", *CAPTURES}
 

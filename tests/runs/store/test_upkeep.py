@@ -74,6 +74,13 @@ def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) ->
 
 
 @pytest.mark.ducklake("sqlite")
+def test_digests_are_of_a_folder(ducklake: DuckLakeStore, small: list[Lake]) -> None:
+    ducklake.commit(small[0])
+    with pytest.raises(StoreError, match="digests are kept in the folder of a lake"):
+        ducklake.reduce(14)
+
+
+@pytest.mark.ducklake("sqlite")
 def test_the_failures_of_expired_traces_are_gone(ducklake: DuckLakeStore, small: list[Lake]) -> None:
     ducklake.commit(small[0])
     failure = (min(small[0].known_traces()), "kernels", "kernels", "reason", LEFT_OUT, small[0].batches()[0].batch_id)

@@ -84,7 +84,7 @@ def compare(
     """
     from pipelines.faces.cli.fleet.compared_rows import as_json, lines
     from pipelines.fleet.trends.compared_windows import choose
-    from pipelines.fleet.trends.comparison import BY, compare_pairs, usual_by
+    from pipelines.fleet.trends.comparison import BY, NOT_IN_DIGEST, compare_pairs, usual_by
     from pipelines.fleet.trends.comparison_verdict import doubts
 
     control, test = _sides(control, test, baseline, lake)
@@ -98,6 +98,11 @@ def compare(
     processes = _processes(process or [], control, test)
     with database.connect() as con:
         sides = [open_side(con, side, lake, ranks, pid) for side, pid in zip((control, test), processes, strict=True)]
+        if by in NOT_IN_DIGEST and any(trace.is_digest for traces in sides for trace in traces):
+            raise fail(
+                f"--by {by}: only a digest of one of the traces is kept, without its {by}s",
+                f"A digest has {', '.join(name for name in BY if name not in NOT_IN_DIGEST)}.",
+            )
         chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)
         comparison = compare_pairs(con, chosen.pairs, by or usual_by(sides))
         causes = compare_pairs(con, chosen.pairs, "cause") if format is Format.markdown else None

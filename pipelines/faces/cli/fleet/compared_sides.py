@@ -36,13 +36,18 @@ def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: 
 
 def _of_lake(con: Any, id_prefix: str, lake: Path | str, ranks: int | str) -> list[Trace]:
     from pipelines.fleet.trends.compared_windows import traces_of
-    from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
+    from pipelines.fleet.trends.comparison import DIGEST, WITH_CAUSES, CompareError, digests_in, facts_of
 
-    side_con = open_analyst(lake, ["capture_ranks", "capture_quality", *WITH_CAUSES], id_prefix)
+    tables = ["capture_ranks", "capture_quality", *WITH_CAUSES]
+    side_con = open_analyst(lake, tables, id_prefix, tell_reduced=False)
     caveats.note(side_con, id_prefix)
     caveats.note_captures(side_con, id_prefix)
     try:
-        return facts_of(con, side_con, traces_of(side_con, id_prefix, ranks), with_causes=True)
+        traces, digests = traces_of(side_con, id_prefix, ranks), digests_in(side_con)
+        if not digests.isdisjoint(traces):
+            side_con.close()
+            side_con = open_analyst(lake, [*WITH_CAUSES, *DIGEST], id_prefix, tell_reduced=False)
+        return facts_of(con, side_con, traces, with_causes=True, digests=digests)
     except CompareError as error:
         lists = "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."
         raise fail(str(error), lists) from None

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import out, print_json
+from pipelines.faces.cli.console import fail, out, print_json, progress
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+
+_MOST_DAYS = 36_500
+
+
+class Keep(StrEnum):
+    """What is kept of old batches."""
+
+    digest = "digest"
 
 
 def retention(
-    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1, max=36_500)],
+    keep_days: Annotated[
+        int | None, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1, max=_MOST_DAYS)
+    ] = None,
+    keep: Annotated[
+        Keep | None, typer.Option(help="Instead of removing old batches, keep this of them; with --older-than.")
+    ] = None,
+    older_than: Annotated[
+        str, typer.Option(metavar="DAYS", help="With --keep: of batches ingested more than this ago, e.g. 14d.")
+    ] = "",
     lake: LakeOption = DEFAULT_LAKE,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     grace_hours: Annotated[
@@ -25,7 +42,10 @@ def retention(
     ] = 24.0,
     json: JsonOption = False,
 ) -> None:
-    """Remove old batches of traces from the lake: hide them now, delete their files after a grace period.
+    """Remove old batches of traces from the lake, or all but a digest: hide them now, delete their files after a grace period.
+
+    A digest (--keep digest --older-than 14d) has the lengths of steps, GPU time by class, causes, the best fixes, the largest
+    operators and kernels, and the waiting of each rank: `why`, `compare`, `fleet`, `regressions` and `jobs` answer from it.
 
     Run it once a day: each run also deletes what earlier ones have hidden. Removed content is not ingested again;
     `.retired/` in the lake lists it; `tracelake check --rebuild` after deleting a batch's file there allows it.
@@ -34,9 +54,19 @@ def retention(
     """
     from pipelines.runs.store import open_store
 
-    store = open_store(lake)
+    store, grace = open_store(lake), timedelta(hours=grace_hours)
+    if (keep_days is None) is (keep is None) or (keep is None) is not (not older_than):
+        raise fail(
+            "retention takes either --keep-days DAYS or --keep digest --older-than DAYS",
+            "For example: tracelake retention --keep digest --older-than 14d",
+        )
     store.need_folder()
-    batches = store.expire(keep_days, timedelta(hours=grace_hours), dry_run)
+    if keep_days is None:
+        keep_days = _days(older_than)
+        with progress(None, "reducing to digests") as advance:
+            batches = store.reduce(keep_days, grace, dry_run, on_step=lambda step: advance(1, step))
+    else:
+        batches = store.expire(keep_days, grace, dry_run)
     if json:
         print_json([{name: value for name, value in asdict(batch).items() if value is not None} for batch in batches])
         return
@@ -50,3 +80,10 @@ def retention(
         table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}", *size)
     hidden = ", nothing is waiting to be deleted" if store.lake else ""
     out.print(table if batches else f"nothing is older than {keep_days} {'day' if keep_days == 1 else 'days'}{hidden}")
+
+
+def _days(text: str) -> int:
+    days = text.removesuffix("d")
+    if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
+        raise fail(f"--older-than {text!r} is not a number of days from 1 to {_MOST_DAYS:,}", "For example: 14d")
+    return int(days)

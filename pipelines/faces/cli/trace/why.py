@@ -251,6 +251,7 @@ def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[Wi
     Raise WindowNotFound if the trace does not have the step, ValueError if the options contradict each other.
     """
     from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, parse_instance, usual_windows
+    from pipelines.lake.read.one_trace import stored_windows
 
     step, annotation, instance, *_ = window_options
     first, last = parse_instance(instance, annotation)
@@ -261,7 +262,8 @@ def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[Wi
         return [WindowRequest(trace_id, name, annotation=annotation, first=first, last=last)]
     if not step:
         return [WindowRequest(trace_id)]
-    whole_trace, *steps = usual_windows(con, [trace_id])
+    stored = [WindowRequest(trace_id, name, annotation=name) for name in stored_windows(con, trace_id)]
+    whole_trace, *steps = stored or usual_windows(con, [trace_id])
     if step == "all" and steps:
         return [whole_trace, *steps]
     numbers = [request.window_id.partition("#")[2] for request in steps]

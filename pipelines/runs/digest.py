@@ -1,0 +1,131 @@
+"""Reduction of old traces to digests (pipelines/lake/retain/digest_files.py): `tracelake retention --keep digest`.
+
+A capture is reduced when all of its traces are old enough. First its tables are committed as those of a digest, so that no
+trace joins the capture any more; then a batch with the digests of its traces replaces theirs, as in compaction. Readers
+may have the old files open, so they are deleted `grace` later. The next run completes what a killed run leaves behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from pipelines.fleet.captures.input_tables import lake_captures
+from pipelines.lake.commit.batch_rows import merged_away
+from pipelines.lake.commit.catalog_file import writing
+from pipelines.lake.commit.manifest import Entry
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, Batch
+from pipelines.lake.names import time_in_id
+from pipelines.lake.read.snapshot import look
+from pipelines.lake.retain.compaction import replace_batches
+from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES, capture_files, digest_files
+from pipelines.lake.retain.retention import GRACE, Retirement, remove_hidden, retirement_of, undo_merges
+from pipelines.runs.materialize.per_capture import Part, known_captures
+from pipelines.runs.materialize.run_order import materialize_all
+
+_AT_ONCE = 500  # captures of which one batch has the digests
+
+
+def reduce_old(
+    lake: Lake,
+    older_than_days: int,
+    grace: timedelta = GRACE,
+    dry_run: bool = False,
+    now: datetime | None = None,
+    on_step: Callable[[str], Any] = lambda _: None,
+) -> list[Retirement]:
+    """Keep only digests of traces ingested more than `older_than_days` days ago, and delete what earlier runs replaced.
+
+    Return the batches that digests replace (`state`: due in a dry run, or reduced), and those whose files are hidden or
+    removed after `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its
+    capture is younger, or a file of its batch is damaged. Raises ValueError for less than one day or a negative grace,
+    and what materialize_all raises.
+    """
+    if older_than_days < 1 or grace < timedelta(0):
+        raise ValueError(f"keep at least 1 day and a grace of at least 0, not {older_than_days} days and {grace}")
+    now = now or datetime.now(UTC)
+    before = time_in_id(now - timedelta(days=older_than_days))
+    if dry_run:
+        return [_described(lake, entry, "due") for entry in _due(lake, before)[0]]
+    with lake.retention_lock():
+        undo_merges(lake)
+        due, captures = _due(lake, before)
+        reduced = [_described(lake, entry, "reduced") for entry in due]
+        batches = frozenset(entry.batch for entry in due)
+        if due:
+            materialize_all(lake, (*OF_TRACES, *OF_CAPTURES), on_step=on_step, part=Part(frozenset(captures), batches))
+        on_step("writing digests")
+        with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
+            for first in range(0, len(captures), _AT_ONCE):
+                _reduce_captures(lake, captures[first : first + _AT_ONCE])
+            _hide_old_states(lake)
+            for group in _groups(lake, batches):
+                replaced = replace_batches(lake, look(lake.root), group, partial(digest_files, on=now.date()))
+                for entry in group if replaced.into else ():
+                    for trace_id in entry.key_paths() or ():
+                        shutil.rmtree(lake.root / OVERLAYS / f"day={entry.batch.day}" / trace_id, ignore_errors=True)
+        return [*reduced, *remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)]
+
+
+def _due(lake: Lake, before: str) -> tuple[list[Entry], list[str]]:
+    """Return the whole batches of traces to reduce, oldest first, and the captures of which no digest is kept yet.
+
+    These are batches from before `before` (time_in_id) whose captures have no trace in a younger or damaged batch.
+    """
+    entries, digests = look(lake.root).entries, {batch for batch in lake.batches() if lake.is_digest(batch)}
+    damaged = {file.batch for file in lake.broken()}
+    old = {
+        batch for batch in lake.batches() if batch.batch_id < before and batch not in digests and batch not in damaged
+    }
+    captures = lake_captures(lake, with_roles=False)
+    batches = {
+        name: {Batch(member.trace.batch_id) for member in capture.members} - digests
+        for name, capture in captures.items()
+    }
+    while young := {batch for of_capture in batches.values() if not of_capture <= old for batch in of_capture & old}:
+        old -= young  # which may leave a trace of another capture whole
+    due = [name for name, of_capture in sorted(batches.items()) if of_capture <= old and not captures[name].is_digest]
+    return [entries[batch.batch_id] for batch in sorted(old)], due
+
+
+def _described(lake: Lake, entry: Entry, state: str) -> Retirement:
+    return retirement_of(lake, entry.batch, state, sorted(entry.key_paths() or ()))
+
+
+def _reduce_captures(lake: Lake, captures: Sequence[str]) -> None:
+    """Commit the tables of captures as those of a digest, in a new batch."""
+    batch = lake.new_batch()
+    folder = lake.staging(batch)
+    try:
+        with lake.connect(OF_CAPTURES) as con:
+            staged = capture_files(con, captures, batch, folder)
+        lake.put_all(batch, staged)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hide_old_states(lake: Lake) -> None:
+    """Hide the batches of captures that have the newest state of none: newer ones have it, or a digest."""
+    newest = {row.batch for row in known_captures(lake).values()}
+    digests = [batch for batch in lake.batches(CAPTURE_MARK) if lake.is_digest(batch)]
+    old = [batch for batch in lake.batches(CAPTURE_MARK) if batch not in newest] if digests else []
+    if old:
+        with writing(lake.root) as catalog:
+            for batch in old:
+                catalog.notice(batch.batch_id, merged_away(digests[-1].batch_id))
+
+
+def _groups(lake: Lake, batches: frozenset[Batch]) -> Iterator[list[Entry]]:
+    """Yield those of the batches that have all tables of a digest, by day."""
+    catalog = lake.catalog()
+    by_day: defaultdict[str, list[Entry]] = defaultdict(list)
+    for name, entry in sorted(look(lake.root).entries.items()):
+        versions = entry.kind.versions
+        if entry.batch in batches and all(versions.get(table) == catalog.version(table) for table in OF_TRACES):
+            by_day[Batch(name).day].append(entry)
+    yield from by_day.values()

@@ -1,0 +1,337 @@
+"""Old traces become digests: the same answers from few rows, nothing computed again, killed at any step or not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.capture_why import TABLES as WHY_CAPTURE
+from pipelines.faces.cli.app import app
+from pipelines.faces.fleet_tables import FLEET_TABLES
+from pipelines.lake import Batch, Lake
+from pipelines.lake.commit.catalog_file import rebuild
+from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS
+from pipelines.lake.retain.compaction import compact
+from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
+from pipelines.lake.retain.retention import retire
+from pipelines.readers.ingest import ingest
+from pipelines.runs.check import check
+from pipelines.runs.digest import reduce_old
+from pipelines.runs.forget import forget
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store.requested_tables import requested_tables
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.lake.test_retention import Ages, files_of
+from tests.lake.world import kept, killed
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+NONE = timedelta(0)
+ANSWERS = (
+    ["why", "{trace}", "--json"],
+    ["why", "{trace}", "--step", "all", "--json"],
+    ["why", "{capture}", "--json"],
+    ["compare", "{trace}", "{other}", "--json"],
+    ["compare", "{trace}", "{other}", "--by", "cause", "--json"],
+    ["compare", "{trace}", "{other}", "--by", "kernel", "--step", "all", "--json"],
+    ["fleet", "--json"],
+    ["sql", "FROM jobs ORDER BY ALL", "--format", "json"],
+    ["regressions", "--json"],
+    ["metrics"],
+)
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.output
+
+
+def put(lake: Lake, folder: Path, days_ago: float, *ranks: int) -> list[str]:
+    """Ingest ranks of the folder's capture as one batch of that many days before NOW. Return their traces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "new_batch", Ages(days_ago).new)
+        report = ingest([next(folder.glob(f"*rank{rank}.*")) for rank in ranks], lake)
+    return [row.trace_id for row in report.rows if row.trace_id]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two captures of two ranks, one of 20 days ago and one of yesterday, with the tables of a digest and others."""
+    folder = tmp_path_factory.mktemp("whole")
+    lake = Lake(folder / "lake")
+    for name, days_ago in (("old", 20), ("new", 1)):
+        write_capture(CaptureSpec(ranks=2, steps=3, seed=days_ago), folder / name)
+        put(lake, folder / name, days_ago, 0, 1)
+    materialize_all(lake, (*OF_TRACES, *OF_CAPTURES, *FLEET_TABLES))
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards."""
+    with kept(whole) as lake:
+        yield lake
+
+
+def rows(lake: Lake, query: str, *tables: str) -> list[tuple[Any, ...]]:
+    with lake.connect(tables) as con:
+        return con.execute(query).fetchall()
+
+
+def names(lake: Lake) -> dict[str, str]:
+    """Return the words of ANSWERS: the traces and the capture of 20 days ago."""
+    traces = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id, rank", "traces")
+    return {"trace": traces[0][0], "other": traces[1][0], "capture": traces[0][1]}
+
+
+def answers(lake: Lake) -> dict[str, Any]:
+    of_lake = names(lake)
+    return {
+        " ".join(words): without(run(*(word.format(**of_lake) for word in words), "--lake", lake.root))
+        for words in ANSWERS
+    }
+
+
+def without(text: str) -> Any:
+    """Return an answer without the caveat about its digest and what names the lake's files."""
+    if not text.startswith(("[", "{")):
+        return [line for line in text.splitlines() if "bytes" not in line and "files" not in line]
+
+    def cleaned(value: Any) -> Any:
+        if isinstance(value, dict) and "fixes" in value:  # the largest fixes, and of each cause the largest names
+            by_cause: dict[str, float] = {}
+            for cause in value["causes"]:
+                by_cause[cause["cause"]] = round(by_cause.get(cause["cause"], 0) + cause["duration_us"], 3)
+            value = {**value, "causes": by_cause, "fixes": value["fixes"][:5]}
+        if isinstance(value, dict) and "host" in value:  # of each category the largest names
+            by_cat: dict[str, list[int]] = {}
+            for row in value["host"]:
+                times = by_cat.setdefault(row["cat"], [0, 0])
+                by_cat[row["cat"]] = [times[0] + row["control_ns"], times[1] + row["test_ns"]]
+            value = {**value, "host": by_cat}
+        if isinstance(value, dict):
+            return {key: cleaned(v) for key, v in value.items() if key != "batch_id"}
+        if isinstance(value, list):
+            return [cleaned(v) for v in value if not (isinstance(v, dict) and v.get("caveat") == "reduced_to_digest")]
+        return value
+
+    return cleaned(json.loads(text))
+
+
+def test_answers_are_the_same_and_say_so(lake: Lake) -> None:
+    before = answers(lake)
+    assert ("reduced", 2) in [(r.state, len(r.traces)) for r in reduce_old(lake, 14, NONE, now=NOW)]
+    after = answers(lake)
+    for words, answer in before.items():
+        assert after[words] == answer, words
+    of_lake = names(lake)
+    for words in (
+        ["why", of_lake["trace"]],
+        ["why", of_lake["capture"]],
+        ["compare", of_lake["trace"], of_lake["other"]],
+    ):
+        (text,) = {c["detail"] for c in _caveats(run(*words, "--json", "--lake", lake.root))}
+        assert "only its digest is kept" in text
+
+
+def _caveats(text: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+
+    def search(value: Any) -> None:
+        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            search(inner)
+        if isinstance(value, dict) and value.get("caveat") == "reduced_to_digest":
+            found.append({**value, "detail": value["detail"].partition(": ")[2] or value["detail"]})
+
+    search(json.loads(text))
+    return found
+
+
+def test_what_it_cannot_answer_is_said(lake: Lake, tmp_path: Path) -> None:
+    of_lake, at = names(lake), ("--lake", lake.root)
+    reduce_old(lake, 14, NONE, now=NOW)
+    for words in (
+        ["what-if", of_lake["trace"], "--scale", "stream:7=0.5"],
+        ["what-if", of_lake["capture"], "--remove", "cause:late_rank"],
+        ["why", of_lake["trace"], "--annotation", "forward"],
+        ["graphs", of_lake["trace"]],
+        ["timeline", of_lake["capture"], "--out", tmp_path / "t.json"],
+    ):
+        assert "only a digest of this" in run(*words, *at, code=1), words
+    for by in ("module", "shape"):
+        assert "only a digest" in run("compare", of_lake["trace"], of_lake["other"], "--by", by, *at, code=1)
+    result = CliRunner().invoke(app, ["sql", "SELECT count(*) FROM kernels, events", "--lake", str(lake.root)])
+    assert "events, kernels lack 1 batch of traces" in result.stderr
+    assert not CliRunner().invoke(app, ["sql", "SELECT count(*) FROM causes", "--lake", str(lake.root)]).stderr
+
+
+def test_a_digest_has_what_answers_read() -> None:
+    assert {*FLEET_TABLES, *WHY_CAPTURE} <= {*OF_TRACES, *OF_CAPTURES, "traces", "findings"}
+
+
+def test_only_its_tables_are_left_and_the_others_go_after_the_grace(lake: Lake) -> None:
+    before = files_of(lake)
+    (old, _) = lake.batches()
+    assert [r.state for r in reduce_old(lake, 14, dry_run=True, now=NOW)] == ["due"]
+    assert files_of(lake) == before
+    assert [r.state for r in reduce_old(lake, 14, now=NOW)] == ["reduced", "hidden"]
+    assert before.items() <= files_of(lake).items()
+    digest, _ = lake.batches()
+    assert digest.day == old.day and lake.is_digest(digest)
+    assert reduce_old(lake, 14, dry_run=True, now=NOW) == []
+    assert [r.state for r in reduce_old(lake, 14, now=NOW + DAY)] == ["removed"]
+    left = {name.partition("/")[0] for name in files_of(lake) if digest.batch_id in name}
+    assert left == {*OF_TRACES, "traces", "findings"}
+    assert not [name for name in files_of(lake) if old.batch_id in name]
+    assert check(lake).faults == []
+
+
+def test_nothing_of_it_is_computed_again(lake: Lake) -> None:
+    reduce_old(lake, 14, NONE, now=NOW)
+    of_digest = {name: size for name, size in files_of(lake).items() if lake.is_digest(Batch(Path(name).stem))}
+    assert of_digest
+    assert not requested_tables(lake, (*OF_TRACES, *OF_CAPTURES)).are_stale
+    computed = materialize_all(lake, ("causes", "captures", "capture_metrics", "step_lengths"), force=True)
+    assert computed and not [done for done in computed if lake.is_digest(done.batch)]
+    assert of_digest.items() <= files_of(lake).items()
+    assert reduce_old(lake, 14, NONE, now=NOW) == []
+
+
+def test_its_content_is_known_to_ingestion(lake: Lake, whole: Path) -> None:
+    reduce_old(lake, 14, NONE, now=NOW)
+    assert {row.status for row in ingest([whole / "old"], lake).rows if row.trace_id} == {"known"}
+
+
+def test_a_rebuilt_catalog_knows_it(lake: Lake) -> None:
+    reduce_old(lake, 14, now=NOW)
+    digests = [batch for batch in (*lake.batches(), *lake.batches(CAPTURE_MARK)) if lake.is_digest(batch)]
+    assert len(digests) == 2
+    reduce_old(lake, 14, NONE, now=NOW)
+    rebuild(lake.root)
+    assert [batch for batch in (*lake.batches(), *lake.batches(CAPTURE_MARK)) if lake.is_digest(batch)] == digests
+    assert not requested_tables(lake, OF_CAPTURES).are_stale
+
+
+def test_a_trace_stays_whole_while_a_rank_of_its_capture_is_younger(whole: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    put(lake, whole / "old", 20, 0)
+    put(lake, whole / "old", 3, 1)
+    put(lake, whole / "new", 20, 0)
+    assert [len(r.traces) for r in reduce_old(lake, 14, dry_run=True, now=NOW)] == [1]
+    assert len(reduce_old(lake, 14, dry_run=True, now=NOW + 12 * DAY)) == 3
+
+
+def test_no_rank_joins_it_any_more(whole: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    (first,) = put(lake, whole / "old", 20, 0)
+    reduce_old(lake, 14, NONE, now=NOW)
+    before = rows(lake, "SELECT * FROM capture_causes ORDER BY ALL", "capture_causes")
+    (late,) = put(lake, whole / "old", 1, 1)
+    materialize_all(lake, OF_CAPTURES)
+    of_trace = dict(rows(lake, "SELECT trace_id, capture_id FROM capture_ranks", "capture_ranks"))
+    assert of_trace[first] != of_trace[late]
+    assert not requested_tables(lake, OF_CAPTURES).are_stale
+    assert before == rows(
+        lake, f"SELECT * FROM capture_causes WHERE capture_id = '{of_trace[first]}' ORDER BY ALL", "capture_causes"
+    )
+
+
+def test_a_forgotten_rank_takes_its_capture_along(lake: Lake) -> None:
+    of_lake = names(lake)
+    reduce_old(lake, 14, NONE, now=NOW)
+    forget(lake, of_lake["trace"])
+    found = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id", "traces")
+    assert of_lake["trace"] not in dict(found) and of_lake["other"] in dict(found)
+    captures = {name for (name,) in rows(lake, "SELECT capture_id FROM capture_ranks", "capture_ranks")}
+    assert of_lake["capture"] not in captures and len(captures) == 1
+    assert not requested_tables(lake, OF_CAPTURES).are_stale
+
+
+def test_a_damaged_batch_stays_as_it_is(lake: Lake) -> None:
+    old = lake.batches()[0]
+    file = lake.root / "events" / f"day={old.day}" / f"{old.batch_id}.parquet"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert reduce_old(lake, 14, NONE, now=NOW) == []
+    assert lake.batches()[0] == old
+
+
+def test_overlays_go_along(lake: Lake) -> None:
+    old = lake.batches()[0]
+    overlay = lake.root / OVERLAYS / f"day={old.day}" / names(lake)["trace"] / "overlay.json"
+    overlay.parent.mkdir(parents=True)
+    overlay.write_text("{}")
+    reduce_old(lake, 14, now=NOW)
+    assert not overlay.parent.exists()
+
+
+def test_digests_are_compacted_and_removed_like_other_batches(whole: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for name in ("old", "new"):
+        put(lake, whole / name, 20, 0, 1)
+        reduce_old(lake, 14, NONE, now=NOW)
+    assert len(lake.batches()) == 2
+    causes = rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes")
+    assert [merge.n_traces for merge in compact(lake, grace=NONE, now=NOW).merges] == [4]
+    (digest,) = lake.batches()
+    assert lake.is_digest(digest)
+    assert rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes") == causes
+    assert [len(r.traces) for r in retire(lake, 15, NONE, now=NOW)] == [4]
+    assert not lake.exists or not lake.batches()
+
+
+@pytest.mark.parametrize(("days", "grace"), [(0, DAY), (-1, DAY), (5, -DAY)])
+def test_nonsense_is_refused(lake: Lake, days: int, grace: timedelta) -> None:
+    with pytest.raises(ValueError, match="keep at least 1 day"):
+        reduce_old(lake, days, grace)
+
+
+def test_command_line(lake: Lake) -> None:
+    arguments = ("retention", "--lake", lake.root, "--json")
+    assert json.loads(run(*arguments, "--keep", "digest", "--older-than", "14d", "--dry-run")) != []
+    assert json.loads(run(*arguments, "--keep", "digest", "--older-than", "40")) == []
+    for wrong in (
+        (),
+        ("--keep", "digest"),
+        ("--older-than", "14d"),
+        ("--keep-days", "14", "--older-than", "14d"),
+        ("--keep", "digest", "--keep-days", "14", "--older-than", "14d"),
+    ):
+        assert "either --keep-days DAYS or --keep digest --older-than DAYS" in run(*arguments, *wrong, code=1)
+    for wrong in ("0d", "2w", "-3", ""):
+        run(*arguments, "--keep", "digest", f"--older-than={wrong}", code=1)
+
+
+def do_reduce(root: Path, now: datetime) -> None:
+    reduce_old(Lake(root), 14, NONE, now=now)
+
+
+@pytest.mark.slow  # 10 s
+@pytest.mark.kills
+def test_killed_at_a_step_and_run_again(whole: Path, tmp_path: Path) -> None:
+    """A kill before and after each rename and each removal: a reader sees each trace once, whole or as a digest."""
+    lake = Lake(tmp_path / "lake")
+    for name, days_ago in (("old", 20), ("new", 1)):
+        put(lake, whole / name, days_ago, 0, 1)
+    materialize_all(lake, (*OF_TRACES, *OF_CAPTURES))
+    causes = "SELECT trace_id, round(sum(share_percent), 6) FROM causes WHERE window_id = 'full' GROUP BY 1 ORDER BY 1"
+    before = rows(lake, causes, "causes")
+    ranks = "SELECT capture_id, rank, trace_id FROM capture_ranks ORDER BY ALL"
+    members = rows(lake, ranks, "capture_ranks")
+    for step, lake in killed(tmp_path, 40, do_reduce, NOW, calls=("replace", "unlink")):
+        assert rows(lake, causes, "causes") == before, step
+        assert rows(lake, ranks, "capture_ranks") == members, step
+        do_reduce(lake.root, NOW)
+        assert rows(lake, causes, "causes") == before, step
+        assert rows(lake, ranks, "capture_ranks") == members, step
+        assert [lake.is_digest(batch) for batch in lake.batches()] == [True, False], step
+        assert reduce_old(lake, 14, NONE, now=NOW) == [], step
+        assert check(lake).faults == [], step
+        shutil.rmtree(lake.root / ".staging", ignore_errors=True)
