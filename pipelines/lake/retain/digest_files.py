@@ -18,7 +18,7 @@ from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import DIGEST, MARK, REDUCED, REJECTS, Batch
-from pipelines.lake.retain.merge import begin_merge, committed, merged_rows
+from pipelines.lake.retain.merge import begin_merge, committed, merged_rows, order_of, row_groups_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 
@@ -28,11 +28,15 @@ CUT: Mapping[str, str] = MappingProxyType(
         "causes_without_profiler": "_digest_causes_without_profiler",
         "step_causes": "_digest_step_causes",
         "fixes": "_digest_fixes",
+        "capture_metrics": "_digest_capture_metrics",
     }
 )
 """The model of the rows that a digest keeps of a table, by table. Of other tables it keeps all rows."""
 OF_TRACES = (
-    *CUT,
+    "causes",
+    "causes_without_profiler",
+    "step_causes",
+    "fixes",
     "digest_steps",
     "digest_work",
     "digest_host",
@@ -71,7 +75,7 @@ def digest_files(
     """
     keys, _ = begin_merge(con, lake, group, folder)
     models = load_catalog().models
-    for table in CUT:
+    for table in CUT.keys() & {*OF_TRACES}:
         con.execute(f"CREATE VIEW {table} AS {committed(lake, group, table)}")
     present = {table for entry in group for table in entry.kind.places}
     staged = {}
@@ -79,15 +83,15 @@ def digest_files(
         rows = merged_rows(lake, group, table, merged)
         if table in CUT:
             batch = f"{quoted(merged.batch_id)} AS batch_id"
-            rows = f"SELECT *, {batch} FROM (\n{models[CUT[table]].sql}\n) ORDER BY trace_id"
+            rows = f"SELECT *, {batch} FROM (\n{models[CUT[table]].sql}\n) ORDER BY {order_of(table)}"
         if table == "findings":
             values = f"{quoted(REDUCED)} AS check_name, 'info' AS severity, 1 AS n, {quoted(_detail(on))} AS detail"
             note = f"SELECT trace_id, {quoted(merged.batch_id)} AS batch_id, {values} FROM mark"
             rows = f"SELECT * FROM (({rows}) UNION ALL BY NAME ({note})) ORDER BY trace_id"
         failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
         version = DIGEST if table in OF_TRACES else None
-        target = folder / f"{table}.parquet"
-        ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})").fetchall()
+        target, how = folder / f"{table}.parquet", f"{options(version, failures)}{row_groups_of(table)}"
+        ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({how})").fetchall()
         staged[table] = Staged(target, n_rows, tuple(failures), version)
     return staged, keys
 
@@ -103,11 +107,12 @@ def capture_files(
 
     `con`: a connection with a view of each table OF_CAPTURES (Lake.connect).
     """
-    listed = ", ".join(map(quoted, captures))
+    listed, models = ", ".join(map(quoted, captures)), load_catalog().models
     staged = {}
     for table in OF_CAPTURES:
+        kept = f"(\n{models[CUT[table]].sql}\n)" if table in CUT else f"(SELECT * EXCLUDE (batch_id) FROM {table})"
         rows = (
-            f"SELECT * REPLACE ({quoted(batch.batch_id)} AS batch_id) FROM {table} WHERE capture_id IN ({listed}) "
+            f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {kept} WHERE capture_id IN ({listed}) "
             "ORDER BY capture_id"
         )
         target = folder / f"{table}.parquet"

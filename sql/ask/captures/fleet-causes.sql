@@ -1,21 +1,33 @@
 -- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
 -- which jobs?
 -- Reading: Causes of all traces, each for one GPU, by job. `percent` is the share of the week before the lake's newest
--- trace. `job_percent` is the share of the job in that week, `before_percent` in the weeks before (empty: not traced
--- then). Shares are of traced time, so a job that is traced more often weighs more. A truncated file without a clock is
--- in no week.
+-- trace. `job_percent` is the share of the job in that week, `before_percent` in the eight weeks before (empty: not
+-- traced then). Shares are of traced time, so a job that is traced more often weighs more. A truncated file without a
+-- clock is in no week.
 -- Words: launch bound, data loader
-WITH told AS (
+WITH dated AS (
     SELECT
-        coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose, c.cause, c.name, c.duration_ns,
+        t.trace_id, t.batch_id, coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose,
         epoch(coalesce(t.started_at, CASE WHEN t.status <> 'partial' THEN t.ingested_at END)) AS at_s
-    FROM causes AS c
-    JOIN traces AS t ON c.trace_id = t.trace_id
-    WHERE c.window_id = 'full'
+    FROM traces AS t
 ),
-dated AS (
-    SELECT *, CASE WHEN max(at_s) OVER () IS NULL THEN TRUE ELSE max(at_s) OVER () - at_s < 604800 END AS is_new
-    FROM told
+newest AS (
+    SELECT max(at_s) AS at_s FROM dated
+),
+recent AS (
+    SELECT
+        d.trace_id, d.batch_id, d.job, d.whose,
+        CASE WHEN n.at_s IS NULL THEN TRUE ELSE n.at_s - d.at_s < 604800 END AS is_new
+    FROM dated AS d
+    CROSS JOIN newest AS n
+    WHERE n.at_s IS NULL OR d.at_s IS NULL OR n.at_s - d.at_s < 9 * 604800
+),
+told AS (
+    SELECT r.job, r.whose, r.is_new, c.cause, c.name, c.duration_ns
+    FROM recent AS r
+    -- By the batch, too, so that DuckDB does not read the files of older batches.
+    JOIN causes AS c ON c.trace_id = r.trace_id AND c.batch_id = r.batch_id
+    WHERE c.window_id = 'full'
 ),
 named AS (
     SELECT whose, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY whose, cause, name
@@ -24,7 +36,8 @@ most AS (
     SELECT
         whose, cause, name,
         row_number() OVER (
-            PARTITION BY whose, cause ORDER BY CASE WHEN name = '(other names)' THEN 1 ELSE 0 END, duration_ns DESC, name
+            PARTITION BY whose, cause
+            ORDER BY CASE WHEN name = '(other names)' THEN 1 ELSE 0 END, duration_ns DESC, name
         ) AS place
     FROM named
 ),
@@ -32,7 +45,7 @@ sums AS (
     SELECT
         job, whose, cause, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
         sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
-    FROM dated
+    FROM told
     GROUP BY job, whose, cause
 )
 SELECT
