@@ -187,12 +187,12 @@ def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -> None:
     with duckdb.connect() as con:
         con.execute(
-            "CREATE TABLE traces AS SELECT id AS trace_id, 'batch' AS batch_id, job, 'f' AS file, 'ok' AS status, CAST(day AS TIMESTAMPTZ) AS started_at, "
+            "CREATE TABLE traces AS SELECT id AS trace_id, job, 'f' AS file, 'ok' AS status, CAST(day AS TIMESTAMPTZ) AS started_at, "
             "CAST(NULL AS TIMESTAMPTZ) AS ingested_at FROM (VALUES ('a', 'vision', '2026-03-01'), ('b', 'vision', '2026-03-20'), "
             "('c', 'text', '2026-03-19'), ('long ago', 'vision', '2026-01-16')) AS t(id, job, day)"  # nine weeks before
         )
         con.execute(
-            "CREATE TABLE causes AS SELECT id AS trace_id, 'batch' AS batch_id, cause, cause AS name, hours * CAST(3600000000000 AS BIGINT) AS duration_ns, 'full' AS window_id "
+            "CREATE TABLE causes AS SELECT id AS trace_id, cause, cause AS name, hours * CAST(3600000000000 AS BIGINT) AS duration_ns, 'full' AS window_id "
             "FROM (VALUES ('a', 'gpu_computing', 9), ('a', 'data_loading', 1), ('b', 'gpu_computing', 2), ('b', 'data_loading', 4), "
             "('b', 'compilation', 2), ('c', 'gpu_computing', 8), ('long ago', 'data_loading', 90)) AS t(id, cause, hours)"
         )

@@ -7,7 +7,7 @@
 -- Words: launch bound, data loader
 WITH dated AS (
     SELECT
-        t.trace_id, t.batch_id, coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose,
+        t.trace_id, coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose,
         epoch(coalesce(t.started_at, CASE WHEN t.status <> 'partial' THEN t.ingested_at END)) AS at_s
     FROM traces AS t
 ),
@@ -16,7 +16,7 @@ newest AS (
 ),
 recent AS (
     SELECT
-        d.trace_id, d.batch_id, d.job, d.whose,
+        d.trace_id, d.job, d.whose,
         CASE WHEN n.at_s IS NULL THEN TRUE ELSE n.at_s - d.at_s < 604800 END AS is_new
     FROM dated AS d
     CROSS JOIN newest AS n
@@ -25,8 +25,7 @@ recent AS (
 told AS (
     SELECT r.job, r.whose, r.is_new, c.cause, c.name, c.duration_ns
     FROM recent AS r
-    -- By the batch, too, so that DuckDB does not read the files of older batches.
-    JOIN causes AS c ON c.trace_id = r.trace_id AND c.batch_id = r.batch_id
+    JOIN causes AS c ON c.trace_id = r.trace_id
     WHERE c.window_id = 'full'
 ),
 named AS (
