@@ -105,6 +105,7 @@ growth: $(INSTALLED_DEV)
 	$(BIN)/python -m bench.growth_of_models
 	$(BIN)/python -m bench.growth .bench/growth
 	$(BIN)/python -m bench.daily .bench/growth
+	$(BIN)/python -m bench.digest_year .bench/digests --days 7 30
 
 scale: $(INSTALLED_DEV)
 	$(BIN)/python -m bench.scale .bench/scale $(SCALE)

@@ -52,7 +52,7 @@ ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
 VERSION_KEY = "tracelake_version"  # in the metadata of a Parquet file: the version of the model that computed it
 DIGEST = "digest"
-"""The version of the tables of a digest: rows that are kept although no model can compute them any more (digest.py)."""
+"""The version of the tables of a digest: rows that are kept although no model can compute them any more (digest_files.py)."""
 REDUCED = "reduced_to_digest"  # the check in `findings` of a trace of which only a digest is kept
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 

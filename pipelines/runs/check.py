@@ -218,10 +218,11 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             _quarantine_batch(lake, batch, several, lost)
             done |= {fault.path: "quarantined with its batch" for fault in several}
             continue
-        removed = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables
+        removed, is_digest = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables, lake.is_digest(batch)
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
-        again += [(batch, table) for table in removed & computed]
-        done |= {f.path: "quarantined" if f.table == REJECTS else "computed again" for f in several}
+        again += [(batch, table) for table in removed & computed if not is_digest]
+        repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"
+        done |= {f.path: "quarantined" if f.table == REJECTS else repair for f in several}
     _compute(lake, again, {fault.table or "" for fault in faults})
     if any(fault.table == _ANALYST for fault in faults) or done:
         publish(lake, catalog)

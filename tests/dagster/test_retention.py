@@ -34,3 +34,15 @@ def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (found["batches"].value, found["traces"].value) == (1, 1)
     assert lake.batches() == [new]
     assert not list(lake.root.glob(f"*/day=*/{old.batch_id}.parquet"))
+
+
+@pytest.mark.slow  # tests/runs/test_digest.py has it without Dagster
+def test_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, old = Lake(tmp_path / "lake"), Batch(f"20250101T{Batch.new().batch_id[9:]}")
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "new", lambda: old)
+        ingest([write_trace(tmp_path / "rank0.json", 0)], lake)
+    assert run(lake, keep="digest", keep_days=14)["batches"].value == 1
+    assert not lake.is_digest(old)
+    run(lake, keep="digest", keep_days=14, grace_hours=0.0, dry_run=False)
+    assert [lake.is_digest(batch) for batch in lake.batches()] == [True]

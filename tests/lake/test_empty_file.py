@@ -14,7 +14,7 @@ from pipelines.lake.layout import ANALYST
 from pipelines.lake.publish import empty_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import column_types
-from pipelines.lake.publish.empty_file import Statements, begin
+from pipelines.lake.publish.empty_file import Statements, begin, refusal
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from tests.effort import SLOW
@@ -100,3 +100,20 @@ def test_another_comment_column_or_rule_is_another_file(
         begin(tmp_path / f"{number}-other.duckdb", other, Statements(other, kinds, order))
         assert len(set(cache.glob("empty-*")) - before) == 1, number
     assert len(list(cache.glob("empty-*"))) == 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM refused",
+        "FROM refused",
+        "SELECT n FROM refused WHERE cat = 'x'",
+        "SELECT cat FROM refused WHERE n > 3 AND cat IN ('x', 'y') GROUP BY cat",
+        "SELECT n FROM refused JOIN (SELECT 'x' AS cat) USING (cat)",
+    ],
+)
+def test_what_is_refused_is_no_empty_answer(query: str) -> None:
+    with duckdb.connect() as con:
+        con.execute(f"CREATE VIEW refused AS {refusal([('cat', 'VARCHAR'), ('n', 'BIGINT')], 'it is damaged')}")
+        with pytest.raises(duckdb.Error, match="it is damaged"):
+            con.execute(query).fetchall()

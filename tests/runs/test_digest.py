@@ -244,6 +244,29 @@ def test_no_rank_joins_it_any_more(whole: Path, tmp_path: Path) -> None:
     )
 
 
+def test_another_job_in_its_folder_changes_nothing(whole: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    put(lake, whole / "old", 20, 0)
+    reduce_old(lake, 14, NONE, now=NOW)
+    before = rows(lake, "SELECT * FROM captures", "captures")
+    ingest([next((whole / "old").glob("*rank1.*"))], lake, job="another")
+    materialize_all(lake, OF_CAPTURES)
+    assert before[0] in rows(lake, "SELECT * FROM captures", "captures")
+    assert not requested_tables(lake, OF_CAPTURES).are_stale
+
+
+def test_states_of_captures_that_digests_replace_go(lake: Lake) -> None:
+    assert len(lake.batches(CAPTURE_MARK)) == 1
+    reduce_old(lake, 14, NONE, now=NOW)  # of the two captures of this batch one is too young
+    assert len(lake.batches(CAPTURE_MARK)) == 2
+    reduce_old(lake, 14, NONE, now=NOW + 30 * DAY)
+    digests = lake.batches(CAPTURE_MARK)
+    assert len(digests) == 2 and all(map(lake.is_digest, digests))
+    assert {Path(name).stem for name in files_of(lake) if name.startswith("captures/")} == {b.batch_id for b in digests}
+    assert not rows(lake, "FROM capture_metrics WHERE step IS NOT NULL OR name IS NOT NULL", "capture_metrics")
+    assert rows(lake, "SELECT count(*) FROM capture_metrics WHERE rank IS NULL", "capture_metrics")[0][0] > 10
+
+
 def test_a_forgotten_rank_takes_its_capture_along(lake: Lake) -> None:
     of_lake = names(lake)
     reduce_old(lake, 14, NONE, now=NOW)
@@ -261,6 +284,16 @@ def test_a_damaged_batch_stays_as_it_is(lake: Lake) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     assert reduce_old(lake, 14, NONE, now=NOW) == []
     assert lake.batches()[0] == old
+
+
+@pytest.mark.parametrize("table", ["digest_work", "capture_causes"])
+def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake, table: str) -> None:
+    reduce_old(lake, 14, NONE, now=NOW)
+    (file,) = (path for path in lake.root.glob(f"{table}/day=*/*.parquet") if lake.is_digest(Batch(path.stem)))
+    file.write_bytes(file.read_bytes()[:-1])
+    (fault,) = check(lake, repair=True).faults
+    assert fault.repaired == "quarantined: a digest cannot be computed again"
+    assert check(lake).faults == [] and not file.exists()
 
 
 def test_overlays_go_along(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import DIGEST, MARK, REDUCED, REJECTS, Batch
-from pipelines.lake.retain.merge import begin_merge, committed, merged_rows, order_of, row_groups_of
+from pipelines.lake.retain.merge import begin_merge, committed, merged_rows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 
@@ -83,15 +83,15 @@ def digest_files(
         rows = merged_rows(lake, group, table, merged)
         if table in CUT:
             batch = f"{quoted(merged.batch_id)} AS batch_id"
-            rows = f"SELECT *, {batch} FROM (\n{models[CUT[table]].sql}\n) ORDER BY {order_of(table)}"
+            rows = f"SELECT *, {batch} FROM (\n{models[CUT[table]].sql}\n) ORDER BY trace_id"
         if table == "findings":
             values = f"{quoted(REDUCED)} AS check_name, 'info' AS severity, 1 AS n, {quoted(_detail(on))} AS detail"
             note = f"SELECT trace_id, {quoted(merged.batch_id)} AS batch_id, {values} FROM mark"
             rows = f"SELECT * FROM (({rows}) UNION ALL BY NAME ({note})) ORDER BY trace_id"
         failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
         version = DIGEST if table in OF_TRACES else None
-        target, how = folder / f"{table}.parquet", f"{options(version, failures)}{row_groups_of(table)}"
-        ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({how})").fetchall()
+        target = folder / f"{table}.parquet"
+        ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})").fetchall()
         staged[table] = Staged(target, n_rows, tuple(failures), version)
     return staged, keys
 

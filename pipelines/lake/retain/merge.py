@@ -44,8 +44,7 @@ def merged_files(
             write_tables(_events(_files(lake, group, table), keys_by_batch, merged), target)
         else:
             con.execute(
-                f"COPY ({merged_rows(lake, group, table, merged)}) TO {quoted(target)} "
-                f"({options(version, failures)}{row_groups_of(table)})"
+                f"COPY ({merged_rows(lake, group, table, merged)}) TO {quoted(target)} ({options(version, failures)})"
             )
         n_rows = _count(con, quoted(target))
         expected = con.execute(f"SELECT count(*) FROM ({committed(lake, group, table)})").fetchall()[0][0]
@@ -102,20 +101,8 @@ def merged_rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -
         return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
     if table == MARK:
         batch = f"coalesce(ingest_batch_id, batch_id) AS ingest_batch_id, {batch}"
-    return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY {order_of(table)}"
-
-
-def row_groups_of(table: str) -> str:
-    """Return the option of a COPY for the size of a merged table's row groups: so small that order_of separates causes."""
-    return ", ROW_GROUP_SIZE 16384" if table == "causes" else ""
-
-
-def order_of(table: str) -> str:
-    """Return the order of a merged table's rows: sorted, so that readers find row groups by their bounds.
-
-    By trace; of causes, those of whole traces come first, because pages of a fleet read them without those of steps.
-    """
-    return "window_id <> 'full', trace_id" if table == "causes" else "trace_id"
+    # Sorted, so that readers find a trace's row groups by their bounds.
+    return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY trace_id"
 
 
 def _events(files: Sequence[Path], keys_by_batch: Mapping[str, list[str]], merged: Batch) -> Iterator[pa.Table]:

@@ -55,7 +55,8 @@ def retention(
     from pipelines.runs.store import open_store
 
     store, grace = open_store(lake), timedelta(hours=grace_hours)
-    if (keep_days is None) is (keep is None) or (keep is None) is not (not older_than):
+    given = (keep_days is not None, keep is not None, bool(older_than))
+    if given not in ((True, False, False), (False, True, True)):
         raise fail(
             "retention takes either --keep-days DAYS or --keep digest --older-than DAYS",
             "For example: tracelake retention --keep digest --older-than 14d",

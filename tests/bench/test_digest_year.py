@@ -1,0 +1,23 @@
+"""The lake of a year of digests: as many steps as it says, and answers for each page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.digest_year import RANKS, STEPS, pages, seed_lake, year
+from pipelines.lake.publish.analyst_file import publish
+
+
+@pytest.mark.slow  # 15 s
+def test_days_of_digests(tmp_path: Path) -> None:
+    lake = year(seed_lake(tmp_path / "seed"), tmp_path / "lake", days=2, gpus=2 * RANKS)
+    publish(lake)
+    assert all(map(lake.is_digest, lake.batches())) and len(lake.batches()) == 2
+    with lake.connect(["traces", "digest_steps"]) as con:
+        rows = con.execute(
+            "SELECT count(*), count(DISTINCT trace_id) FROM digest_steps WHERE step IS NOT NULL"
+        ).fetchall()
+    assert rows == [(2 * 2 * RANKS * STEPS, 2 * 2 * RANKS)]
+    assert {"fleet", "jobs", "regressions", "why, one trace"} <= dict(pages(lake)).keys()
