@@ -105,6 +105,11 @@ def without(text: str) -> Any:
     if not text.startswith(("[", "{")):
         return [line for line in text.splitlines() if "bytes" not in line and "files" not in line]
 
+    def is_about_it(value: Any) -> bool:
+        if isinstance(value, dict):
+            return value.get("caveat") == "reduced_to_digest"
+        return isinstance(value, str) and "its digest adds up" in value
+
     def cleaned(value: Any) -> Any:
         if isinstance(value, dict) and "fixes" in value:  # the largest fixes, and of each cause the largest names
             by_cause: dict[str, float] = {}
@@ -120,7 +125,7 @@ def without(text: str) -> Any:
         if isinstance(value, dict):
             return {key: cleaned(v) for key, v in value.items() if key != "batch_id"}
         if isinstance(value, list):
-            return [cleaned(v) for v in value if not (isinstance(v, dict) and v.get("caveat") == "reduced_to_digest")]
+            return [cleaned(v) for v in value if not is_about_it(v)]
         return value
 
     return cleaned(json.loads(text))

@@ -233,7 +233,7 @@ def _told_cause(part: Part, cause: str, mean: float) -> str:
 
 
 def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace]) -> list[str]:
-    """Return caveats on windows with work that was launched earlier, and on truncated traces."""
+    """Return caveats on windows with work that was launched earlier, on truncated traces, and on digests."""
     caveats = []
     for side, traces, windows in zip(("control", "test"), (control, test), _sides(pairs), strict=True):
         earlier, total_ns = (sum(getattr(window, key) for window in windows) for key in ("earlier_ns", "duration_ns"))
@@ -241,6 +241,11 @@ def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace
             mean = units.time(earlier / len(windows))
             caveats.append(
                 f"{side}: {mean} of the GPU work in its window was launched before it, or its launch is not in the trace"
+            )
+        if any(trace.is_digest for trace in traces):
+            caveats.append(
+                f"{side}: its digest adds up small operators, kernels and host events as (other …), so what is among them on "
+                "one side only seems added or deleted"
             )
         cut = {trace.trace_id: trace.file for trace in traces if trace.is_cut}
         caveats += [
