@@ -36,8 +36,11 @@ def test_answers_are_the_same_and_other_tables_wait_for_their_first_use(tmp_path
     assert not [*table_files(lake.root, "critical_path"), *table_files(lake.root, "event_slack")]
     assert json.loads(run("materialize", "--for", "fleet", "--lake", lake.root, "--json")) == []
     (trace,) = json.loads(run("sql", "SELECT min(trace_id) AS id FROM traces", "--lake", lake.root, "--format", "json"))
-    for words in (["fleet", "--json"], ["metrics"], ["why", trace["id"], "--json"]):
-        assert run(*words, "--lake", lake.root) == run(*words, "--lake", tmp_path / "all"), words
+    for words in (["fleet", "--json"], ["metrics"], ["why", trace["id"], "--json"]):  # printed commands name the lake
+        for_fleet, of_all = (
+            run(*words, "--lake", root).replace(str(root), "LAKE") for root in (lake.root, tmp_path / "all")
+        )
+        assert for_fleet == of_all, words
     assert not table_files(lake.root, "critical_path")
 
     assert '"n": 0' not in run(
