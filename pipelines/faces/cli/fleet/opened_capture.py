@@ -80,12 +80,12 @@ def is_several(path: str | Path) -> bool:
 
 def is_capture_id(id_prefix: str, lake: Path | str) -> bool:
     """Return whether a capture of the lake has this id prefix, and neither a file nor a trace has it."""
-    from pipelines.faces.cli.refresh_tables import open_analyst
+    if Path(id_prefix).exists() or not set(id_prefix) <= set("0123456789abcdef"):
+        return False
+    from pipelines.faces.cli.refresh_tables import open_analyst  # commands on a file do not need a lake
     from pipelines.models.sqltext import quoted
     from pipelines.runs.store import open_store
 
-    if Path(id_prefix).exists() or not set(id_prefix) <= set("0123456789abcdef"):
-        return False
     local_lake = open_store(lake).lake
     if local_lake is None:
         with open_analyst(lake, []) as con:
