@@ -111,7 +111,7 @@ def write_timeline(
     with_python: bool = True,
     most: int = MOST,
 ) -> Timeline:
-    """Write the merged trace of a capture (gzip if the name ends in .gz) from TABLES and `events` in `con`.
+    """Write the merged trace of a capture (gzip if the name ends in .gz) from TABLES, `events` and `findings` in `con`.
 
     `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end outside.
     `with_python`: keep Python frames. `most`: if there are more ranks, draw only the worst and the median (0: draw all). Raise

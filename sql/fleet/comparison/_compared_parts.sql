@@ -32,15 +32,47 @@ windows AS (
     LEFT JOIN seen AS s ON s.trace_id = t.trace_id
     LEFT JOIN worked AS w ON w.trace_id = t.trace_id
 ),
-earlier AS (
-    SELECT
-        w.trace_id, w.step,
-        sum(least(k.end_ns, w.end_ns) - greatest(k.start_ns, w.start_ns)) AS earlier_ns
-    FROM windows AS w
-    JOIN kernels AS k ON k.trace_id = w.trace_id AND k.start_ns < w.end_ns AND k.end_ns > w.start_ns
+-- Steps do not overlap, so those that a kernel overlaps are the ones from the first that ends after its start to the
+-- last that starts before its end.
+steps AS (
+    SELECT *, row_number() OVER (PARTITION BY trace_id ORDER BY start_ns) AS place
+    FROM windows
+    WHERE step IS NOT NULL AND end_ns > start_ns
+),
+launched AS (
+    SELECT k.trace_id, k.start_ns, k.end_ns, l.start_ns AS launch_ns, l.event_id AS launch_id
+    FROM kernels AS k
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    WHERE l.event_id IS NULL OR l.start_ns < w.host_start_ns
-    GROUP BY w.trace_id, w.step
+),
+spans AS (
+    SELECT k.*, f.place AS first_place, t.place AS last_place
+    FROM launched AS k
+    ASOF JOIN steps AS f ON f.trace_id = k.trace_id AND f.end_ns > k.start_ns
+    ASOF JOIN steps AS t ON t.trace_id = k.trace_id AND t.start_ns < k.end_ns
+),
+spread AS (
+    SELECT trace_id, start_ns, end_ns, launch_ns, launch_id, unnest(range(first_place, last_place + 1)) AS place
+    FROM spans
+),
+overlapping AS (
+    SELECT
+        w.trace_id, w.step, w.host_start_ns, k.launch_ns, k.launch_id,
+        least(k.end_ns, w.end_ns) - greatest(k.start_ns, w.start_ns) AS ns
+    FROM spread AS k
+    JOIN steps AS w ON w.trace_id = k.trace_id AND w.place = k.place
+    UNION ALL
+    SELECT
+        w.trace_id, w.step, w.host_start_ns, k.launch_ns, k.launch_id,
+        least(k.end_ns, w.end_ns) - greatest(k.start_ns, w.start_ns)
+    FROM windows AS w
+    JOIN launched AS k ON k.trace_id = w.trace_id
+    WHERE w.step IS NULL AND k.start_ns < w.end_ns AND k.end_ns > w.start_ns
+),
+earlier AS (
+    SELECT trace_id, step, sum(ns) AS earlier_ns
+    FROM overlapping
+    WHERE launch_id IS NULL OR launch_ns < host_start_ns
+    GROUP BY trace_id, step
 )
 SELECT
     w.trace_id,  -- The trace.

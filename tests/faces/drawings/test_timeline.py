@@ -164,7 +164,7 @@ def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Pat
 def copied(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """The tables that a timeline is made from, to be changed."""
     own = duckdb.connect()
-    for table in (*TABLES, "events"):
+    for table in (*TABLES, "events", "findings"):
         rows = con.sql(f"FROM {table}").to_arrow_table()
         own.execute(f"CREATE TABLE {table} AS FROM rows")
         del rows
