@@ -220,7 +220,7 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             continue
         removed, is_digest = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables, lake.is_digest(batch)
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
-        again += [(batch, table) for table in removed & computed if not is_digest]
+        again += [(batch, table) for table in removed & computed]  # nothing of a digest
         repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"
         done |= {f.path: "quarantined" if f.table == REJECTS else repair for f in several}
     _compute(lake, again, {fault.table or "" for fault in faults})
