@@ -27,8 +27,8 @@ def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, stor
     A folder hides their batches, and removes those hidden at least `grace_hours` ago. A DuckLake deletes their rows at once, and
     their files after the grace period.
     """
-    retire = store.reduce if config.keep == "digest" else store.expire
-    batches = retire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
+    grace = timedelta(hours=config.grace_hours)
+    batches = store.expire(config.keep_days, grace, config.dry_run, to_digests=config.keep == "digest")
     rows = [(batch.batch_id, batch.state, len(batch.traces), batch.n_files, batch.n_bytes) for batch in batches]
     context.add_output_metadata(
         {

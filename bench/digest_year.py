@@ -20,7 +20,7 @@ import duckdb
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.faces.why import TABLES as WHY
 from pipelines.faces.why import why
-from pipelines.fleet.trends.comparison import DIGEST, WITH_CAUSES
+from pipelines.fleet.trends.comparison import DIGEST_TABLES, WITH_CAUSES
 from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
 from pipelines.fleet.trends.history import regressions
 from pipelines.lake import Lake
@@ -53,7 +53,7 @@ def seed_lake(folder: Path) -> Lake:
 
 
 def year(seed: Lake, root: Path, days: int, gpus: int) -> Lake:
-    """Return a new lake of digests: `gpus` ranks on each of so many days, the last of them today."""
+    """Return a new lake with the digests of `gpus` ranks for each of the last `days` days."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     mark_layout(root)
@@ -104,7 +104,7 @@ def pages(lake: Lake) -> Iterator[tuple[str, float]]:
         of_two = f"trace_id IN ({quoted(trace_id)}, {quoted(other)})"
         query = f"SELECT count(*) FROM digest_work WHERE {of_two}"
         yield "digest_work of two traces", _seconds(lambda: con.execute(query).fetchall())
-    yield "are tables up to date", _seconds(lambda: store.asked((*TABLES, *WHY, *WITH_CAUSES, *DIGEST)).reduced)
+    yield "are tables up to date", _seconds(lambda: store.asked((*TABLES, *WHY, *WITH_CAUSES, *DIGEST_TABLES)).reduced)
 
 
 def _seconds(step: Callable[[], object]) -> float:

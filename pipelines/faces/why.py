@@ -134,9 +134,8 @@ class Cause:
         labelled = [(f"{prefix}{name}", ns) for ((prefix, _), ns), name in zip(largest, short, strict=True)]
         parts = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in labelled if 100 * ns >= self.duration]
         more = len(time) - len(parts)
-        if len(named) < len(self.rows):
-            return f"{', '.join(parts)} and others"
-        return ", ".join(parts) + (f" and {more} more" if more else "")
+        rest = "others" if len(named) < len(self.rows) else f"{more} more" if more else ""
+        return " and ".join(text for text in (", ".join(parts), rest) if text)
 
     def command(self, trace: str, options: Sequence[str] = ()) -> str:
         """Return the what-if command that computes the cause's savings.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -41,21 +42,22 @@ def reduce_old(
 ) -> list[Retirement]:
     """Keep only digests of traces ingested more than `older_than_days` days ago, and delete what earlier runs replaced.
 
-    Return the batches that digests replace (`state`: due in a dry run, or reduced), and those whose files are hidden or
-    removed after `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its
-    capture is younger, or a file of its batch is damaged. Raises ValueError for less than one day or a negative grace,
-    and what materialize_all raises.
+    Return the batches that digests replace (`state`: due in a dry run, reduced, or changed: written meanwhile, and left to
+    the next run), old ones that stay whole because a file is damaged, and those whose files are hidden or removed after
+    `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture is
+    younger, or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what materialize_all
+    raises.
     """
     if older_than_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {older_than_days} days and {grace}")
     now = now or datetime.now(UTC)
     before = time_in_id(now - timedelta(days=older_than_days))
     if dry_run:
-        return [_described(lake, entry, "due") for entry in _due(lake, before)[0]]
+        due, _, damaged = _due(lake, before)
+        return [*(_described(lake, entry, "due") for entry in due), *damaged]
     with lake.retention_lock():
         undo_merges(lake)
-        due, captures = _due(lake, before)
-        reduced = [_described(lake, entry, "reduced") for entry in due]
+        due, captures, done = _due(lake, before)
         batches = frozenset(entry.batch for entry in due)
         if due:
             materialize_all(lake, (*OF_TRACES, *OF_CAPTURES), on_step=on_step, part=Part(frozenset(captures), batches))
@@ -65,23 +67,24 @@ def reduce_old(
                 _reduce_captures(lake, captures[first : first + _AT_ONCE])
             _hide_old_states(lake)
             for group in _groups(lake, batches):
+                reduced = [_described(lake, entry, "reduced") for entry in group]
                 replaced = replace_batches(lake, look(lake.root), group, partial(digest_files, on=now.date()))
-                for entry in group if replaced.into else ():
-                    for trace_id in entry.key_paths() or ():
-                        shutil.rmtree(lake.root / OVERLAYS / f"day={entry.batch.day}" / trace_id, ignore_errors=True)
-        return [*reduced, *remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)]
+                done += reduced if replaced.into else [replace(batch, state="changed") for batch in reduced]
+                for batch, trace_id in ((b, t) for b in reduced if replaced.into for t in b.traces):
+                    shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
+        return [*done, *remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)]
 
 
-def _due(lake: Lake, before: str) -> tuple[list[Entry], list[str]]:
-    """Return the whole batches of traces to reduce, oldest first, and the captures of which no digest is kept yet.
+def _due(lake: Lake, before: str) -> tuple[list[Entry], list[str], list[Retirement]]:
+    """Return the whole batches of traces to reduce, the captures of which no digest is kept yet, and the damaged batches.
 
-    These are batches from before `before` (time_in_id) whose captures have no trace in a younger or damaged batch.
+    Batches are from before `before` (time_in_id), oldest first. The captures of those to reduce have no trace in a younger
+    or damaged batch.
     """
     entries, digests = look(lake.root).entries, {batch for batch in lake.batches() if lake.is_digest(batch)}
-    damaged = {file.batch for file in lake.broken()}
-    old = {
-        batch for batch in lake.batches() if batch.batch_id < before and batch not in digests and batch not in damaged
-    }
+    old = {batch for batch in lake.batches() if batch.batch_id < before} - digests
+    damaged = old & {file.batch for file in lake.broken()}
+    old -= damaged
     captures = lake_captures(lake, with_roles=False)
     batches = {
         name: {Batch(member.trace.batch_id) for member in capture.members} - digests
@@ -90,7 +93,8 @@ def _due(lake: Lake, before: str) -> tuple[list[Entry], list[str]]:
     while young := {batch for of_capture in batches.values() if not of_capture <= old for batch in of_capture & old}:
         old -= young  # which may leave a trace of another capture whole
     due = [name for name, of_capture in sorted(batches.items()) if of_capture <= old and not captures[name].is_digest]
-    return [entries[batch.batch_id] for batch in sorted(old)], due
+    whole = [_described(lake, entries[batch.batch_id], "damaged") for batch in sorted(damaged)]
+    return [entries[batch.batch_id] for batch in sorted(old)], due, whole
 
 
 def _described(lake: Lake, entry: Entry, state: str) -> Retirement:

@@ -33,15 +33,11 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
 
     `with_roles`: False if no requested table depends on roles. Raise RolesError if roles.csv cannot be read.
     """
-    roles = read_roles(lake.root / ROLES) if with_roles else ()
-    digests = _digests(lake)
+    roles, traces = read_roles(lake.root / ROLES) if with_roles else (), read_traces(lake, folders)
+    digests = _digests(lake) if traces else {}
     kept = {trace_id for members in digests.values() for trace_id in members}
     # A trace whose capture is gone forms no other one without its events.
-    traces = [
-        trace
-        for trace in read_traces(lake, folders)
-        if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))
-    ]
+    traces = [trace for trace in traces if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))]
     return {capture.capture_id: capture for capture in find_captures(traces, roles, digests)}
 
 

@@ -24,16 +24,11 @@ TABLES = ("traces", "kernels", "kernel_owners", "op_work", "step_lengths", "step
 """Tables and views that a connection must have for `facts_of`, in addition to `events` and RULES."""
 WITH_CAUSES = (*TABLES, "causes", "step_causes")
 """TABLES plus those that `facts_of` reads for causes."""
-DIGEST = ("findings", "digest_steps", "digest_work", "digest_host")
-"""Tables of a lake that `facts_of` reads for traces of which only a digest is kept."""
 RULES = ("category_sides", "op_kinds", "kernel_categories")
-_FACTS = {
-    "_compared_windows": "_kept_windows",
-    "_compared_work": "_kept_work",
-    "_compared_host": "_kept_host",
-}
-"""The models of a side's facts, each with the one for traces of which only a digest is kept. Each may read the preceding ones."""
-
+_FACTS = {"_compared_windows": "digest_steps", "_compared_work": "digest_work", "_compared_host": "digest_host"}
+"""The models of a side's facts, each with the table of a digest that has them. Each may read the preceding ones."""
+DIGEST_TABLES = ("findings", *_FACTS.values())
+"""Tables of a lake that `facts_of` reads for traces of which only a digest is kept."""
 NOT_IN_DIGEST = ("module", "shape")
 """The keys of BY that a digest does not keep."""
 BY = ("operator", "category", "module", "shape", "kernel", "cause")
@@ -214,18 +209,19 @@ def facts_of(
     """Copy the facts that a comparison needs of some traces from `own` to `con`, and return the traces.
 
     `own` has TABLES (or WITH_CAUSES), `events` and RULES. `digests`: the traces of which only a digest is kept; `own` then
-    has DIGEST, too.
+    has DIGEST_TABLES, too.
     """
     traces = list(trace_ids)
     models = load_catalog().models
     con.execute(f"CREATE TABLE IF NOT EXISTS {_CAUSES} ({_OF_CAUSES})")
     for name in (*_FACTS, _CAUSES) if with_causes else tuple(_FACTS):
-        own.execute(f"DROP TABLE IF EXISTS temp.{name}")
+        own.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM ({models[name].sql}) LIMIT 0")
         for trace_id in traces:  # one trace per query, so that DuckDB opens only its files of a lake
-            model = models[_FACTS.get(name, name) if trace_id in digests else name]
-            query = f"SELECT * FROM ({model.sql}) WHERE trace_id = {quoted(trace_id)}"
-            exists = own.execute("SELECT 1 FROM duckdb_tables() WHERE temporary AND table_name = ?", [name]).fetchone()
-            own.execute(f"INSERT INTO temp.{name} {query}" if exists else f"CREATE TEMP TABLE {name} AS {query}")
+            source, columns = f"({models[name].sql})", "*"
+            if trace_id in digests and name in _FACTS:
+                source, columns = _FACTS[name], ", ".join(_columns_of_both(name, _FACTS[name]))
+            query = f"SELECT {columns} FROM {source} WHERE trace_id = {quoted(trace_id)}"
+            own.execute(f"INSERT INTO temp.{name} BY NAME {query}")
         facts = database.arrow_result(own, f"FROM temp.{name}").to_arrow_table()
         con.register("given", facts)
         con.execute(f"CREATE TABLE IF NOT EXISTS {name} AS FROM given LIMIT 0")
@@ -233,6 +229,12 @@ def facts_of(
         con.execute(f"INSERT INTO {name} FROM given WHERE trace_id NOT IN (SELECT trace_id FROM {name})")
         con.unregister("given")
     return [replace(_trace(con, own, trace_id), is_digest=trace_id in digests) for trace_id in traces]
+
+
+def _columns_of_both(model: str, table: str) -> list[str]:
+    """Return the columns of a model that a table has, too."""
+    of_model, of_table = ([c.name for c in load_catalog().models[name].columns] for name in (model, table))
+    return [name for name in of_model if name in of_table]
 
 
 def digests_in(own: duckdb.DuckDBPyConnection) -> set[str]:

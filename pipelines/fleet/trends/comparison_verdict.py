@@ -244,8 +244,8 @@ def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace
             )
         if any(trace.is_digest for trace in traces):
             caveats.append(
-                f"{side}: its digest adds up small operators, kernels and host events as (other …), so what is among them on "
-                "one side only seems added or deleted"
+                f"{side}: its digest sums up small operators, kernels and host events as (other …); a name that is summed up on "
+                "one side only looks added or deleted"
             )
         cut = {trace.trace_id: trace.file for trace in traces if trace.is_cut}
         caveats += [

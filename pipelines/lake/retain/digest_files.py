@@ -97,7 +97,10 @@ def digest_files(
 
 
 def _detail(on: date) -> str:
-    return f"only its digest is kept since {on} (retention --keep digest)"
+    return (
+        f"only its digest is kept since {on} (retention --keep digest), so commands that need its events, such as what-if, "
+        "are refused"
+    )
 
 
 def capture_files(

@@ -306,25 +306,23 @@ class FolderStore:
             raise StoreError(f"there is no lake in {self._named}", "Name its folder with --lake or TRACELAKE_LAKE.")
 
     def expire(
-        self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
-    ) -> list[Expired]:
-        """See Store."""
-        return [Expired(**asdict(batch)) for batch in retire(self.lake, keep_days, grace, dry_run, now)]
-
-    def reduce(
         self,
-        older_than_days: int,
+        keep_days: int,
         grace: timedelta = GRACE,
         dry_run: bool = False,
         now: datetime | None = None,
+        *,
+        to_digests: bool = False,
         on_step: Callable[[str], Any] = lambda _: None,
     ) -> list[Expired]:
-        """See Store. Raises BrokenFiles."""
-        from pipelines.runs.digest import reduce_old
+        """See Store. Raises what reduce_old raises."""
+        if to_digests:
+            from pipelines.runs.digest import reduce_old
 
-        return [
-            Expired(**asdict(batch)) for batch in reduce_old(self.lake, older_than_days, grace, dry_run, now, on_step)
-        ]
+            batches = reduce_old(self.lake, keep_days, grace, dry_run, now, on_step)
+        else:
+            batches = retire(self.lake, keep_days, grace, dry_run, now)
+        return [Expired(**asdict(batch)) for batch in batches]
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
         """See Store. Each past day is merged separately."""

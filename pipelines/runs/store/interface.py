@@ -305,22 +305,19 @@ class Store(Protocol):
         ...
 
     def expire(
-        self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
-    ) -> list[Expired]:
-        """Remove traces ingested more than `keep_days` days ago. Their files go after `grace`. They stay known."""
-        ...
-
-    def reduce(
         self,
-        older_than_days: int,
+        keep_days: int,
         grace: timedelta = GRACE,
         dry_run: bool = False,
         now: datetime | None = None,
+        *,
+        to_digests: bool = False,
         on_step: Callable[[str], Any] = lambda _: None,
     ) -> list[Expired]:
-        """Keep only digests of traces ingested more than `older_than_days` days ago. Other files go after `grace`.
+        """Remove traces ingested more than `keep_days` days ago, or keep only their digests. They stay known.
 
-        Raises StoreError for a store that has no digests.
+        Their files go after `grace`. `on_step(text)` is called as tables of digests are computed. Raises StoreError for a
+        store that has no digests.
         """
         ...
 

@@ -67,9 +67,8 @@ class TablesOfLake:
         if not digests:
             return []
         batches = f"{len(digests):,} batch{'es' * (len(digests) > 1)} of traces, ingested until {digests[-1].day}"
-        return [
-            f"{', '.join(gone)} lack{'s' * (len(gone) == 1)} {batches}: only a digest is kept (retention --keep digest)"
-        ]
+        have = "has" if len(gone) == 1 else "have"
+        return [f"{', '.join(gone)} {have} no rows of {batches}: only their digest is kept (retention --keep digest)"]
 
     @property
     def can_compute(self) -> bool:

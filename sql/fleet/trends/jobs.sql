@@ -57,7 +57,7 @@ waited AS (
     WHERE is_straggler
 ),
 costs AS (
-    SELECT capture_id, sum(price) AS price, min(currency) AS currency, sum(gpu_seconds) AS gpu_seconds
+    SELECT capture_id, sum(price) AS price, min(currency) AS currency, sum(gpu_ns) / 1e9 AS gpu_seconds
     FROM capture_costs
     GROUP BY capture_id
 )

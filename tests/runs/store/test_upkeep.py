@@ -77,7 +77,7 @@ def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) ->
 def test_digests_are_of_a_folder(ducklake: DuckLakeStore, small: list[Lake]) -> None:
     ducklake.commit(small[0])
     with pytest.raises(StoreError, match="digests are kept in the folder of a lake"):
-        ducklake.reduce(14)
+        ducklake.expire(14, to_digests=True)
 
 
 @pytest.mark.ducklake("sqlite")

@@ -36,7 +36,7 @@ def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: 
 
 def _of_lake(con: Any, id_prefix: str, lake: Path | str, ranks: int | str) -> list[Trace]:
     from pipelines.fleet.trends.compared_windows import traces_of
-    from pipelines.fleet.trends.comparison import DIGEST, WITH_CAUSES, CompareError, digests_in, facts_of
+    from pipelines.fleet.trends.comparison import DIGEST_TABLES, WITH_CAUSES, CompareError, digests_in, facts_of
 
     tables = ["capture_ranks", "capture_quality", *WITH_CAUSES]
     side_con = open_analyst(lake, tables, id_prefix, tell_reduced=False)
@@ -46,7 +46,7 @@ def _of_lake(con: Any, id_prefix: str, lake: Path | str, ranks: int | str) -> li
         traces, digests = traces_of(side_con, id_prefix, ranks), digests_in(side_con)
         if not digests.isdisjoint(traces):
             side_con.close()
-            side_con = open_analyst(lake, [*WITH_CAUSES, *DIGEST], id_prefix, tell_reduced=False)
+            side_con = open_analyst(lake, [*WITH_CAUSES, *DIGEST_TABLES], id_prefix, tell_reduced=False)
         return facts_of(con, side_con, traces, with_causes=True, digests=digests)
     except CompareError as error:
         lists = "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."

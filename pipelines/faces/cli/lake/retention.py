@@ -62,12 +62,11 @@ def retention(
             "For example: tracelake retention --keep digest --older-than 14d",
         )
     store.need_folder()
-    if keep_days is None:
-        keep_days = _days(older_than)
-        with progress(None, "reducing to digests") as advance:
-            batches = store.reduce(keep_days, grace, dry_run, on_step=lambda step: advance(1, step))
-    else:
-        batches = store.expire(keep_days, grace, dry_run)
+    keep_days = keep_days or _days(older_than)
+    with progress(None, "removing old batches") as advance:
+        batches = store.expire(
+            keep_days, grace, dry_run, to_digests=keep is not None, on_step=lambda step: advance(1, step)
+        )
     if json:
         print_json([{name: value for name, value in asdict(batch).items() if value is not None} for batch in batches])
         return

@@ -266,25 +266,23 @@ class DuckLakeStore(DuckLake, Store):
         return upkeep.has_captures(self)
 
     def expire(
-        self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
-    ) -> list[Expired]:
-        """See Store."""
-        with self.writer() as con:
-            return upkeep.expire(con, self.parsed, keep_days, grace, dry_run, now)
-
-    def reduce(
         self,
-        older_than_days: int,
+        keep_days: int,
         grace: timedelta = GRACE,
         dry_run: bool = False,
         now: datetime | None = None,
+        *,
+        to_digests: bool = False,
         on_step: Callable[[str], Any] = lambda _: None,
     ) -> list[Expired]:
         """See Store. A DuckLake has no digests."""
-        raise StoreError(
-            f"{self.address}: digests are kept in the folder of a lake, not in a DuckLake",
-            "To remove old traces: tracelake retention --keep-days DAYS",
-        )
+        if to_digests:
+            raise StoreError(
+                f"{self.address}: digests are kept in the folder of a lake, not in a DuckLake",
+                "To remove old traces: tracelake retention --keep-days DAYS",
+            )
+        with self.writer() as con:
+            return upkeep.expire(con, self.parsed, keep_days, grace, dry_run, now)
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
         """See Store. Files of any days are merged."""
