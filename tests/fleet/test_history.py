@@ -246,7 +246,7 @@ def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
             "CAST(NULL AS BIGINT) AS step, 'step' AS metric, CAST(NULL AS VARCHAR) AS name, 500.0 AS value;"
             "CREATE TABLE straggler_ranks AS SELECT '' AS capture_id, 0 AS rank, 0 AS caused_wait_ns, "
             "0.0 AS caused_percent, TRUE AS is_straggler LIMIT 0;"
-            "CREATE TABLE capture_costs AS SELECT '' AS capture_id, 0.0 AS price, '' AS currency, 0.0 AS gpu_seconds LIMIT 0"
+            "CREATE TABLE capture_costs AS SELECT '' AS capture_id, 0.0 AS price, '' AS currency, 0 AS gpu_ns LIMIT 0"
         )
         query = f"SELECT job, capture_id, n_captures, step_ns FROM ({load_catalog().models['jobs'].sql}) ORDER BY job"
         assert con.execute(query).fetchall() == [("a", "a1", 2, 500), ("b", "b1", 1, None)]
