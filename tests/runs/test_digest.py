@@ -15,13 +15,15 @@ from typer.testing import CliRunner
 from pipelines.faces.capture_why import TABLES as WHY_CAPTURE
 from pipelines.faces.cli.app import app
 from pipelines.faces.fleet_tables import FLEET_TABLES
+from pipelines.faces.why import grouped
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS
-from pipelines.lake.retain.compaction import compact
+from pipelines.lake.retain.compaction import Merge, compact
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
 from pipelines.lake.retain.retention import retire
 from pipelines.readers.ingest import ingest
+from pipelines.runs import digest
 from pipelines.runs.check import check
 from pipelines.runs.digest import reduce_old
 from pipelines.runs.forget import forget
@@ -189,11 +191,11 @@ def test_only_its_tables_are_left_and_the_others_go_after_the_grace(lake: Lake) 
     assert files_of(lake) == before
     assert [r.state for r in reduce_old(lake, 14, now=NOW)] == ["reduced", "hidden"]
     assert before.items() <= files_of(lake).items()
-    digest, _ = lake.batches()
-    assert digest.day == old.day and lake.is_digest(digest)
+    of_old, _ = lake.batches()
+    assert of_old.day == old.day and lake.is_digest(of_old)
     assert reduce_old(lake, 14, dry_run=True, now=NOW) == []
     assert [r.state for r in reduce_old(lake, 14, now=NOW + DAY)] == ["removed"]
-    left = {name.partition("/")[0] for name in files_of(lake) if digest.batch_id in name}
+    left = {name.partition("/")[0] for name in files_of(lake) if of_old.batch_id in name}
     assert left == {*OF_TRACES, "traces", "findings"}
     assert not [name for name in files_of(lake) if old.batch_id in name]
     assert check(lake).faults == []
@@ -303,6 +305,28 @@ def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake,
     assert check(lake).faults == [] and not file.exists()
 
 
+def test_a_batch_that_changes_meanwhile_is_left_to_the_next_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = lake.batches()[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(digest, "replace_batches", lambda *_: Merge(old.day, "changed", (old.batch_id,), 2, 1, 1))
+        assert [r.state for r in reduce_old(lake, 14, NONE, now=NOW)] == ["changed"]
+    assert not lake.is_digest(old)
+    assert "reduced" in [r.state for r in reduce_old(lake, 14, NONE, now=NOW)]
+
+
+def test_small_names_of_a_cause_are_others() -> None:
+    """They come last however much time they have together, are no name of a cause, and choose no advice."""
+    row = {"cause": "host_operators", "saves_ns": None, "halved_saves_ns": None, "cause_saves_ns": 7}
+    times = {"(other names)": 900, "aten::add": 60, "aten::mul": 30, "aten::sum": 10}
+    (cause,) = grouped([{**row, "name": name, "duration_ns": ns} for name, ns in times.items()])
+    assert [r["name"] for r in cause.rows] == ["aten::add", "aten::mul", "aten::sum", "(other names)"]
+    assert cause.names(3) == "aten::add (6 %), aten::mul (3 %), aten::sum (1 %) and others"
+    (few,) = grouped([{**row, "name": name, "duration_ns": ns} for name, ns in [*times.items()][1:]])
+    assert few.names(2) == "aten::add (60 %), aten::mul (30 %) and 1 more" and cause.advice == few.advice
+    (tiny,) = grouped([{**row, "name": f"op{i}", "duration_ns": 1} for i in range(300)])
+    assert tiny.names(3) == "300 more"
+
+
 def test_overlays_go_along(lake: Lake) -> None:
     old = lake.batches()[0]
     overlay = lake.root / OVERLAYS / f"day={old.day}" / names(lake)["trace"] / "overlay.json"
@@ -320,8 +344,8 @@ def test_digests_are_compacted_and_removed_like_other_batches(whole: Path, tmp_p
     assert len(lake.batches()) == 2
     causes = rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes")
     assert [merge.n_traces for merge in compact(lake, grace=NONE, now=NOW).merges] == [4]
-    (digest,) = lake.batches()
-    assert lake.is_digest(digest)
+    (merged,) = lake.batches()
+    assert lake.is_digest(merged)
     assert rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes") == causes
     assert [len(r.traces) for r in retire(lake, 15, NONE, now=NOW)] == [4]
     assert not lake.exists or not lake.batches()
