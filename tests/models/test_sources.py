@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.models.errors import CatalogError
-from pipelines.models.sources import PACKAGE, read_code
+from pipelines.models.sources import PACKAGE, code_versions, read_code
 
 MODEL = """
 from p.models.python_tables import python_model
@@ -52,11 +52,28 @@ def test_what_is_no_literal_is_refused_with_its_place(tmp_path: Path) -> None:
 
 
 def test_the_version_follows_from_all_that_is_imported(tmp_path: Path) -> None:
-    before = read_code(package(tmp_path / "0")).versions["p.a"]
+    before = code_versions(package(tmp_path / "0"))["p.a"]
     changes = {"a": MODEL + "# more", "helper": "import p.deep  # more", "deep": "x = 2"}
     for name, text in changes.items():
-        assert read_code(package(tmp_path / name, **{name: text})).versions["p.a"] != before
-    assert read_code(package(tmp_path / "other", other="import p.a  # more")).versions["p.a"] == before
+        assert code_versions(package(tmp_path / name, **{name: text}))["p.a"] != before
+    assert code_versions(package(tmp_path / "other", other="import p.a  # more"))["p.a"] == before
+
+
+def test_an_import_counts_in_every_kind_of_statement(tmp_path: Path) -> None:
+    for number, statement in enumerate(
+        (
+            "if x:\n    pass\nelse:\n    {}",
+            "try:\n    pass\nexcept ValueError:\n    {}",
+            "try:\n    pass\nfinally:\n    {}",
+            "match x:\n    case 1:\n        {}",
+            "class A:\n    async def f(self):\n        with x:\n            for y in x:\n                {}",
+        )
+    ):
+        helper = statement.format("from p.other2 import x")
+        before, after = (
+            code_versions(package(tmp_path / f"{number}{text}", helper=helper, other2=text))["p.a"] for text in "xy"
+        )
+        assert before != after, statement
 
 
 @pytest.mark.slow
@@ -64,10 +81,11 @@ def test_a_change_of_the_graph_is_a_change_of_the_paths(tmp_path: Path) -> None:
     """It was left out of a list once."""
     copy = tmp_path / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    before = read_code(copy).versions
+    before = code_versions(copy)
     read_code.cache_clear()
+    code_versions.cache_clear()
     with (copy / "critical_path" / "graph" / "chains.py").open("a") as file:
         file.write("# more\n")
-    after = read_code(copy).versions
+    after = code_versions(copy)
     changed = {module.partition(".")[2] for module in before if before[module] != after[module]}
     assert changed >= {"critical_path.longest.window_paths", "critical_path.longest.slack", "fleet.path.capture_walks"}
