@@ -260,11 +260,9 @@ def test_a_lake_behind_a_link_and_a_table_on_another_disk_are_read(world: dict[s
 
 
 def test_limits_are_told(world: dict[str, Path]) -> None:
-    began = time.monotonic()
     with LockedLake(world["lake"], Limits(seconds=0.3)) as locked:
         with pytest.raises(LimitReached, match=r"stopped after 0\.3 s.*--timeout"):
             _asked(locked, "SELECT count(*) FROM range(1000000000000) AS t(i) WHERE hash(i) = 1")
-        assert time.monotonic() - began < 10
         assert _asked(locked, "SELECT 1") == [(1,)]  # the connection is whole
     with LockedLake(world["lake"], Limits(rows=10)) as locked:
         assert len(_asked(locked, "FROM range(10)")) == 10
