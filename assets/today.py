@@ -8,6 +8,7 @@ from assets.metadata import EVERY_DAY, OWNERS, markdown_table, with_tables_behin
 from pipelines.base.whole_file import write_whole
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.fleet.trends.findings import findings
+from pipelines.fleet.trends.fleet_today import TABLES
 from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
 from pipelines.lake import Lake
 from pipelines.runs.store import Store
@@ -19,7 +20,16 @@ _SHOWN = 30
 @dg.asset(
     name="fleet_today",
     deps=with_tables_behind(
-        ["jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures"]
+        [
+            "jobs",
+            "job_days",
+            "regression_samples",
+            "persistent_stragglers",
+            "rejects",
+            "model_failures",
+            "traces",
+            *TABLES,
+        ]
     ),
     group_name="fleet",
     kinds={"html"},

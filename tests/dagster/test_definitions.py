@@ -169,7 +169,8 @@ def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
     behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
     given = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")
     assert {
-        dg.AssetKey(name) for name in (*given, "captures", "capture_metrics", "straggler_ranks", "traces")
+        dg.AssetKey(name)
+        for name in (*given, "captures", "cause_totals", "capture_summary", "straggler_ranks", "traces")
     } <= behind
     for job in ("ingest_and_analyse", "analyse"):
         order = [node.name for node in defs.resolve_job_def(job).graph.nodes_in_topological_order]

@@ -189,7 +189,7 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
         create_rules(con, models["capture_metric_kinds"])
         con.execute(
             "CREATE TABLE captures AS SELECT 'c' || n AS capture_id, 'j' AS job, 1 AS n_ranks, 1 AS world_size, "
-            "1790000000000000000 + n AS capture_start_ns, n FROM range(60) AS r(n);"
+            "1790000000000000000 + n AS capture_start_ns, CAST(NULL AS TIMESTAMP) AS started_at, n FROM range(60) AS r(n);"
             "CREATE TABLE capture_ranks AS SELECT capture_id, 0 AS rank, capture_id AS trace_id, "
             "CAST(NULL AS VARCHAR) AS left_out_reason FROM captures;"
             "CREATE TABLE traces AS SELECT capture_id AS trace_id, CAST(NULL AS VARCHAR) AS device_name, "
@@ -199,6 +199,7 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
             "CASE WHEN n BETWEEN 25 AND 29 THEN 2000 ELSE 1000 END AS value, "
             "CASE WHEN n < 30 THEN 'ns per rank' ELSE 'ns per rank and step' END AS unit FROM captures"
         )
+        con.execute(f"CREATE VIEW capture_summary AS {models['capture_summary'].sql}")
         con.execute(f"CREATE VIEW regression_samples AS {models['regression_samples'].sql}")
         (found,) = regressions(con)
         assert (found.unit, found.newest, found.verdict.status) == ("ns per rank and step", "c59", "OK")
@@ -210,7 +211,7 @@ def test_captures_without_a_job_are_no_history() -> None:
     models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(
-            "CREATE TABLE captures AS SELECT 'c' || n || job AS capture_id, nullif(job, '') AS job, 2 AS n_ranks, "
+            "CREATE TABLE captures AS SELECT 'c' || n || job AS capture_id, nullif(job, '') AS job, 2 AS n_ranks, 2 AS world_size, "
             "1790000000000000000 AS capture_start_ns, TIMESTAMP '2026-11-01' + to_days(CAST(n AS INTEGER)) AS started_at, n "
             "FROM range(3) AS r(n), (VALUES ('j'), ('')) AS v(job);"
             "CREATE TABLE capture_ranks AS SELECT capture_id, 0 AS rank, capture_id AS trace_id, "
@@ -222,6 +223,7 @@ def test_captures_without_a_job_are_no_history() -> None:
             "CREATE TABLE straggler_ranks AS SELECT capture_id, 0 AS rank, TRUE AS is_straggler, 5 AS caused_wait_ns "
             "FROM captures"
         )
+        con.execute(f"CREATE VIEW capture_summary AS {models['capture_summary'].sql}")
         late = con.execute(f"SELECT job, n_straggler FROM ({models['persistent_stragglers'].sql})").fetchall()
         days = con.execute(
             f"SELECT job, step_change_percent FROM ({models['job_days'].sql}) ORDER BY job, began_on"
@@ -232,6 +234,7 @@ def test_captures_without_a_job_are_no_history() -> None:
 
 def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
     """Two captures of job a, the later one of two files without ranks, and such a capture of job b alone."""
+    models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE captures AS SELECT *, NULL AS world_size, "
@@ -246,10 +249,15 @@ def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
             "CAST(NULL AS BIGINT) AS step, 'step' AS metric, CAST(NULL AS VARCHAR) AS name, 500.0 AS value;"
             "CREATE TABLE straggler_ranks AS SELECT '' AS capture_id, 0 AS rank, 0 AS caused_wait_ns, "
             "0.0 AS caused_percent, TRUE AS is_straggler LIMIT 0;"
-            "CREATE TABLE capture_costs AS SELECT '' AS capture_id, 0.0 AS price, '' AS currency, 0 AS gpu_ns LIMIT 0"
+            "CREATE TABLE gpu_time_by_cause AS SELECT * FROM (VALUES ('a1', 3000000000), ('a1', 4000000000), ('a2', 5)) "
+            "AS v(capture_id, gpu_ns);"
+            "CREATE TABLE job_prices AS SELECT 'a' AS job, 3600 AS price_per_gpu_hour, 'EUR' AS currency"
         )
-        query = f"SELECT job, capture_id, n_captures, step_ns FROM ({load_catalog().models['jobs'].sql}) ORDER BY job"
-        assert con.execute(query).fetchall() == [("a", "a1", 2, 500), ("b", "b1", 1, None)]
+        con.execute(f"CREATE VIEW capture_summary AS {models['capture_summary'].sql}")
+        query = (
+            f"SELECT job, capture_id, n_captures, step_ns, gpu_seconds, price FROM ({models['jobs'].sql}) ORDER BY job"
+        )
+        assert con.execute(query).fetchall() == [("a", "a1", 2, 500, 7, 7), ("b", "b1", 1, None, None, None)]
 
 
 @pytest.mark.slow  # verdicts of few values are in test_regression.py

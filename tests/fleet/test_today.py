@@ -187,17 +187,21 @@ def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -> None:
     with duckdb.connect() as con:
         con.execute(
-            "CREATE TABLE traces AS SELECT id AS trace_id, job, 'f' AS file, 'ok' AS status, CAST(day AS TIMESTAMPTZ) AS started_at, "
-            "CAST(NULL AS TIMESTAMPTZ) AS ingested_at FROM (VALUES ('a', 'vision', '2026-03-01'), ('b', 'vision', '2026-03-20'), "
-            "('c', 'text', '2026-03-19'), ('long ago', 'vision', '2026-01-16')) AS t(id, job, day)"  # nine weeks before
+            "CREATE TABLE captures AS SELECT id AS capture_id, job, CAST(day AS TIMESTAMP) AS began_at FROM (VALUES "
+            "('a', 'vision', '2026-03-01'), ('b', 'vision', '2026-03-20'), ('c', 'text', '2026-03-19'), "
+            "('long ago', 'vision', '2026-01-16')) AS t(id, job, day);"  # nine weeks before
+            "CREATE TABLE capture_ranks AS SELECT capture_id, capture_id AS trace_id FROM captures;"
+            "CREATE TABLE traces AS SELECT trace_id, 'f' AS file FROM capture_ranks;"
+            "CREATE VIEW capture_summary AS SELECT capture_id, began_at FROM captures"
         )
         con.execute(
-            "CREATE TABLE causes AS SELECT id AS trace_id, cause, cause AS name, hours * CAST(3600000000000 AS BIGINT) AS duration_ns, 'full' AS window_id "
+            "CREATE TABLE cause_totals AS SELECT id AS capture_id, cause, cause AS name, "
+            "hours * CAST(3600000000000 AS BIGINT) AS duration_ns, duration_ns AS name_ns "
             "FROM (VALUES ('a', 'gpu_computing', 9), ('a', 'data_loading', 1), ('b', 'gpu_computing', 2), ('b', 'data_loading', 4), "
             "('b', 'compilation', 2), ('c', 'gpu_computing', 8), ('long ago', 'data_loading', 90)) AS t(id, cause, hours)"
         )
         rows = rows_of(con, question_named("fleet-causes").asked())
-        con.execute("UPDATE traces SET started_at = '2026-01-17' WHERE trace_id = 'long ago'")
+        con.execute("UPDATE captures SET began_at = '2026-01-17' WHERE capture_id = 'long ago'")
         assert rows_of(con, question_named("fleet-causes").asked())[1]["before_percent"] == 91.0
     assert [(row["job"], row["cause"], row["percent"], row["job_percent"], row["before_percent"]) for row in rows] == [
         ("text", "gpu_computing", 50.0, 100.0, None),  # not traced before

@@ -14,7 +14,7 @@ from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
-TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "span_attribution", "causes")
+TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "cause_totals", "capture_ranks")
 """The tables that the views of the analysts' file read here."""
 MOST = 50
 """The maximum number of rejected files and of failures that are listed. All are counted."""

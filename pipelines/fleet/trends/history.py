@@ -13,8 +13,8 @@ import duckdb
 from pipelines.fleet.trends.regression import LEAST_BASE, LEAST_NEW, Verdict, judge
 from pipelines.models.sqltext import quoted
 
-TABLES = ("captures", "capture_ranks", "capture_metrics")
-"""Tables that the view regression_samples reads, in addition to traces."""
+TABLES = ("captures", "capture_summary", "capture_metrics")
+"""Tables that the view regression_samples reads."""
 MOST_BASE = 20
 
 

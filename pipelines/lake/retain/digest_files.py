@@ -55,6 +55,8 @@ OF_CAPTURES = (
     "capture_quality",
     "capture_roles",
     "capture_metrics",
+    "capture_summary",
+    "cause_totals",
     "capture_paths",
     "capture_causes",
     "capture_fixes",

@@ -1,42 +1,49 @@
 -- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
 -- which jobs?
--- Reading: Causes of all traces, each for one GPU, by job. `percent` is the share of the week before the lake's newest
--- trace. `job_percent` is the share of the job in that week, `before_percent` in the eight weeks before (empty: not
--- traced then). Shares are of traced time, so a job that is traced more often weighs more. A truncated file without a
--- clock is in no week.
+-- Reading: Causes of all captures, each trace for one GPU, by job. `percent` is the share of the week before the lake's
+-- newest capture. `job_percent` is the share of the job in that week, `before_percent` in the eight weeks before (empty:
+-- not traced then). Shares are of traced time, so a job that is traced more often weighs more. Captures without a job
+-- have the name of their first file. A truncated file without a clock is in no week.
 -- Words: launch bound, data loader
 WITH dated AS (
-    SELECT
-        t.trace_id, coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose,
-        epoch(coalesce(t.started_at, CASE WHEN t.status <> 'partial' THEN t.ingested_at END)) AS at_s
-    FROM traces AS t
+    SELECT c.capture_id, c.job, coalesce(c.job, c.capture_id) AS whose, epoch(s.began_at) AS at_s
+    FROM captures AS c
+    LEFT JOIN capture_summary AS s ON s.capture_id = c.capture_id
 ),
 newest AS (
     SELECT max(at_s) AS at_s FROM dated
 ),
 recent AS (
     SELECT
-        d.trace_id, d.job, d.whose,
+        d.capture_id, d.job, d.whose,
         CASE WHEN n.at_s IS NULL THEN TRUE ELSE n.at_s - d.at_s < 604800 END AS is_new
     FROM dated AS d
     CROSS JOIN newest AS n
     WHERE n.at_s IS NULL OR d.at_s IS NULL OR n.at_s - d.at_s < 9 * 604800
 ),
-told AS (
-    SELECT r.job, r.whose, r.is_new, c.cause, c.name, c.duration_ns
+files AS (
+    SELECT d.capture_id, min(m.file) AS file
+    FROM recent AS d
+    JOIN capture_ranks AS r ON r.capture_id = d.capture_id
+    JOIN traces AS m ON m.trace_id = r.trace_id
+    WHERE d.job IS NULL
+    GROUP BY d.capture_id
+),
+totals AS (
+    SELECT coalesce(r.job, f.file) AS job, r.whose, r.is_new, t.cause, t.name, t.duration_ns, t.name_ns
     FROM recent AS r
-    JOIN causes AS c ON c.trace_id = r.trace_id
-    WHERE c.window_id = 'full'
+    JOIN cause_totals AS t ON t.capture_id = r.capture_id
+    LEFT JOIN files AS f ON f.capture_id = r.capture_id
 ),
 named AS (
-    SELECT whose, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY whose, cause, name
+    SELECT whose, cause, name, sum(name_ns) AS name_ns FROM totals GROUP BY whose, cause, name
 ),
 most AS (
     SELECT
         whose, cause, name,
         row_number() OVER (
             PARTITION BY whose, cause
-            ORDER BY CASE WHEN name = '(other names)' THEN 1 ELSE 0 END, duration_ns DESC, name
+            ORDER BY CASE WHEN name = '(other names)' THEN 1 ELSE 0 END, name_ns DESC, name
         ) AS place
     FROM named
 ),
@@ -44,7 +51,7 @@ sums AS (
     SELECT
         job, whose, cause, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
         sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
-    FROM told
+    FROM totals
     GROUP BY job, whose, cause
 )
 SELECT

@@ -2,38 +2,13 @@
 -- How: medians over the captures that began on the day (UTC), or were ingested on it if their clock carries no date.
 -- Captures on other GPUs or with another number of ranks have separate rows.
 -- scope: lake
-WITH ranks AS (
+WITH placed AS (
     SELECT
-        r.capture_id, min(t.device_name) AS hardware,
-        -- A truncated file has no clock, and may have been written long before its ingestion.
-        min(CASE WHEN t.status <> 'partial' THEN t.ingested_at END) AS ingested_at
-    FROM capture_ranks AS r
-    JOIN traces AS t ON t.trace_id = r.trace_id
-    WHERE r.left_out_reason IS NULL
-    GROUP BY r.capture_id
-),
-times AS (
-    SELECT
-        capture_id,
-        max(CASE WHEN metric = 'step' THEN value END) AS step_ns,
-        max(CASE WHEN metric = 'span' THEN value END) AS span_ns,
-        max(CASE WHEN metric = 'idle' THEN value END) AS idle_ns,
-        max(CASE WHEN metric = 'exposed_communication' THEN value END) AS exposed_communication_ns
-    FROM capture_metrics
-    WHERE rank IS NULL AND step IS NULL AND name IS NULL
-    GROUP BY capture_id
-),
-placed AS (
-    SELECT
-        c.job, c.n_ranks, r.hardware, t.step_ns,
-        CAST(
-            CASE WHEN c.capture_start_ns > threshold('dated_ns') THEN c.started_at ELSE r.ingested_at END AS DATE
-        ) AS began_on,
-        100.0 * t.idle_ns / nullif(t.span_ns, 0) AS idle_percent,
-        100.0 * t.exposed_communication_ns / nullif(t.span_ns, 0) AS exposed_communication_percent
+        c.job, c.n_ranks, s.hardware, s.step_ns, CAST(s.began_at AS DATE) AS began_on,
+        100.0 * s.idle_ns / nullif(s.span_ns, 0) AS idle_percent,
+        100.0 * s.exposed_communication_ns / nullif(s.span_ns, 0) AS exposed_communication_percent
     FROM captures AS c
-    JOIN ranks AS r ON r.capture_id = c.capture_id
-    LEFT JOIN times AS t ON t.capture_id = c.capture_id
+    JOIN capture_summary AS s ON s.capture_id = c.capture_id
 ),
 days AS (
     SELECT

@@ -31,8 +31,6 @@ OF_TRACES = [
     for one in load_questions().values()
     if "traces AS t" in one.sql and one.name not in SUMS and not any(table in one.sql for table in OF_OTHER_INPUTS)
 ]
-OF_THE_FLEET = {"fleet-causes": ("percent", "before_percent")}
-"""Columns that are shares of all that the lake holds."""
 LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kernel<4, at::native::Functor<float>, " * 40
 
 
@@ -87,11 +85,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[duckdb.DuckDBPyConnec
 
 def rows(con: duckdb.DuckDBPyConnection, one: Question, trace: str | None = None) -> list[dict[str, Any]]:
     found = con.sql(one.asked(trace=trace))
-    shares = OF_THE_FLEET.get(one.name, ())
-    return [
-        {name: value for name, value in zip(found.columns, row, strict=True) if name not in shares}
-        for row in found.fetchall()
-    ]
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
 def test_no_row_mixes_two_traces_and_each_says_whose_it_is(two: tuple[duckdb.DuckDBPyConnection, list[str]]) -> None:

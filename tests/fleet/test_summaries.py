@@ -1,0 +1,79 @@
+"""Tables with a row or few per capture, which pages about many captures read instead of the tables behind them."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from pipelines.base.database import rows_of
+from pipelines.models.catalog import load_catalog
+
+DATED, AFTER_BOOT = 1_790_000_000_000_000_000, 5_000_000_000
+
+
+@pytest.fixture
+def con() -> duckdb.DuckDBPyConnection:
+    """Two ranks of a capture with a date, two of one without, of which one was truncated, and a file that is not used."""
+    con = duckdb.connect()
+    con.execute(
+        f"CREATE TABLE captures AS SELECT *, TIMESTAMP '2026-09-21 10:00:00' AS started_at FROM (VALUES "
+        f"('dated', 2, 2, {DATED}), ('booted', 2, NULL, {AFTER_BOOT}), ('few', 1, 8, {DATED}), ('unused', 0, 2, NULL)) "
+        "AS v(capture_id, n_ranks, world_size, capture_start_ns);"
+        "CREATE TABLE capture_ranks AS FROM (VALUES ('dated', 'd0', NULL), ('dated', 'd1', NULL), ('booted', 'b0', NULL), "
+        "('booted', 'b1', NULL), ('booted', 'b2', 'rank_twice'), ('few', 'f0', NULL), ('unused', 'u0', 'no_rank')) "
+        "AS v(capture_id, trace_id, left_out_reason);"
+        "CREATE TABLE traces AS SELECT *, CASE WHEN trace_id = 'b2' THEN NULL ELSE 'H200' END AS device_name FROM (VALUES "
+        "('d0', 'ok', '2026-11-05'), ('d1', 'ok', '2026-11-04'), ('b0', 'partial', '2026-11-01'), "
+        "('b1', 'ok', '2026-11-03'), ('b2', 'ok', '2026-11-02'), ('f0', 'ok', '2026-11-06'), ('u0', 'ok', '2026-11-07')) "
+        "AS v(trace_id, status, day), LATERAL (SELECT CAST(day AS TIMESTAMP)) AS w(ingested_at);"
+        "CREATE TABLE capture_metrics AS FROM (VALUES ('dated', NULL, NULL, NULL, 'step', 700), "
+        "('dated', NULL, NULL, NULL, 'span', 900), ('dated', NULL, NULL, NULL, 'idle', 90), "
+        "('dated', NULL, NULL, NULL, 'exposed_communication', 9), ('dated', 0, NULL, NULL, 'step', 7000), "
+        "('dated', NULL, 3, NULL, 'step', 8000), ('dated', NULL, NULL, 'a kernel', 'step', 9000)) "
+        "AS v(capture_id, rank, step, name, metric, value)"
+    )
+    return con
+
+
+def test_a_capture_has_its_times_and_the_day_on_which_it_began(con: duckdb.DuckDBPyConnection) -> None:
+    rows = {row.pop("capture_id"): row for row in rows_of(con, load_catalog().models["capture_summary"].sql)}
+    assert rows.keys() == {"dated", "booted", "few"}
+    assert {name: f"{row['began_at']:%m-%d}" for name, row in rows.items()} == {
+        "dated": "09-21",
+        "booted": "11-03",  # the clock has no date: ingestion, but not of a truncated or of an unused file
+        "few": "09-21",
+    }
+    assert {name: row["is_whole"] for name, row in rows.items()} == {"dated": True, "booted": False, "few": False}
+    times = ("step_ns", "span_ns", "idle_ns", "exposed_communication_ns")
+    assert [rows["dated"][name] for name in times] == [700, 900, 90, 9]
+    assert [rows["booted"][name] for name in times] == [None] * 4
+    assert {row["hardware"] for row in rows.values()} == {"H200"}
+
+
+def test_a_capture_with_all_ranks_is_whole_if_none_is_truncated(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("UPDATE traces SET status = 'ok'")
+    rows = rows_of(
+        con, f"SELECT capture_id FROM ({load_catalog().models['capture_summary'].sql}) WHERE is_whole ORDER BY ALL"
+    )
+    assert [row["capture_id"] for row in rows] == ["booted", "dated"]
+
+
+def test_causes_of_all_traces_add_up_and_the_largest_name_is_named() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE capture_ranks AS FROM (VALUES ('c', 'a', NULL), ('c', 'b', NULL), ('c', 'twice', 'rank_twice'), "
+            "('d', 'e', NULL)) AS v(capture_id, trace_id, left_out_reason);"
+            "CREATE TABLE causes AS FROM (VALUES ('a', 'full', 'computing', 'mm', 30), ('a', 'full', 'computing', 'add', 35), "
+            "('b', 'full', 'computing', 'mm', 10), ('b', 'full', 'computing', '(other names)', 70), "
+            "('b', 'ProfilerStep#1', 'computing', 'add', 1000), ('twice', 'full', 'computing', 'mm', 1), "
+            "('a', 'full', 'idle', NULL, 5), ('e', 'full', 'idle', '(other names)', 6)) "
+            "AS v(trace_id, window_id, cause, name, duration_ns)"
+        )
+        rows = con.execute(
+            f"SELECT capture_id, cause, duration_ns, name, name_ns FROM ({load_catalog().models['cause_totals'].sql}) ORDER BY ALL"
+        ).fetchall()
+    assert rows == [
+        ("c", "computing", 146, "mm", 41),
+        ("c", "idle", 5, None, 5),
+        ("d", "idle", 6, "(other names)", 6),
+    ]
