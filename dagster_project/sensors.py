@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -16,15 +17,18 @@ import duckdb
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from assets.metadata import DAYS, TRACE_FILES, lake_address, today
-from assets.traces import INBOX, batch_hash, inbox_files, no_inbox, outcome_metadata, watched_folder
+from assets.today import today_page
+from assets.traces import INBOX, LAKE_TABLES, batch_hash, inbox_files, no_inbox, outcome_metadata, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.runs_in_progress import PARTITION_TAG, failed_last, under_way
 from pipelines.base.paths import path_text
+from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
 from pipelines.lake.inbox import look, told, waiting
 from pipelines.lake.layout import MARK, REJECTS
+from pipelines.models.catalog import load_catalog
 from pipelines.runs.store import StoreError, open_store
 
 QUIET_SECONDS = 5.0
@@ -37,6 +41,8 @@ MAX_REPEATS = 3
 REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
 """Assets that `daily` writes if there is nothing to do: those with a freshness policy, and `rejects`."""
+PURPOSE = "TRACELAKE_FOR"
+"""Environment variable: `fleet` limits the runs of the sensor and the schedule to the tables of `materialize --for fleet`."""
 _ASKED, _NOTHING = "asked", "{}"  # key of the cursor for the name of the list of requested files; an empty cursor
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error, StoreError)
 
@@ -66,6 +72,7 @@ class _Tick:
     lake: Lake
     waiting: dict[Path, str]
     asked: dict[str, Asked]
+    assets: list[dg.AssetKey] | None  # of a run; None for all
     remarks: list[str] = field(default_factory=list)
     is_lost: bool = False  # the list of earlier requests is missing or damaged
 
@@ -82,6 +89,7 @@ class _Tick:
 def trace_file_sensor(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.SensorDefinition:
     """Return the sensor of the watched folder for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
     observed = ""  # digest of the folder's state that was reported last
+    assets = _assets()
 
     @dg.sensor(
         name="new_trace_files",
@@ -103,9 +111,8 @@ def trace_file_sensor(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.
         except _NOT_THERE as error:  # the sensor must survive a disk that is unavailable for a while
             return dg.SkipReason(f"the lake cannot be read: {error}")
         requests, is_lost = _read_cursor(lake, context.cursor)
-        tick = _Tick(
-            lake, quiet, requests, _remarks(inbox.passed_over, [path.path for path in lake.broken({MARK})]), is_lost
-        )
+        remarks = _remarks(inbox.passed_over, [path.path for path in lake.broken({MARK})])
+        tick = _Tick(lake, quiet, requests, assets, remarks, is_lost)
         for remark in tick.remarks:
             context.log.warning(remark)
         try:
@@ -137,7 +144,7 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
     if instance and (runs := under_way(instance, ingest_and_analyse.name, datetime.fromtimestamp(now, UTC))):
         return _skipped(tick, f"run {runs[0].run_id} is in progress, {len(tick.waiting)} files wait")
     # A run of waiting files also computes what a failed run of today left, but not what one of an earlier day left.
-    repeat = _repeated(instance, now, except_day=today() if tick.waiting else "") if instance else None
+    repeat = _repeated(instance, now, tick.assets, except_day=today() if tick.waiting else "") if instance else None
     if repeat:
         return dg.SensorResult(run_requests=[repeat], cursor=context.cursor if tick.waiting else _NOTHING)
     due = tick.due(now)
@@ -160,6 +167,7 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
         partition_key=today(),
         # A file that crashed a run is ingested in a separate process the next time, and the others continue.
         run_config=_run_config({"file_list": put_files(tick.lake, key, due), "isolate": max_tries > 0}),
+        asset_selection=tick.assets,
         tags={"tracelake/files": str(len(due)), "tracelake/try": str(max_tries + 1)},
     )
     requests = {str(path): Asked(state, tick.tries(path) + 1, now) for path, state in states.items()}
@@ -167,7 +175,28 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**earlier, **requests}))
 
 
-def _repeated(instance: dg.DagsterInstance, now: float, except_day: str) -> dg.RunRequest | None:
+def _assets() -> list[dg.AssetKey] | None:
+    """Return the assets that a run computes, or None for all: see PURPOSE. Other tables are computed when they are first read.
+
+    Raises DagsterInvalidDefinitionError for an unknown purpose.
+    """
+    purpose = os.environ.get(PURPOSE, "")
+    if not purpose:
+        return None
+    if purpose != "fleet":
+        raise dg.DagsterInvalidDefinitionError(f"{PURPOSE} is {purpose!r}; set it to fleet, or unset it for all tables")
+    catalog = load_catalog()
+    computed = {*catalog.materialized, *catalog.of_captures}
+    return [
+        *map(dg.AssetKey, LAKE_TABLES),
+        *(dg.AssetKey(table) for table in FLEET_TABLES if table in computed),
+        *today_page.keys,
+    ]
+
+
+def _repeated(
+    instance: dg.DagsterInstance, now: float, assets: list[dg.AssetKey] | None, except_day: str
+) -> dg.RunRequest | None:
     """Return a request to rerun a day whose newest run failed, so that its tables are still computed.
 
     Return None if no day but `except_day` failed, if its wait is not over, or if its repeats are used up.
@@ -183,6 +212,7 @@ def _repeated(instance: dg.DagsterInstance, now: float, except_day: str) -> dg.R
                 run_key=f"repeat-{run.run_id}",
                 partition_key=run.tags[PARTITION_TAG],
                 run_config=_run_config({"files": []}),
+                asset_selection=assets,
                 tags={REPEAT_TAG: str(times + 1)},
             )
     return None
@@ -238,6 +268,7 @@ new_trace_files = trace_file_sensor()
 
 def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.ScheduleDefinition:
     """Return the schedule `daily` for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
+    assets = _assets()
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | list[dg.RunRequest]:
@@ -249,8 +280,8 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
         day, instance = f"{context.scheduled_execution_time:%Y-%m-%d}", _instance(context)
         key = f"daily-{day}"
         if not _is_all_done(instance, lake_path):
-            whole = dg.RunRequest(run_key=key, partition_key=day)
-            repeat = _repeated(instance, time.time(), except_day=day) if instance else None
+            whole = dg.RunRequest(run_key=key, partition_key=day, asset_selection=assets)
+            repeat = _repeated(instance, time.time(), assets, except_day=day) if instance else None
             return [whole, repeat] if repeat else whole
         nothing = _run_config({"files": []})
         return dg.RunRequest(run_key=key, partition_key=day, run_config=nothing, asset_selection=list(SIGNS_OF_LIFE))
