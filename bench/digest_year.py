@@ -39,7 +39,7 @@ from pipelines.synthetic import CaptureSpec, write_capture
 
 RANKS, STEPS, JOBS = 8, 5, 20
 _IDS = ("trace_id", "capture_id", "group_id")
-_TIMES = ("started_at", "ingested_at")
+_TIMES = ("started_at", "ingested_at", "began_at")
 
 
 def seed_lake(folder: Path) -> Lake:
