@@ -24,18 +24,19 @@ from pipelines.faces.cli.app import app
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WIDTH = 140
 Blocks = list[tuple[re.Match[str], str]]
-_BLOCK = re.compile(
+BLOCK = re.compile(
     r"^```(?P<kind>python|console|toml)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.DOTALL
 )
 _KEPT = re.compile(r"(\w+)=\$\((.*) \| tail -n 1 \| tr -d '\"'\)", re.DOTALL)
 
 
-def ran(page: Path) -> Iterator[tuple[re.Match[str], str]]:
-    """Each block with what it printed, in the current folder; TOML becomes the file scenarios.toml."""
+def ran(page: Path, names: dict[str, Any] | None = None) -> Iterator[tuple[re.Match[str], str]]:
+    """Each block with what it printed, in the current folder; TOML becomes the file scenarios.toml. Python's blocks share `names`."""
     text = page.read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "page"}
+    names = {} if names is None else names
+    names["__name__"] = "page"
     kept: dict[str, str] = {}
-    for block in _BLOCK.finditer(text):
+    for block in BLOCK.finditer(text):
         if block["kind"] == "toml":
             Path("scenarios.toml").write_text(block["code"])
             printed = ""

@@ -12,11 +12,11 @@ import os
 import re
 import sys
 from importlib.abc import MetaPathFinder
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrating-from-hta.md"
-BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+from tests.pages import DOCS, ran
+
+PAGE = DOCS / "migrating-from-hta.md"
 SQL = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -38,18 +38,13 @@ def cells(page: str) -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[2]) for row in found]
 
 
-def run(page: str) -> dict[str, Any]:
+def run() -> dict[str, Any]:
     """The blocks, then the Python of the table, in one namespace and the current folder."""
-    names: dict[str, Any] = {"__name__": "page"}
-    printed = []
-    for block in BLOCK.finditer(page):
-        line = page.count("\n", 0, block.start("code"))
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile("\n" * line + block["code"], str(PAGE), "exec"), names)
-        printed.append(out.getvalue())
+    names: dict[str, Any] = {}
+    printed = [shown for _, shown in ran(PAGE, names)]
     exec("import ibis", names)
     computed = 0
-    for code, _, _ in cells(page):
+    for code, _, _ in cells(PAGE.read_text(encoding="utf-8")):
         with contextlib.redirect_stdout(io.StringIO()):
             value = eval(code, names)
             for table in value if isinstance(value, tuple) else (value,):
@@ -61,6 +56,5 @@ def run(page: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, NoPandas())
-    page = PAGE.read_text(encoding="utf-8")
     os.chdir(sys.argv[1])
-    print(json.dumps(run(page)))
+    print(json.dumps(run()))

@@ -10,7 +10,6 @@ import json
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.notebook import TraceAnalysis
-from tests.faces.notebook.page import BLOCK, PAGE, SQL, cells
+from tests.faces.notebook.page import PAGE, SQL, cells
 from tests.faces.notebook.test_hta_numbers import ANALYSES, golden, records
+from tests.pages import BLOCK, assert_shown, rewrite
 
 
 def ran(folder: Path) -> dict[str, Any]:
@@ -42,13 +42,10 @@ def command(*words: str) -> str:
 
 @pytest.mark.slow
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    blocks, table = list(BLOCK.finditer(page)), cells(page)
-    assert len(blocks) == page.count("```python") >= 8 and len(SQL.findall(page)) == page.count("```sql")
-    assert len([block for block in blocks if block["shown"]]) == page.count("```text")
-    found = ran(tmp_path)
-    for block, printed in zip(blocks, found["blocks"], strict=True):
-        assert printed == (block["shown"] or ""), f"the block in line {page.count(chr(10), 0, block.start()) + 1}"
+    page, found = PAGE.read_text(encoding="utf-8"), ran(tmp_path)
+    blocks, table = list(zip(BLOCK.finditer(page), found["blocks"], strict=True)), cells(page)
+    assert_shown(PAGE, blocks)
+    assert len(blocks) >= 8 and len(SQL.findall(page)) == page.count("```sql")
     assert found["cells"] == len(table) >= 20
     monkeypatch.chdir(tmp_path)
     for query in (*(query for _, query, _ in table if query), *SQL.findall(page)):
@@ -90,18 +87,5 @@ def test_sql_of_the_other_analyses_equals_hta(shared: Path, tmp_path: Path) -> N
         assert [ns[name] / 1000 for name in columns] == pytest.approx([row[name] for name in columns.values()])
 
 
-def rewrite() -> None:
-    """Put what the code prints in its place."""
-    page = PAGE.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        printed = ran(Path(folder))["blocks"]
-    parts, end = [], 0
-    for block, text in zip(BLOCK.finditer(page), printed, strict=True):
-        shown = f"\n```text\n{text}```\n" if text else ""
-        parts += [page[end : block.start()], f"```python\n{block['code']}```\n{shown}"]
-        end = block.end()
-    PAGE.write_text("".join(parts) + page[end:], encoding="utf-8")
-
-
 if __name__ == "__main__":
-    rewrite()
+    rewrite(PAGE)
