@@ -1,9 +1,10 @@
-"""Unique names of processes, to check later whether the process still runs."""
+"""Unique names of processes, to check later whether the process still runs, and where a new one imports from."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 
@@ -37,3 +38,11 @@ def _started(pid: int) -> str:
     except OSError:
         return ""
     return "ended" if fields[0] in "ZX" else fields[19]
+
+
+def import_path() -> str:
+    """Return PYTHONPATH for the same imports as in this process, in a process with another working directory.
+
+    The working directory is spelled out, because a checkout may be on the path only as the working directory.
+    """
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)

@@ -19,18 +19,27 @@ from pipelines.faces.limiting_findings import (
 _SHOWN = 5
 _noted: dict[tuple[str | None, str, str], LimitingFinding] | None = None
 """By trace, check and detail. None if the command has opened no trace. A process runs one command at a time."""
+_notices: dict[tuple[str, str], None] = {}
+"""What the tables of the answer do not contain: kind and text."""
 
 
 def begin() -> None:
     """Clear the noted caveats at the start of a command."""
     global _noted
     _noted = None
+    _notices.clear()
     print_above(())
 
 
 def note(con: Any, id_prefix: str = "") -> None:
     """Note what limits answers about the traces in `con`. `id_prefix`: see `of` of `findings_of_traces`."""
     add(findings_of_traces(con, id_prefix))
+
+
+def tell(kind: str, text: str) -> None:
+    """Print on stderr what the tables of the answer do not contain, and note it for `--json`. `kind`: such as `left out`."""
+    err.line("[yellow]{}:[/] {}", kind, text)
+    _notices[kind, text] = None
 
 
 def note_captures(con: Any, id_prefix: str = "") -> None:
@@ -66,19 +75,21 @@ def noted() -> list[LimitingFinding]:
 def with_caveats(value: Any) -> Any:
     """Return an answer of `--json` with its caveats.
 
-    A row with a `trace_id` gets the caveats of its trace and of captures, any other row those of all traces.
+    A row with a `trace_id` gets the caveats of its trace and of captures, any other row those of all traces. Rows of a command
+    that opened no trace get none.
     """
     print_above(())
-    if _noted is None:
+    if _noted is None and (not _notices or isinstance(value, list)):
         return value
     if isinstance(value, list):
         return [with_caveats(row) if isinstance(row, dict) else row for row in value]
     trace_id = value.get("trace_id")
-    applicable = [finding for finding in _noted.values() if trace_id is None or finding.trace_id in (None, trace_id)]
+    applicable = [finding for finding in noted() if trace_id is None or finding.trace_id in (None, trace_id)]
     existing = value.get("caveats", [])
     known_details = {caveat.get("detail") for caveat in existing if isinstance(caveat, dict)}
     added = [finding.as_json() for finding in applicable if known_details.isdisjoint(_details(finding))]
-    return {**value, "caveats": [*existing, *added]}
+    notices = [{"caveat": kind.replace(" ", "_"), "severity": "warning", "detail": text} for kind, text in _notices]
+    return {**value, "caveats": [*existing, *added, *notices]}
 
 
 on_json.append(with_caveats)

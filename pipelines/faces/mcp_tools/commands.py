@@ -1,4 +1,7 @@
-"""MCP tools that are commands of tracelake with `--json`: each runs in a process, which a stopped request ends."""
+"""MCP tools that are commands of tracelake with `--json`: each runs in a process, which a stopped request ends.
+
+It runs in an empty folder, because commands take a file or folder with the name of an id instead of the id.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,22 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.processes import import_path
 from pipelines.faces.untrusted_queries import QueryFailed
 from pipelines.lake.lake import WITHOUT_BROKEN
+from pipelines.runs.store.open_store import is_folder_address
 
 _ID = re.compile(r"[0-9a-f]{4,64}")
 _SECONDS = 600
 WHERE_IDS = "`SELECT trace_id, capture_id, job, rank, file FROM traces` lists the ids."
+MOST_CHARACTERS = 200_000
 SLOWER = 3
 """Exit status of `compare` where something is slower, which is an answer."""
 
@@ -39,18 +46,24 @@ def command(
     names those that are cut. `without_broken`: answer without missing or damaged files. The function raises QueryFailed with
     the command's own message.
     """
-    env = {**os.environ, WITHOUT_BROKEN: "1"} if without_broken else None
+    env = {**os.environ, "PYTHONPATH": import_path(), **({WITHOUT_BROKEN: "1"} if without_broken else {})}
+    address = os.path.abspath(lake) if is_folder_address(str(lake)) else str(lake)
     processes: list[subprocess.Popen[str]] = []
     stopped = threading.Event()
 
     def answer() -> str:
+        with tempfile.TemporaryDirectory(prefix="tracelake-mcp-") as folder:
+            return answer_in(folder)
+
+    def answer_in(folder: str) -> str:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tracelake", *words, "--json", "--lake", str(lake)],
+            [sys.executable, "-m", "tracelake", *words, "--json", "--lake", address],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=env,
+            cwd=folder,
         )
         processes.append(process)
         if stopped.is_set():
@@ -78,7 +91,18 @@ def command(
 
 
 def bounded(answer: Any, rows: int) -> str:
-    """Return an answer as JSON whose lists have at most `rows` entries. `truncated`: the lists that had more, with their length."""
+    """Return an answer as JSON whose lists have at most `rows` entries, or fewer if it were longer than MOST_CHARACTERS.
+
+    `truncated`: the lists that had more, with their length.
+    """
+    text = _bounded(answer, rows)
+    while len(text) > MOST_CHARACTERS and rows > 1:
+        rows //= 2
+        text = _bounded(answer, rows)
+    return text
+
+
+def _bounded(answer: Any, rows: int) -> str:
     cut: dict[str, int] = {}
 
     def part(value: Any, path: str) -> Any:

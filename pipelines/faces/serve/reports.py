@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.processes import import_path
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
 from pipelines.lake.lake import WITHOUT_BROKEN, Lake
 from pipelines.lake.publish.analyst_file import published_state
@@ -116,7 +117,7 @@ async def _run(lake: Path, ident: str, out: Path, without_broken: bool) -> None:
         ident,
     ]
     with tempfile.TemporaryDirectory(prefix="tracelake-report-") as folder:
-        env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": _import_path()}
+        env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": import_path()}
         if without_broken:
             env[WITHOUT_BROKEN] = "1"
         try:
@@ -129,11 +130,3 @@ async def _run(lake: Path, ident: str, out: Path, without_broken: bool) -> None:
     if done.returncode or not out.exists():
         message = done.stderr.decode("utf-8", "replace").strip() or f"it ended with status {done.returncode}"
         raise QueryFailed(f"the report could not be made: {visible(message.removeprefix('error: '))[:2000]}")
-
-
-def _import_path() -> str:
-    """Return PYTHONPATH for the same imports as in this process.
-
-    The working directory is spelled out, because a checkout may be on the path only as the working directory.
-    """
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
