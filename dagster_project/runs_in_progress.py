@@ -15,6 +15,8 @@ from pipelines.base.processes import is_alive
 # Limit from leaving the queue to the first step. From then on, a tag of the run names its process.
 START_SECONDS = 600
 PARTITION_TAG = "dagster/partition"
+PURPOSE_TAG = "tracelake/for"
+"""Tag of a run that computes what a purpose needs (TRACELAKE_FOR), and nothing else. For it, that is the whole job."""
 _LAST_RUNS = 50
 
 
@@ -44,15 +46,15 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
     """Return, for each partition, the run that failed last, unless a later run succeeded. The newest run comes first.
 
     A run that was started before the failure does not count as later, because it may have listed the files before the failed run's
-    files arrived. Neither does a run of a part of the job, such as `daily` with nothing to do. A run that failed only because
-    a trace is missing from tables counts as successful.
+    files arrived. Neither does a run of a part of the job, such as `daily` with nothing to do, except for a purpose
+    (PURPOSE_TAG). A run that failed only because a trace is missing from tables counts as successful.
     """
     failed: dict[str, dg.RunRecord] = {}
     begun: dict[str, float] = {}
     for record in instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LAST_RUNS):
         day, status = record.dagster_run.tags.get(PARTITION_TAG, ""), record.dagster_run.status
         if status == dg.DagsterRunStatus.SUCCESS or _did_the_rest(instance, record.dagster_run):
-            if record.dagster_run.asset_selection:
+            if record.dagster_run.asset_selection and PURPOSE_TAG not in record.dagster_run.tags:
                 continue
             begun[day] = max(begun.get(day, 0.0), record.start_time or record.create_timestamp.timestamp())
         elif status == dg.DagsterRunStatus.FAILURE and (day not in failed or _ended(record) > _ended(failed[day])):

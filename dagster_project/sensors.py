@@ -21,7 +21,7 @@ from assets.today import today_page
 from assets.traces import INBOX, LAKE_TABLES, batch_hash, inbox_files, no_inbox, outcome_metadata, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
-from dagster_project.runs_in_progress import PARTITION_TAG, failed_last, under_way
+from dagster_project.runs_in_progress import PARTITION_TAG, PURPOSE_TAG, failed_last, under_way
 from pipelines.base.paths import path_text
 from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
@@ -168,7 +168,7 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
         # A file that crashed a run is ingested in a separate process the next time, and the others continue.
         run_config=_run_config({"file_list": put_files(tick.lake, key, due), "isolate": max_tries > 0}),
         asset_selection=tick.assets,
-        tags={"tracelake/files": str(len(due)), "tracelake/try": str(max_tries + 1)},
+        tags={"tracelake/files": str(len(due)), "tracelake/try": str(max_tries + 1), **_tags(tick.assets)},
     )
     requests = {str(path): Asked(state, tick.tries(path) + 1, now) for path, state in states.items()}
     earlier = {name: request for name, request in tick.asked.items() if Path(name) in tick.waiting}
@@ -186,12 +186,14 @@ def _assets() -> list[dg.AssetKey] | None:
     if purpose != "fleet":
         raise dg.DagsterInvalidDefinitionError(f"{PURPOSE} is {purpose!r}; set it to fleet, or unset it for all tables")
     catalog = load_catalog()
-    computed = {*catalog.materialized, *catalog.of_captures}
-    return [
-        *map(dg.AssetKey, LAKE_TABLES),
-        *(dg.AssetKey(table) for table in FLEET_TABLES if table in computed),
-        *today_page.keys,
-    ]
+    # `quality` has the check that reports traces for which a model failed. Without it, the step that computes would fail.
+    tables = {*FLEET_TABLES, "quality"} & {*catalog.materialized, *catalog.of_captures}
+    return [*map(dg.AssetKey, (*LAKE_TABLES, *sorted(tables))), *today_page.keys]
+
+
+def _tags(assets: list[dg.AssetKey] | None) -> dict[str, str]:
+    """Return the tags of a run of these assets, as `_assets` returns them."""
+    return {} if assets is None else {PURPOSE_TAG: "fleet"}
 
 
 def _repeated(
@@ -213,7 +215,7 @@ def _repeated(
                 partition_key=run.tags[PARTITION_TAG],
                 run_config=_run_config({"files": []}),
                 asset_selection=assets,
-                tags={REPEAT_TAG: str(times + 1)},
+                tags={REPEAT_TAG: str(times + 1), **_tags(assets)},
             )
     return None
 
@@ -280,7 +282,7 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
         day, instance = f"{context.scheduled_execution_time:%Y-%m-%d}", _instance(context)
         key = f"daily-{day}"
         if not _is_all_done(instance, lake_path):
-            whole = dg.RunRequest(run_key=key, partition_key=day, asset_selection=assets)
+            whole = dg.RunRequest(run_key=key, partition_key=day, asset_selection=assets, tags=_tags(assets))
             repeat = _repeated(instance, time.time(), assets, except_day=day) if instance else None
             return [whole, repeat] if repeat else whole
         nothing = _run_config({"files": []})

@@ -25,6 +25,7 @@ from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.names import (
     ANALYST,
     CAPTURE_MARK,
+    CAPTURE_RANKS,
     CAPTURE_TABLES,
     KEYS,
     MARK,
@@ -218,7 +219,9 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             _quarantine_batch(lake, batch, several, lost)
             done |= {fault.path: "quarantined with its batch" for fault in several}
             continue
-        removed, is_digest = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables, lake.is_digest(batch)
+        is_digest = lake.is_digest(batch)
+        marks = {CAPTURE_MARK, CAPTURE_RANKS} if is_digest else {CAPTURE_MARK}  # nothing else says a digest's traces
+        removed = set(CAPTURE_TABLES) if tables & marks else tables
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
         again += [(batch, table) for table in removed & computed]  # nothing of a digest
         repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"

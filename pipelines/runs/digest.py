@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from pipelines.base import database
 from pipelines.fleet.captures.input_tables import lake_captures
-from pipelines.lake.commit.batch_rows import merged_away
+from pipelines.lake.commit.batch_rows import LEFT_OUT, merged_away
 from pipelines.lake.commit.catalog_file import writing
 from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, Batch
+from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, Batch, table_file
 from pipelines.lake.names import time_in_id
 from pipelines.lake.read.snapshot import look
+from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import replace_batches
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES, capture_files, digest_files
 from pipelines.lake.retain.retention import GRACE, Retirement, remove_hidden, retirement_of, undo_merges
-from pipelines.runs.materialize.per_capture import Part, known_captures
+from pipelines.runs.materialize.per_capture import Part
 from pipelines.runs.materialize.run_order import materialize_all
 
 _AT_ONCE = 500  # captures of which one batch has the digests
@@ -43,8 +45,8 @@ def reduce_old(
     """Keep only digests of traces ingested more than `older_than_days` days ago, and delete what earlier runs replaced.
 
     Return the batches that digests replace (`state`: due in a dry run, reduced, or changed: written meanwhile, and left to
-    the next run), old ones that stay whole because a file is damaged, and those whose files are hidden or removed after
-    `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture is
+    the next run), old ones that stay whole because a file is damaged or a model failed on a trace (incomplete), and those
+    whose files are hidden or removed after `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture is
     younger, or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what materialize_all
     raises.
     """
@@ -66,7 +68,9 @@ def reduce_old(
             for first in range(0, len(captures), _AT_ONCE):
                 _reduce_captures(lake, captures[first : first + _AT_ONCE])
             _hide_old_states(lake)
-            for group in _groups(lake, batches):
+            whole, groups = _groups(lake, batches)
+            done += [_described(lake, entry, "incomplete") for entry in whole]
+            for group in groups:
                 reduced = [_described(lake, entry, "reduced") for entry in group]
                 replaced = replace_batches(lake, look(lake.root), group, partial(digest_files, on=now.date()))
                 done += reduced if replaced.into else [replace(batch, state="changed") for batch in reduced]
@@ -114,22 +118,31 @@ def _reduce_captures(lake: Lake, captures: Sequence[str]) -> None:
 
 
 def _hide_old_states(lake: Lake) -> None:
-    """Hide the batches of captures that have the newest state of none: newer ones have it, or a digest."""
-    newest = {row.batch for row in known_captures(lake).values()}
-    digests = [batch for batch in lake.batches(CAPTURE_MARK) if lake.is_digest(batch)]
-    old = [batch for batch in lake.batches(CAPTURE_MARK) if batch not in newest] if digests else []
-    if old:
+    """Hide the batches of captures that have the newest state of none: newer ones have it, or a digest.
+
+    That a capture is gone is a state, too. Without it, older rows of the capture would count again.
+    """
+    batches = lake.batches(CAPTURE_MARK)
+    digests = [batch for batch in batches if lake.is_digest(batch)]
+    if not digests:
+        return
+    with database.connect() as con:
+        rows = file_rows(table_file(lake.root, CAPTURE_MARK, batch) for batch in batches)
+        newest = con.execute(f"SELECT DISTINCT max(batch_id) OVER (PARTITION BY capture_id) FROM ({rows})").fetchall()
+    if old := [batch for batch in batches if (batch.batch_id,) not in newest]:
         with writing(lake.root) as catalog:
             for batch in old:
                 catalog.notice(batch.batch_id, merged_away(digests[-1].batch_id))
 
 
-def _groups(lake: Lake, batches: frozenset[Batch]) -> Iterator[list[Entry]]:
-    """Yield those of the batches that have all tables of a digest, by day."""
+def _groups(lake: Lake, batches: frozenset[Batch]) -> tuple[list[Entry], list[list[Entry]]]:
+    """Return those of the batches that lack a trace in a table of a digest, and those that have all these tables, by day."""
     catalog = lake.catalog()
-    by_day: defaultdict[str, list[Entry]] = defaultdict(list)
+    incomplete, by_day = [], defaultdict(list)
     for name, entry in sorted(look(lake.root).entries.items()):
         versions = entry.kind.versions
         if entry.batch in batches and all(versions.get(table) == catalog.version(table) for table in OF_TRACES):
-            by_day[Batch(name).day].append(entry)
-    yield from by_day.values()
+            failures = [failure for table in OF_TRACES for failure in entry.failures.get(table, ())]
+            is_whole = all(failure.outcome != LEFT_OUT for failure in failures)
+            (by_day[Batch(name).day] if is_whole else incomplete).append(entry)
+    return incomplete, list(by_day.values())

@@ -22,6 +22,7 @@ from pipelines.fleet.trends.findings import Finding, NotificationFailed, finding
 from pipelines.fleet.trends.fleet_today import MOST, Fleet, fleet_today
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.lake import world
@@ -82,6 +83,14 @@ def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> N
     (message,) = hook.got
     assert message["kind"] == "rejected" and message["says"].startswith("new.json was not read: ")
     assert notify_new(open_store(lake), second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
+
+
+def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(hook: Hook, lake: Lake) -> None:
+    """Its captures are there, but not yet the tables that their findings are read from."""
+    materialize_captures(lake, ["captures"])
+    assert notify_new(open_store(lake), {"of a regression"}, hook.url) == ({"of a regression"}, 0, "")
+    materialize_captures(lake, ["capture_summary"])
+    assert notify_new(open_store(lake), {"of a regression"}, hook.url).keys.isdisjoint({"of a regression"})
 
 
 def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_path: Path) -> None:

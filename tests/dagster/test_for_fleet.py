@@ -11,6 +11,7 @@ import pytest
 from assets.metadata import today
 from dagster_project import sensors
 from dagster_project.definitions import definitions
+from dagster_project.runs_in_progress import PURPOSE_TAG
 from dagster_project.sensors import daily_schedule, trace_file_sensor
 from pipelines.lake import Lake
 from pipelines.runs.store import open_store
@@ -69,6 +70,10 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
             dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
         )
     assert isinstance(requests, list) and [request.asset_selection for request in requests] == [asked, asked]
+    assert {request.tags[PURPOSE_TAG] for request in requests} == {
+        "fleet"
+    }  # or a failed day is asked for again and again
+    assert dg.AssetKey("quality") in asked  # with its check, or a model that fails on a trace fails the whole run
 
 
 def test_without_the_variable_a_run_is_of_everything(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 import pipelines.runs.materialize.per_trace as per_trace
-from dagster_project.runs_in_progress import PARTITION_TAG, failed_last
+from dagster_project.runs_in_progress import PARTITION_TAG, PURPOSE_TAG, failed_last
 from pipelines.lake import Lake
 from tests.dagster.pausing import run
 from tests.dagster.tiny import write_trace
@@ -86,7 +86,8 @@ def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
         assert failed_last(instance, _nothing.name) == []
 
 
-def test_a_run_of_a_part_of_the_job_does_not_make_up_for_one_that_failed() -> None:
+@pytest.mark.parametrize("has_purpose", [False, True])
+def test_a_run_of_a_part_of_the_job_does_not_make_up_for_one_that_failed(has_purpose: bool) -> None:
     """`daily` may find nothing to do while a run is in progress; its own run comes after that one has failed."""
 
     @dg.asset
@@ -101,5 +102,8 @@ def test_a_run_of_a_part_of_the_job_does_not_make_up_for_one_that_failed() -> No
         part = [dg.AssetKey("fleet_today")]
         assert whole.execute_in_process(instance=instance, tags=tags, asset_selection=part).success
         assert [record.dagster_run.run_id for record in failed_last(instance, whole.name)] == [failing.run_id]
-        assert whole.execute_in_process(instance=instance, tags=tags).success
+        of_purpose = {**tags, PURPOSE_TAG: "fleet"} if has_purpose else tags
+        assert whole.execute_in_process(
+            instance=instance, tags=of_purpose, asset_selection=part if has_purpose else None
+        ).success
         assert failed_last(instance, whole.name) == []

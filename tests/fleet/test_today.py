@@ -191,7 +191,8 @@ def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -
             "('a', 'vision', '2026-03-01'), ('b', 'vision', '2026-03-20'), ('c', 'text', '2026-03-19'), "
             "('long ago', 'vision', '2026-01-16')) AS t(id, job, day);"  # nine weeks before
             "CREATE TABLE capture_ranks AS SELECT capture_id, capture_id AS trace_id FROM captures;"
-            "CREATE TABLE traces AS SELECT trace_id, 'f' AS file FROM capture_ranks;"
+            "CREATE TABLE traces AS SELECT capture_id AS trace_id, 'f' AS file, 'ok' AS status, began_at AS started_at, "
+            "began_at AS ingested_at FROM captures;"
             "CREATE VIEW capture_summary AS SELECT capture_id, began_at FROM captures"
         )
         con.execute(
@@ -218,6 +219,27 @@ def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -
     assert len(list(_causes(rows[:1]))) == 1  # nothing to compare it with
     # More of a job's time, but it grew less.
     assert "grew most: data loading" in [*_causes([{**rows[0], "before_percent": 90.0}, *rows[1:]])][-1]
+
+
+def test_the_week_is_the_lakes_and_files_that_form_no_ranks_count() -> None:
+    """Job b was not captured in the week of the lake's newest capture; of capture c no trace has a rank."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE captures AS SELECT * FROM (VALUES ('a', 'a'), ('b', 'b'), ('c', NULL)) AS v(capture_id, job);"
+            "CREATE TABLE capture_summary AS SELECT * FROM (VALUES ('a', TIMESTAMP '2026-01-10'), ('b', '2025-12-20')) "
+            "AS v(capture_id, began_at);"
+            "CREATE TABLE capture_ranks AS SELECT capture_id, capture_id || n AS trace_id FROM captures, range(2) AS r(n);"
+            "CREATE TABLE traces AS SELECT trace_id, trace_id || '.json' AS file, 'ok' AS status, "
+            "TIMESTAMP '2026-01-09' AS started_at, TIMESTAMP '2026-11-01' AS ingested_at FROM capture_ranks;"
+            "CREATE TABLE cause_totals AS SELECT capture_id, 'start' AS cause, 3000000000 AS duration_ns, 'x' AS name, 1 AS name_ns "
+            "FROM captures"
+        )
+        question = question_named("fleet-causes")
+        rows = {row["job"]: row for row in rows_of(con, question.asked())}
+        (of_b,) = rows_of(con, question.asked(job="b"))
+    assert {job: row["gpu_seconds"] for job, row in rows.items()} == {"a": 3, "b": 0, "c0.json": 3}
+    assert {job: row["percent"] for job, row in rows.items()} == {"a": 50, "b": 0, "c0.json": 50}
+    assert (of_b["gpu_seconds"], of_b["percent"], of_b["before_percent"]) == (0, None, 100)
 
 
 def test_a_sum_s_last_digits_are_not_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from collections.abc import Iterator
@@ -22,11 +23,13 @@ from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS
 from pipelines.lake.retain.compaction import Merge, compact
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
 from pipelines.lake.retain.retention import retire
+from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs import digest
 from pipelines.runs.check import check
 from pipelines.runs.digest import reduce_old
 from pipelines.runs.forget import forget
+from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.requested_tables import requested_tables
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -295,7 +298,7 @@ def test_a_damaged_batch_stays_as_it_is(lake: Lake) -> None:
     assert lake.batches()[0] == old
 
 
-@pytest.mark.parametrize("table", ["digest_work", "capture_causes"])
+@pytest.mark.parametrize("table", ["digest_work", "capture_causes", "capture_ranks"])
 def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake, table: str) -> None:
     reduce_old(lake, 14, NONE, now=NOW)
     (file,) = (path for path in lake.root.glob(f"{table}/day=*/*.parquet") if lake.is_digest(Batch(path.stem)))
@@ -303,6 +306,68 @@ def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake,
     (fault,) = check(lake, repair=True).faults
     assert fault.repaired == "quarantined: a digest cannot be computed again"
     assert check(lake).faults == [] and not file.exists()
+    captures = rows(lake, "SELECT count(*) FROM captures", "captures")
+    assert captures == [(2 - (table == "capture_ranks"),)]  # nothing else says which traces its captures had
+    materialize_all(lake, OF_CAPTURES)
+    assert rows(lake, "SELECT count(*) FROM captures", "captures") == captures
+
+
+def test_a_trace_on_which_a_model_failed_keeps_its_batch_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, _ = lake.batches()
+
+    def failing(con: Any, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
+        def starts(name: str) -> None:
+            on_model(name)
+            if name == "temporal_breakdown":
+                raise ValueError("this trace is odd")
+
+        return run_models(con, catalog, tables, on_model=starts, **named)
+
+    monkeypatch.setattr(per_trace, "run_models", failing)
+    materialize_all(lake, ["temporal_breakdown"], force=True)
+    assert [(r.state, r.batch_id) for r in reduce_old(lake, 14, NONE, now=NOW)] == [("incomplete", old.batch_id)]
+    assert old in lake.batches() and not lake.is_digest(old)
+
+
+def test_a_better_copy_of_a_trace_leaves_the_capture_of_the_digest(tmp_path: Path) -> None:
+    lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
+    first, second = write_capture(CaptureSpec(ranks=2, steps=3, seed=4), folder).paths
+    content = gzip.decompress(first.read_bytes())
+    first.unlink()
+    first = first.with_suffix("")
+    first.write_bytes(content[: len(content) * 3 // 5])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "new_batch", Ages(20).new)
+        ingest([first, second], lake)
+    reduce_old(lake, 14, NONE, now=NOW)
+    (capture,) = rows(lake, "SELECT capture_id, n_ranks FROM captures", "captures")
+    first.write_bytes(content)
+    ingest([first], lake)
+    materialize_all(lake, OF_CAPTURES)
+    assert capture in rows(lake, "SELECT capture_id, n_ranks FROM captures", "captures")
+    assert rows(lake, "SELECT count(*) FROM captures", "captures") == [(2,)]
+
+
+def test_forgotten_captures_stay_forgotten(tmp_path: Path) -> None:
+    """The batch that says only that a capture is gone looks as if it had the newest state of none."""
+    lake, traces = Lake(tmp_path / "lake"), []
+    for name, days_ago in (("old", 20), ("new", 1), ("gone", 1)):
+        write_capture(CaptureSpec(ranks=1, steps=2, seed=len(traces)), tmp_path / name)
+        traces += put(lake, tmp_path / name, days_ago, 0)
+    materialize_all(lake, (*OF_TRACES, *OF_CAPTURES))
+    forget(lake, traces[-1])
+    before = rows(lake, "SELECT capture_id FROM captures ORDER BY ALL", "captures")
+    reduce_old(lake, 14, NONE, now=NOW)
+    assert len(before) == 2 and rows(lake, "SELECT capture_id FROM captures ORDER BY ALL", "captures") == before
+
+
+def test_without_the_ranks_of_its_captures_a_digest_has_none(lake: Lake) -> None:
+    reduce_old(lake, 14, NONE, now=NOW + 30 * DAY)
+    for file in lake.root.glob("capture_ranks/day=*/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-1])
+    assert len(check(lake, repair=True).faults) >= 1
+    materialize_all(lake, OF_CAPTURES)
+    assert json.loads(run("fleet", "--lake", lake.root, "--json"))["n_captures"] == 0
 
 
 def test_a_batch_that_changes_meanwhile_is_left_to_the_next_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
@@ -114,8 +114,7 @@ def find_captures(
 ) -> list[Capture]:
     """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user.
 
-    `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more, and
-    one that lacks a trace is gone.
+    `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
@@ -125,7 +124,7 @@ def find_captures(
     captures = []
     for group_id, members in groups.items():
         first = min(members, key=_ingested).trace_id
-        named_parts = list(_of_digests(members, digests, digest_of))
+        named_parts = list(_of_digests(members, digest_of))
         for part in _parts([trace for trace in members if trace.trace_id not in digest_of]):
             named_by = min(part, key=_ingested).trace_id
             named_parts.append((group_id if named_by == first else _hash(f"{group_id}\0{named_by}"), part))
@@ -139,15 +138,13 @@ def find_captures(
     return sorted(captures, key=lambda capture: capture.capture_id)
 
 
-def _of_digests(
-    traces: Iterable[RankTrace], digests: Mapping[str, Collection[str]], digest_of: Mapping[str, str]
-) -> Iterator[tuple[str, list[RankTrace]]]:
-    """Yield the id and the traces of each capture in `digests` whose traces are all there."""
+def _of_digests(traces: Iterable[RankTrace], digest_of: Mapping[str, str]) -> Iterable[tuple[str, list[RankTrace]]]:
+    """Return the id and the traces of each capture that was reduced to a digest. `digest_of`: its id by trace."""
     members: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
         if capture_id := digest_of.get(trace.trace_id):
             members[capture_id].append(trace)
-    yield from ((name, part) for name, part in members.items() if len(part) == len(digests[name]))
+    return members.items()
 
 
 def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:

@@ -2,16 +2,34 @@
 -- which jobs?
 -- Reading: Causes of all captures, each trace for one GPU, by job. `percent` is the share of the week before the lake's
 -- newest capture. `job_percent` is the share of the job in that week, `before_percent` in the eight weeks before (empty:
--- not traced then). Shares are of traced time, so a job that is traced more often weighs more. Captures without a job
--- have the name of their first file. A truncated file without a clock is in no week.
+-- not traced then). `most` has the most time of all names that are a capture's largest. Shares are of traced time, so a
+-- job that is traced more often weighs more. Captures without a job have the name of their first file. A truncated file
+-- without a clock is in no week.
 -- Words: launch bound, data loader
-WITH dated AS (
-    SELECT c.capture_id, c.job, coalesce(c.job, c.capture_id) AS whose, epoch(s.began_at) AS at_s
-    FROM captures AS c
-    LEFT JOIN capture_summary AS s ON s.capture_id = c.capture_id
+WITH files AS (
+    SELECT
+        r.capture_id, min(m.file) AS file,
+        max(epoch(coalesce(m.started_at, CASE WHEN m.status <> 'partial' THEN m.ingested_at END))) AS at_s
+    FROM capture_ranks AS r
+    JOIN traces AS m ON m.trace_id = r.trace_id
+    WHERE
+        r.capture_id IN (SELECT x.capture_id FROM captures AS x WHERE x.job IS NULL)
+        OR r.capture_id NOT IN (SELECT x.capture_id FROM capture_summary AS x)
+    GROUP BY r.capture_id
 ),
 newest AS (
-    SELECT max(at_s) AS at_s FROM dated
+    SELECT max(CASE WHEN s.capture_id IS NULL THEN f.at_s ELSE epoch(s.began_at) END) AS at_s
+    FROM captures AS x
+    LEFT JOIN capture_summary AS s ON s.capture_id = x.capture_id
+    LEFT JOIN files AS f ON f.capture_id = x.capture_id
+),
+dated AS (
+    SELECT
+        c.capture_id, coalesce(c.job, f.file) AS job, coalesce(c.job, c.capture_id) AS whose,
+        CASE WHEN s.capture_id IS NULL THEN f.at_s ELSE epoch(s.began_at) END AS at_s
+    FROM captures AS c
+    LEFT JOIN capture_summary AS s ON s.capture_id = c.capture_id
+    LEFT JOIN files AS f ON f.capture_id = c.capture_id
 ),
 recent AS (
     SELECT
@@ -21,19 +39,10 @@ recent AS (
     CROSS JOIN newest AS n
     WHERE n.at_s IS NULL OR d.at_s IS NULL OR n.at_s - d.at_s < 9 * 604800
 ),
-files AS (
-    SELECT d.capture_id, min(m.file) AS file
-    FROM recent AS d
-    JOIN capture_ranks AS r ON r.capture_id = d.capture_id
-    JOIN traces AS m ON m.trace_id = r.trace_id
-    WHERE d.job IS NULL
-    GROUP BY d.capture_id
-),
 totals AS (
-    SELECT coalesce(r.job, f.file) AS job, r.whose, r.is_new, t.cause, t.name, t.duration_ns, t.name_ns
+    SELECT r.job, r.whose, r.is_new, t.cause, t.name, t.duration_ns, t.name_ns
     FROM recent AS r
     JOIN cause_totals AS t ON t.capture_id = r.capture_id
-    LEFT JOIN files AS f ON f.capture_id = r.capture_id
 ),
 named AS (
     SELECT whose, cause, name, sum(name_ns) AS name_ns FROM totals GROUP BY whose, cause, name

@@ -65,7 +65,7 @@ SELECT
     u.gpu_ns / 1e9 AS gpu_seconds,  -- GPU time of the newest capture, s.
     -- Price of that GPU time; NULL where the job's price is unknown.
     u.gpu_ns / 3.6e12 * TRY_CAST(p.price_per_gpu_hour AS DOUBLE) AS price,
-    p.currency  -- Currency of the price.
+    CASE WHEN u.gpu_ns IS NOT NULL THEN p.currency END AS currency  -- Currency of the price.
 FROM newest AS o
 LEFT JOIN earlier AS e ON e.capture_id = o.capture_id
 LEFT JOIN waited AS w ON w.capture_id = o.capture_id AND w.place = 1
