@@ -141,7 +141,7 @@ class Console:
     def _rows(self, asking: LakeQuery) -> dict[str, Any]:
         start = time.monotonic()
         with asking.answer() as (answer, caveats):
-            result = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES))
+            result = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES, LONGEST))
         if result["n_cut"]:
             caveats = [
                 *caveats,
