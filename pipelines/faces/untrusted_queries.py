@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError, WrongValue
+from pipelines.faces.cells import Cutter
 from pipelines.lake.commit.model_failures import caveats
 from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import (
@@ -101,13 +103,16 @@ class LakeQuery:
             raise QueryStopped("the query was stopped")
 
 
-def first_rows(answer: Answer, most: int, most_bytes: int) -> Rows:
-    """Return up to `most` rows and about `most_bytes` bytes of text of an answer, without computing further rows."""
+def first_rows(answer: Answer, most: int, most_bytes: int, longest: int = sys.maxsize) -> Rows:
+    """Return up to `most` rows and about `most_bytes` bytes of text of an answer, without computing further rows.
+
+    The text is that of the cells as they are sent, each cut to `longest` characters; a number counts as 8.
+    """
     rows: list[tuple[Any, ...]] = []
-    size = 0
+    size, cutter = 0, Cutter(longest)
     for part in answer.parts(min(_PART, most + 1)):
         for row in part:
-            size += sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
+            size += sum(len(cell) if isinstance(cell, str) else 8 for cell in map(cutter.cell, row))
             if len(rows) == most:
                 return Rows(answer.columns, answer.types, rows, f"{_first(most)}; there are more")
             if size > most_bytes and rows:

@@ -1,9 +1,23 @@
 -- One row: a task of a run with its predicted and its measured stall, and its exposed time.
+-- How: measured stalls are those of the middle half of the run, as the period of schedule_periods, because a stream
+-- waits longer while the pipeline fills, and less while it drains. Predicted stalls are those of the steady state.
 -- scope: lake
-WITH measured AS (
-    SELECT run_id, task, avg(stall_ns) AS stall_ns, count(stall_ns) AS n
-    FROM schedule_task_timings
-    GROUP BY run_id, task
+WITH iterations AS (
+    SELECT DISTINCT run_id, iteration FROM schedule_task_timings
+),
+placed AS (
+    SELECT
+        run_id, iteration,
+        row_number() OVER (PARTITION BY run_id ORDER BY iteration) AS ordinal,
+        count(*) OVER (PARTITION BY run_id) AS n
+    FROM iterations
+),
+measured AS (
+    SELECT t.run_id, t.task, avg(t.stall_ns) AS stall_ns, count(t.stall_ns) AS n
+    FROM schedule_task_timings AS t
+    JOIN placed AS i ON i.run_id = t.run_id AND i.iteration = t.iteration
+    WHERE i.ordinal > i.n // 4 AND i.ordinal <= i.n - i.n // 4
+    GROUP BY t.run_id, t.task
 )
 SELECT
     p.run_id,  -- The run.

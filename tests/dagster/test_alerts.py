@@ -29,11 +29,14 @@ from tests.lake import world
 
 
 class Hook:
-    """A webhook on this machine. `takes`: how many messages, before it answers 503; `refuses`: a text, by 400."""
+    """A webhook on this machine. `takes`: how many messages, before it answers 503; `refuses`: a text, by 400.
+
+    `redirects`: the status by which it redirects to another of its paths, 0 for none.
+    """
 
     def __init__(self) -> None:
         self.got: list[dict[str, Any]] = []
-        self.takes, self.refuses = 1000, "\0"
+        self.takes, self.refuses, self.redirects = 1000, "\0", 0
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,7 +46,13 @@ class Hook:
                 status = 503 if hook.takes < 0 else 400 if hook.refuses.encode() in body else 200
                 if status == 200:
                     hook.got.append(json.loads(body))
-                self.send_response(status)
+                self.send_response(hook.redirects or status)
+                if hook.redirects:
+                    self.send_header("Location", "/services/moved")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -131,6 +140,18 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake:
     hook.refuses = "b.json"  # neither the first nor the last
     told = notify_new(open_store(lake), set(), hook.url)
     assert (told.posted, len(told.keys), len(hook.got)) == (2, 2, 2) and "HTTP 400" in told.failed
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: int) -> None:
+    """Followed, a POST becomes a GET without the message by 301, 302 and 303."""
+    hook.redirects = status
+    with pytest.raises(NotificationFailed) as failed:
+        tell(hook.url, Finding("rejected", "a", "a"))
+    assert str(failed.value) == (
+        f"the webhook at 127.0.0.1 did not take the message: HTTP {status}: it redirects, and the address has to be the one "
+        "it redirects to"
+    )
 
 
 def test_many_findings_are_told_over_several_ticks_each_once(

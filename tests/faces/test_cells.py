@@ -48,10 +48,22 @@ def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: i
     assert found.rows == rows[:n] and n <= most
     assert bool(found.cut) == (n < len(rows))
     assert answer.n_read <= n + min(500, most + 1)  # the rest is not computed
-    sizes = [len(text) + 8 for text, _ in rows]
+    sizes = [len(visible(text)) + 8 for text, _ in rows]
     assert n <= 1 or sum(sizes[:n]) <= most_bytes
     if n < len(rows):  # not cut too early
         assert n == most or sum(sizes[: n + 1]) > most_bytes
+
+
+@pytest.mark.parametrize(
+    "value", ["range(2500)", "{'a': range(2500)}", "MAP {1: range(2500)}", "repeat(chr(27), 2500)"]
+)
+def test_an_answer_is_cut_by_the_text_that_is_sent(value: str) -> None:
+    """Of each cell up to 10,000 characters are: of a list, a struct and a map, too, and with control characters as written."""
+    answer = Answer(duckdb.sql(f"SELECT {value} AS v FROM range(2000)"), 0)
+    first = first_rows(answer, 10_000, 1_000_000, LONGEST)
+    assert 90 <= len(first.rows) <= 100
+    assert first.cut == f"the first {len(first.rows)} rows; there are more, and these are 1 MB of text"
+    assert sum(len(text) for (text,) in rows_as_json(first)["rows"]) <= 1_000_000
 
 
 @settings(max_examples=examples(400))

@@ -11,6 +11,7 @@ from pipelines.fleet.trends.comparison import (
     _CAUSES,
     _OF_CAUSES,
     Difference,
+    OnePair,
     Pair,
     Part,
     Short,
@@ -227,3 +228,19 @@ def test_every_step_is_judged() -> None:
     for test, steps in ((on_host, "all"), (before, 7)):
         nothing = judge(small().compare(on_host, test, steps=steps), 5)
         assert not nothing.is_judged and "has none" in nothing.said
+
+
+def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
+    """It was recorded without. A step without GPU work, of a trace with GPU work, has."""
+    before, _, on_host = small().traces
+    for steps in ("all", 7):
+        unmeasured = judge(small().compare(before, on_host, steps=steps), 5)
+        assert (unmeasured.is_judged, unmeasured.is_fine) == (False, False)
+        assert unmeasured.said == "--fail-on compares GPU time, and the test has none in its whole trace"
+    (window,) = [pair.control for pair in choose([before], [before], 7).pairs]
+    idle = Window("t", 7, 0, 0, window.duration_ns, window.duration_ns, 0)
+    becomes_idle = OnePair(Pair("rank 0", 0, window, idle), Short(50_000), Short(), Short())
+    found = small().compare(before, before)
+    assert judge(replace(found, pairs=[becomes_idle]), 5).is_fine
+    unmeasured_rank = replace(becomes_idle, pair=Pair("rank 1", 1, window, replace(idle, idle_ns=None)))
+    assert judge(replace(found, pairs=[becomes_idle, unmeasured_rank]), 5).said.endswith("whole trace (rank 1)")

@@ -206,6 +206,19 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
         assert con.execute("SELECT count(*), max(ordinal) FROM regression_samples").fetchall() == [(30, 30)]
 
 
+def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
+    """Of 40 captures, the newest has no step time and the newest 20 no idle time."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE regression_samples AS SELECT 'j' AS job, 'H200' AS hardware, 1 AS n_ranks, metric, 'ns' AS unit, "
+            "n - lacking AS ordinal, 1e3 AS value, 'c' || n AS capture_id "
+            "FROM range(1, 41) AS r(n), (VALUES ('span', 0), ('step', 1), ('idle', 20)) AS v(metric, lacking) "
+            "WHERE n > lacking ORDER BY metric"
+        )
+        newest = {verdict.metric: verdict.newest for verdict in regressions(con)}
+    assert newest == {"span": "c1", "step": "c2", "idle": "c21"}
+
+
 def test_captures_without_a_job_are_no_history() -> None:
     """They may be of different jobs: neither a change from day to day nor a rank that is late again and again."""
     models = load_catalog().models

@@ -14,6 +14,7 @@ from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from pipelines.schedule.run import main
 from tests.harness import memory
 
 TASKS = ("Copy", "Forward")
@@ -211,6 +212,19 @@ def test_bubbles_and_jitter(lake: Lake) -> None:
         ("Copy", 20, 10_000, 10_000, 32_000, None),
         ("Forward", 20, 30_000, 30_000, 32_000, None),
     ]
+
+
+@pytest.mark.parametrize(("iterations", "engine"), [(50, "sw"), (13, "serial")])
+def test_without_jitter_stalls_are_as_predicted(tmp_path: Path, iterations: int, engine: str) -> None:
+    """They are of the middle half of the run: a stream waits longer while the pipeline fills, less while it drains."""
+    options = {"plan": "augmented", "device": "simulated", "engine": engine, "iterations": str(iterations)}
+    arguments = [text for name, value in options.items() for text in (f"--{name}", value)]
+    assert main([*arguments, "--out", str(tmp_path / "runs")]) == 0
+    lake = Lake(tmp_path / "lake")
+    ingest([tmp_path / "runs"], lake)
+    stalls = asked(lake, "SELECT task, predicted_stall_ns, measured_stall_ns FROM schedule_predicted_tasks")
+    assert len(stalls) == 6 and all(measured == predicted for _, predicted, measured in stalls), stalls
+    assert asked(lake, "SELECT DISTINCT difference_ns FROM schedule_predicted_tasks") == [(0,)]
 
 
 def test_a_picture_of_a_serial_run_has_its_one_stream(lake: Lake) -> None:

@@ -308,7 +308,7 @@ def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> S
 
     def answer() -> str:
         with asking.answer() as (result, caveats):
-            first = first_rows(result, served.rows if rows is None else rows, _MOST_BYTES)
+            first = first_rows(result, served.rows if rows is None else rows, _MOST_BYTES, _LONGEST)
         cutter = Cutter(_LONGEST)
         cells = [[cutter.cell(value) for value in row] for row in first.rows]
         if cutter.n_cut:

@@ -141,7 +141,7 @@ class Console:
     def _rows(self, asking: LakeQuery) -> dict[str, Any]:
         start = time.monotonic()
         with asking.answer() as (answer, caveats):
-            result = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES))
+            result = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES, LONGEST))
         if result["n_cut"]:
             caveats = [
                 *caveats,
@@ -166,7 +166,7 @@ class Console:
         if kind not in KINDS:
             raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
-        asking.needs_all = True  # a file has no place for a caveat
+        asking.needs_all = True  # the header carries only caveats on what cannot be computed
         download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent
 
@@ -187,7 +187,7 @@ class Console:
         if first is None:
             return Response(status_code=499)
         headers = {"content-type": KINDS[kind], "content-disposition": f'attachment; filename="answer.{kind}"'}
-        return Streamed(download.parts, first, {**_HEADERS, **headers}, asking, close)
+        return Streamed(download.parts, first, {**_HEADERS, **headers, **download.headers()}, asking, close)
 
     async def make_report(self, request: Request) -> Response:
         """Return the address of the report of a trace or capture. Make the report if it is missing or outdated."""

@@ -272,7 +272,7 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     """Judge GPU time and, for steps, their length: the mean over all windows, and the worst window of test.
 
     `most`: by how much test may exceed control, percent. GPU time that grows in a step that became shorter does not
-    count.
+    count. A test without any GPU work in its trace was recorded without it: its GPU time is not 0 but unknown.
     """
     pairs = comparison.pairs
     are_steps = pairs[0].pair.control.step is not None
@@ -286,6 +286,12 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     if not control and (test or not are_steps):
         missing = "GPU time" if test else "GPU time and the length of steps"
         return Judgement(False, False, f"--fail-on compares {missing}, and the control has none in what is compared")
+    unmeasured = next((one.pair for one in pairs if one.gpu.control_ns and one.pair.test.idle_ns is None), None)
+    if unmeasured:
+        of_rank = f" ({unmeasured.where})" if unmeasured.where else ""
+        return Judgement(
+            False, False, f"--fail-on compares GPU time, and the test has none in its whole trace{of_rank}"
+        )
     mean = _Times(control / len(work), test / len(work), are_steps and _is_shorter(*length))
     judged = [_judged(work, mean, pairs, "GPU time", _grown_work)] if control else []
     if are_steps:

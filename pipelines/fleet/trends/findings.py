@@ -19,6 +19,7 @@ from pipelines.fleet.trends.fleet_today import Fleet
 FORMATS = ("json", "slack")
 _SECONDS = 10.0
 _REFUSALS = (400, 413, 422)  # bad request, too large, unprocessable: not of the address or the rate
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class NotificationFailed(RuntimeError):
@@ -71,6 +72,13 @@ def findings(fleet: Fleet) -> Iterator[Finding]:
         yield Finding("failed_model", sentence, f"{row['model']}\n{row['trace_id']}")
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: urllib would repeat the POST as a GET without the message."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect."""
+
+
 def tell(url: str, finding: Finding, form: str = "json") -> None:
     """Post a finding to a webhook: as an object with kind, says and about, or in Slack's format. Raise NotificationFailed."""
     sentence = visible(finding.says)
@@ -84,7 +92,7 @@ def tell(url: str, finding: Finding, form: str = "json") -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ValueError
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_SECONDS) as answer:
             answer.read(1)
     except (urllib.error.URLError, OSError, ValueError, HTTPException) as error:
         # The message names only the host, because a webhook's path is a secret.
@@ -96,7 +104,8 @@ def tell(url: str, finding: Finding, form: str = "json") -> None:
 def _why(error: Any) -> str:
     """Return the reason without the address: messages of urllib and http.client may have all of it."""
     if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP {error.code}"
+        redirects = ": it redirects, and the address has to be the one it redirects to"
+        return f"HTTP {error.code}{redirects if error.code in _REDIRECTS else ''}"
     if isinstance(error, ValueError | InvalidURL):
         return "it is not an http:// or https:// address"
     if isinstance(error, HTTPException):

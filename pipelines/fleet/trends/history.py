@@ -20,7 +20,10 @@ MOST_BASE = 20
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """The test's verdict on one metric of a job on one hardware; `newest` is the job's last capture."""
+    """The test's verdict on one metric of a job on one hardware.
+
+    `newest`: the newest capture of the metric's own history, which need not be the job's: a capture may lack the metric.
+    """
 
     job: str
     hardware: str | None
@@ -48,7 +51,7 @@ def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: i
     )
     newest: dict[tuple, str] = {}
     for *key, metric, unit, ordinal, value, capture_id in rows:
-        newest.setdefault(tuple(key), capture_id)
+        newest.setdefault((*key, metric, unit), capture_id)  # ordinal 1: the rows are in order
         histories[tuple(key)][metric, unit][0 if ordinal > n_new else 1].append(value)
     job_verdicts = []
     for key, samples in histories.items():
@@ -56,7 +59,8 @@ def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: i
         verdicts = judge({f"{metric}\n{unit}": values for (metric, unit), values in samples.items()}, LEAST_BASE, n_new)
         for name, verdict in verdicts.items():
             metric, unit = name.split("\n")
-            job_verdicts.append(JobVerdict(job_name, hardware, n_ranks, metric, unit, newest[key], verdict))
+            capture_id = newest[*key, metric, unit]
+            job_verdicts.append(JobVerdict(job_name, hardware, n_ranks, metric, unit, capture_id, verdict))
     order = ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")
     return sorted(
         job_verdicts,

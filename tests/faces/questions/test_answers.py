@@ -68,6 +68,22 @@ def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
     ]
 
 
+def test_queue_lengths_are_of_the_time() -> None:
+    """1,000 launches 1 ms apart, each of which starts 5 us later; 4 of another stream, two of them at once; of b no time."""
+    changes = of(
+        "trace_id stream at_ns change queue_length",
+        *(("a", 7, 1_000_000 * n + late, 1 - 2 * (late > 0), int(late == 0)) for n in range(1000) for late in (0, 5000)),
+        ("a", 8, 0, 1, 1), ("a", 8, 10, 1, 2), ("a", 8, 10, 1, 3), ("a", 8, 10, -1, 2), ("a", 8, 25, -1, 1),
+        ("a", 8, 30, -1, 0), ("a", 8, 31, 1, 1), ("a", 8, 40, -1, 0), ("b", 7, 5, 1, 1), ("b", 7, 5, -1, 0),
+    )  # fmt: skip
+    rows = [{**row, "event_id": n} for n, row in enumerate(changes)]
+    found = asked("queue-lengths", "job stream longest median percent_empty", queue_length=rows)
+    assert found == [("j", 8, 3, 1, 2.5), ("b.json", 7, 1, None, None), ("j", 7, 1, 0, 99.5)]
+    both = [*rows, *({**row, "trace_id": "b"} for row in rows if row["stream"] == 8)]
+    joined = asked("queue-lengths", "rank stream median percent_empty", {"rank": 1}, queue_length=both)
+    assert joined == [(1, 8, 1, 2.5), (1, 7, None, None)]
+
+
 def test_launch_calls() -> None:
     calls = of(
         "trace_id name duration_ns launch_delay_ns",

@@ -19,6 +19,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
+from pipelines.faces import untrusted_queries
 from pipelines.faces.serve import app, reports, running
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
@@ -272,6 +273,24 @@ def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
         assert answer.body == b'"i","text","even"\n'
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_download_carries_its_caveats_in_a_header(kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a list in JSON of ASCII and at most 4,000 characters; those that do not fit are counted."""
+    request = {"sql": "SELECT duration_ns FROM kernels", "format": kind}
+    assert "tracelake-caveats" not in server.ask("/download", request).headers
+    lacking = ["kernels lacks trace 3f (caf\u00e9.json)", "kernels\r\nSet-Cookie: a=b", "\u6f22" * 600, "x" * 200]
+    for n, shown in ((4, [*map(visible, lacking)]), (5, [*map(visible, lacking), "1 more caveat: run the query"])):
+        monkeypatch.setattr(untrusted_queries, "caveats", lambda *_, n=n: [*lacking, "y" * 4000][:n])
+        answer = server.ask("/download", request)
+        header = answer.headers["tracelake-caveats"]
+        assert answer.status == 200 and header.isascii() and len(header) <= 4000
+        assert json.loads(header) == shown and "set-cookie" not in answer.headers
+    monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["y" * 3996])
+    assert len(server.ask("/download", request).headers["tracelake-caveats"]) == 4000
+    monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["y" * 3997, "z"])
+    assert server.ask("/download", request).headers["tracelake-caveats"] == '["2 more caveats: run the query"]'
+
+
 def test_names_are_downloaded_as_they_are_unless_for_spreadsheets(server: Server) -> None:
     sql = "SELECT '=1+1' AS a, name FROM kernels LIMIT 1"
     plain, safe = (
@@ -425,7 +444,9 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
         assert server.rows("SELECT count(*) FROM traces") == [[1]]
     with serving(lake.root, without_broken=True) as server:
         found = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
+        file = server.ask("/download", {"sql": "SELECT trace_id FROM traces", "format": "csv"})
     assert found["rows"] == [[0]] and found["caveats"][0].startswith("left out: ")
+    assert json.loads(file.headers["tracelake-caveats"]) == found["caveats"][:1]
 
 
 @pytest.mark.parametrize("without_broken", [False, True])

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
+from pipelines.faces import untrusted_queries
 from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
 from pipelines.runs.materialize.run_order import materialize_all
@@ -167,6 +168,20 @@ def test_downloads_arrive(page: Page, tmp_path: Path) -> None:
     click(page, "#csv")
     until(lambda: (tmp_path / "answer.csv").exists())
     assert (tmp_path / "answer.csv").read_text() == '"n"\n0\n1\n2\n'
+
+
+def test_a_download_shows_its_caveats(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below those of the rows, until the next download."""
+    page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    run(page, "SELECT repeat('x', 10001)")
+    monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["kernels lacks <b>rank1.json</b>"])
+    shown = "[...document.getElementById('caveats').children].map(item => item.innerText)"
+    for kind in ("csv", "parquet"):
+        click(page, f"#{kind}")
+        until((tmp_path / f"answer.{kind}").exists)
+        page.until("!running")
+        rows, file = page.js(shown)
+        assert "cells are cut" in rows and file == f"answer.{kind}: kernels lacks <b>rank1.json</b>"
 
 
 def test_a_trace_leads_to_its_report(page: Page, server: Server) -> None:

@@ -75,13 +75,18 @@ function runQuery() {
 function download(format) {
   const body = { sql: at("sql").value, format, for_spreadsheet: at("spreadsheet").checked };
   return whileRunning(`${format} is being made`, async (signal) => {
-    const blob = await (await send("/download", body, signal)).blob();
+    const answer = await send("/download", body, signal);
+    const blob = await answer.blob();
     const link = document.createElement("a");
     link.href = URL.createObjectURL(blob);
     link.download = `answer.${format}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
     at("status").textContent = `${link.download}: ${blob.size.toLocaleString("en")} bytes`;
+    const caveats = JSON.parse(answer.headers.get("Tracelake-Caveats") || "[]");
+    at("caveats").querySelectorAll(".file").forEach((item) => item.remove()); // of an earlier download
+    at("caveats").append(...caveats.map((text) => element("li", `${link.download}: ${text}`, "file")));
+    at("caveats").hidden = !at("caveats").children.length;
   });
 }
 
