@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.fleet.trends.regression import LEAST_BASE, LEAST_NEW, Verdict, judge
-from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_summary", "capture_metrics")
 """Tables that the view regression_samples reads."""
@@ -41,16 +40,18 @@ def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: i
     fewer than LEAST_BASE, the verdict is INSUFFICIENT. `con` has the view regression_samples. Metrics of one job are tested together, so that many metrics do not cause many false
     alarms.
     """
-    only = f"AND job = {quoted(job)}" if job is not None else ""
+    # Of all jobs: with a condition on the job, DuckDB numbers all captures instead of taking the newest of each.
     rows = con.execute(
         "SELECT job, hardware, n_ranks, metric, unit, ordinal, value, capture_id FROM regression_samples "
-        f"WHERE ordinal <= {n_new + MOST_BASE} {only} ORDER BY ordinal"
+        f"WHERE ordinal <= {n_new + MOST_BASE} ORDER BY ordinal"
     ).fetchall()
     histories: defaultdict[tuple, defaultdict[tuple, tuple[list, list]]] = defaultdict(
         lambda: defaultdict(lambda: ([], []))
     )
     newest: dict[tuple, str] = {}
     for *key, metric, unit, ordinal, value, capture_id in rows:
+        if job not in (None, key[0]):
+            continue
         newest.setdefault((*key, metric, unit), capture_id)  # ordinal 1: the rows are in order
         histories[tuple(key)][metric, unit][0 if ordinal > n_new else 1].append(value)
     job_verdicts = []
