@@ -8,6 +8,7 @@ import pytest
 
 from bench.digest_year import RANKS, STEPS, pages, seed_lake, year
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.runs.store import open_store
 
 
 @pytest.mark.slow  # 15 s
@@ -19,5 +20,7 @@ def test_days_of_digests(tmp_path: Path) -> None:
         rows = con.execute(
             "SELECT count(*), count(DISTINCT trace_id) FROM digest_steps WHERE step IS NOT NULL"
         ).fetchall()
+    with open_store(lake.root).analyst() as con:
+        assert con.execute("SELECT count(*), sum(n_captures) FROM job_days").fetchall() == [(4, 4)]
     assert rows == [(2 * 2 * RANKS * STEPS, 2 * 2 * RANKS)]
     assert {"fleet", "jobs", "regressions", "why, one trace"} <= dict(pages(lake)).keys()
