@@ -110,7 +110,7 @@ def change_of(window: Window, scenario: Scenario) -> Change:
     for target in scenario.ahead:
         change.do_ahead(targets.selected(target, 0), window.graph)
     if scenario.perfect_overlap:
-        change.factor *= hidden_communication(window)
+        change.factor *= hidden_communication(window, change.factor)
     return change
 
 

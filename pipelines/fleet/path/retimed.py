@@ -230,9 +230,10 @@ class Retimed:
         for rank_edges, rank_window in zip(self._edges, self.ranks, strict=True):
             window, edges = rank_window.window, self.edge[rank_edges]
             event = window.own_time_of[edges]
-            durations = window.events.dur.copy()
+            durations, factor = window.events.dur.copy(), np.ones(len(window.kind))
             durations[event[event >= 0]] = self.graph.weight[rank_edges[event >= 0]]
-            change.factor[rank_edges] *= hidden_communication(window, durations)[edges]
+            factor[edges[edges >= 0]] = change.factor[rank_edges[edges >= 0]]
+            change.factor[rank_edges] *= hidden_communication(window, factor, durations)[edges]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
         """Yield a caveat on GPU time that no target of a kind can select."""

@@ -106,19 +106,25 @@ def union(stretches: list[tuple[float, float]]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collective_ns", [SPEC.collective_ns, 3_000_000])
-def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(tmp_path: Path, collective_ns: int) -> None:
+@pytest.mark.parametrize(
+    ("collective_ns", "computation"), [(SPEC.collective_ns, 1), (3_000_000, 1), (3_000_000, 0.5)]
+)
+def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
+    tmp_path: Path, collective_ns: int, computation: float
+) -> None:
     """Of a rank 1 - P / C of its transfers is left; of a fast network nothing. The late rank stays late."""
+    changed = ["--scale", f"class:COMPUTATION={computation}"]
     paths = write_capture(replace(SPEC, collective_ns=collective_ns, collective_skew_ns=0), tmp_path).paths
     collectives = [spans(path, True) for path in paths]
     arrived = [max(start for start, _ in of_ranks) for of_ranks in zip(*collectives, strict=True)]
     words: list[str] = []
     for rank, path in enumerate(paths):
         transfers = sum(end - last for (_, end), last in zip(collectives[rank], arrived, strict=True))
-        words += ["--scale", f"rank:{rank}:class:COMMUNICATION={max(0.0, 1 - union(spans(path, False)) / transfers)}"]
-    hidden, scaled = asked(tmp_path, "--perfect-overlap"), asked(tmp_path, *words)
+        left = max(0.0, 1 - computation * union(spans(path, False)) / transfers)
+        words += ["--scale", f"rank:{rank}:class:COMMUNICATION={left}"]
+    hidden, scaled = asked(tmp_path, "--perfect-overlap", *changed), asked(tmp_path, *words, *changed)
     assert hidden["after"]["length_us"] == pytest.approx(scaled["after"]["length_us"], rel=1e-3)
-    without_transfers = asked(tmp_path, "--remove", "class:COMMUNICATION")["after"]["length_us"]
+    without_transfers = asked(tmp_path, "--remove", "class:COMMUNICATION", *changed)["after"]["length_us"]
     is_all = collective_ns == SPEC.collective_ns
     assert (hidden["after"]["length_us"] == pytest.approx(without_transfers, rel=1e-3)) == is_all
 
