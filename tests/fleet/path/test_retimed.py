@@ -106,9 +106,7 @@ def union(stretches: list[tuple[float, float]]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("collective_ns", "computation"), [(SPEC.collective_ns, 1), (3_000_000, 1), (3_000_000, 0.5)]
-)
+@pytest.mark.parametrize(("collective_ns", "computation"), [(SPEC.collective_ns, 1), (3_000_000, 1), (3_000_000, 0.5)])
 def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
     tmp_path: Path, collective_ns: int, computation: float
 ) -> None:
