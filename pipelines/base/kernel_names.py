@@ -105,17 +105,24 @@ def _fitting(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
     return [(name, fitted[name]) for name, _ in pairs]
 
 
+_WILDCARDS = {"*": ".*", "?": ".", "[*]": r"\*", "[?]": r"\?"}
+
+
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character, others themselves."""
-    return re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character, others themselves.
+
+    `[*]` and `[?]` match only these characters; other brackets are literal.
+    """
+    parts = re.split(r"(\[[*?]\]|[*?])", glob)
+    return re.compile("".join(_WILDCARDS.get(part, re.escape(part)) for part in parts), re.DOTALL)
 
 
 def glob_of(name: str) -> str:
     """Return a PATTERN that matches a name and can be copied from a terminal.
 
-    `?` stands for `*`, which would match other names too, and for characters that `visible` escapes.
+    It matches no other name, except that `?` stands for characters that `visible` escapes.
     """
-    return "".join("?" if char == "*" or visible(char) != char else char for char in name)
+    return "".join(f"[{char}]" if char in "*?" else "?" if visible(char) != char else char for char in name)
 
 
 def _pieces(group: list[str]) -> list[str]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.targets import NothingMatches, change_of
 from pipelines.faces.cli.app import app
-from pipelines.lake.publish.user_causes import read_causes
+from pipelines.fleet.path import load_capture
+from pipelines.fleet.path.capture_walks import JoinableRank
+from pipelines.lake.publish.user_causes import read_causes, with_causes
+from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.whatif.windows import opened
+from tests.harness import op, x
 
 
 def run(*given: object, code: int = 0) -> str:
@@ -36,6 +46,22 @@ def test_its_rules_win_and_the_tables_are_computed_again(tmp_path: Path) -> None
     assert first(lake) == {"cause": "data_loading", "name": "transforms.py(31): normalize"}
     (lake / "causes.csv").write_text("cause,frame_pattern\nlunch,: normalize$\n")
     assert "causes.csv:2: cause 'lunch' is not known" in run("materialize", "--lake", lake, code=1)
+
+
+def test_they_are_those_of_its_captures_in_what_if(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "causes.csv"
+    path.write_text("cause,annotation_pattern\ndata_loading,^augment$\n")
+    lake: Any = SimpleNamespace(catalog=lambda: with_causes(load_catalog(), path))
+    loading = Scenario((("cause:data_loading", 0.0),))
+    with opened([x("user_annotation", "augment", 0, 100), op("aten::mm", 100, 50)]) as (con, window):
+        for name in ("_stored", "_alone"):
+            monkeypatch.setattr(load_capture, name, lambda *_: nullcontext(con))
+        monkeypatch.setattr(load_capture, "load", lambda *_: window)
+        ranks = [JoinableRank(0, window.trace_id, 0, 1)]
+        (shipped,), (own,) = (load_capture._windows(con, ranks, given, [loading]) for given in (None, lake))
+        with pytest.raises(NothingMatches):
+            change_of(shipped.window, loading)
+        assert change_of(own.window, loading).of(own.window.graph.weight, own.window.graph.dst).sum() == 50_000
 
 
 @pytest.mark.parametrize(

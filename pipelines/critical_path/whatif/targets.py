@@ -1,7 +1,7 @@
 """The target language of scenarios, and the part of a window that each target selects.
 
-In names, `*` matches any text and `?` any character. Brackets are literal, because names of C++ functions are full of
-them.
+In names, `*` matches any text and `?` any character. `[*]` and `[?]` are these characters. Other brackets are literal,
+because names of C++ functions are full of them.
 
 A name selects events with everything inside them: host time, calls, their waits for the GPU, and the GPU work launched
 there. This covers the event's own thread and the threads that work for it. A factor scales all of this except the
@@ -110,7 +110,7 @@ def change_of(window: Window, scenario: Scenario) -> Change:
     for target in scenario.ahead:
         change.do_ahead(targets.selected(target, 0), window.graph)
     if scenario.perfect_overlap:
-        change.factor *= hidden_communication(window)
+        change.factor *= hidden_communication(window, change.factor)
     return change
 
 

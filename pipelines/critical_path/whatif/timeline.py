@@ -176,8 +176,9 @@ class Timeline:
         """Return which host events contain one of these calls, or are one of them (k,)."""
         first = int(self.at.min())
         wide = int(self.end.max()) - first + 1
-        starts = np.sort(self.thread[calls] * wide + self.at[calls] - first)
-        begins, ends = (self.thread * wide + times - first for times in (self.at, self.end))
+        shift = self.thread.astype(np.int64) * wide - first  # threads of captures are 32 bits wide
+        starts = np.sort(shift[calls] + self.at[calls])
+        begins, ends = (shift + times for times in (self.at, self.end))
         inside = np.searchsorted(starts, ends, side="right") - np.searchsorted(starts, begins)
         return ~self.is_work & (inside > 0)
 

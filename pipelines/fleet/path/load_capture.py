@@ -95,13 +95,14 @@ def _windows(
     con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, scenarios: Sequence[Scenario]
 ) -> list[RankedWindow]:
     windows: list[RankedWindow] = []
+    catalog = lake.catalog() if lake else load_catalog()
     for rank in ranks:
         with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as trace_con:
             window = load(trace_con, load_catalog(), WindowRequest(rank.trace_id))
             if any(map(owner_kinds, scenarios)):
-                window = replace(window, owners=owners_of(trace_con, load_catalog(), rank.trace_id))
+                window = replace(window, owners=owners_of(trace_con, catalog, rank.trace_id))
             if any(map(names_causes, scenarios)):
-                window = replace(window, causes=causes_of(trace_con, load_catalog(), window))
+                window = replace(window, causes=causes_of(trace_con, catalog, window))
         # Without named stretches, because the connection is closed; names are then looked up in the graph only.
         windows.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
     return windows

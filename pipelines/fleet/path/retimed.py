@@ -123,7 +123,7 @@ class Retimed:
         bounds = np.cumsum([0, *(len(rank_window.window.graph) for rank_window in self.ranks)])
         ranks = {
             rank_window.rank: tuple(
-                float(node_ns[bounds[number] : bounds[number + 1]].max() - self._start(node_ns)) / 1000
+                float(node_ns[bounds[number] : bounds[number + 1]].max() - self._start) / 1000
                 for node_ns in (before, after)
             )
             for number, rank_window in enumerate(self.ranks)
@@ -143,11 +143,13 @@ class Retimed:
         change = self._change(scenario)
         return self.length_ns - self._length(self._at(change), change)
 
-    def _start(self, node_ns: Ints) -> int:
-        return int(node_ns[self.first].min())
+    @cached_property
+    def _start(self) -> int:
+        """Return the start of the unchanged capture, from which a changed capture is measured, too."""
+        return int(self._before[self.first].min())
 
     def _takes(self, node_ns: Ints) -> int:
-        return int(node_ns[self.last].max()) - self._start(node_ns)
+        return int(node_ns[self.last].max()) - self._start
 
     def _length(self, node_ns: Ints, change: _Change) -> int:
         """Return the length of the changed capture: at least what is done ahead, as far as the capture has it.
@@ -166,7 +168,24 @@ class Retimed:
         return self.graph.forward(self.graph.weight, self.begin)
 
     def _at(self, change: _Change) -> Ints:
-        return self.graph.forward(changed(self.graph.weight, self.graph.dst, change.factor, change.gone), self.begin)
+        """Return the time of each node after a change, ns.
+
+        Nothing but frames starts before the capture does, because what comes before it is not in its length.
+        """
+        weight = changed(self.graph.weight, self.graph.dst, change.factor, change.gone)
+        node_ns = self.graph.forward(weight, self.begin)
+        if node_ns[self.first].min() < self._start:
+            weight[self._leading] = 0
+            node_ns = np.maximum(node_ns, self.graph.forward(weight, np.full_like(self.begin, self._start)))
+        return node_ns
+
+    @cached_property
+    def _leading(self) -> Indices:
+        """Return the indices of the edges from frames that come before everything else of their ranks."""
+        is_first = np.zeros(len(self.begin), dtype=np.int64)
+        is_first[self.first] = 1
+        n_before = is_first + self.graph.forward(is_first[self.graph.src])
+        return np.flatnonzero(n_before[self.graph.src] == 0).astype(np.int32)
 
     def _change(self, scenario: Scenario) -> _Change:
         """Return the change of all edges. Raise NothingMatches for a target that matches on no rank."""
@@ -211,9 +230,10 @@ class Retimed:
         for rank_edges, rank_window in zip(self._edges, self.ranks, strict=True):
             window, edges = rank_window.window, self.edge[rank_edges]
             event = window.own_time_of[edges]
-            durations = window.events.dur.copy()
+            durations, factor = window.events.dur.copy(), np.ones(len(window.kind))
             durations[event[event >= 0]] = self.graph.weight[rank_edges[event >= 0]]
-            change.factor[rank_edges] *= hidden_communication(window, durations)[edges]
+            factor[edges[edges >= 0]] = change.factor[rank_edges[edges >= 0]]
+            change.factor[rank_edges] *= hidden_communication(window, factor, durations)[edges]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
         """Yield a caveat on GPU time that no target of a kind can select."""

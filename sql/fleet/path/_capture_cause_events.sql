@@ -1,5 +1,5 @@
 -- One row: an event of a rank in the path through all ranks, with names as numbers, as in _cause_events.
--- How: the events in the rank's graph, and the events whose names determine a cause.
+-- How: the events in the rank's graph, and the events whose names determine a cause, without functions below frame_ns.
 -- check: unique(trace_id, event_id)
 WITH of_graph AS (
     SELECT n.trace_id, n.event_id, max(CASE WHEN n.side = 'gpu' THEN 1 ELSE 0 END) AS is_work
@@ -15,7 +15,10 @@ chosen AS (
     JOIN _event_names AS n ON n.trace_id = e.trace_id AND n.cat = e.cat AND n.name = coalesce(e.name, '')
     JOIN _cause_names AS c ON c.name_no = n.name_no
     LEFT JOIN of_graph AS g ON g.trace_id = e.trace_id AND g.event_id = e.event_id
-    WHERE g.event_id IS NULL AND e.duration_ns > 0
+    WHERE
+        g.event_id IS NULL
+        -- As in _clip.
+        AND e.duration_ns >= CASE WHEN e.cat = 'python_function' THEN threshold('frame_ns') ELSE 1 END
 )
 SELECT
     r.capture_id,  -- The capture.

@@ -52,15 +52,18 @@ def test_its_fix_moves_it_and_the_command_gives_the_number(name: str) -> None:
 
 
 def test_a_command_as_it_is_printed_is_of_its_own_name_alone() -> None:
-    """Not of those that its `*` would match, too, and whatever the terminal cannot show of it."""
+    """Not of those that its `*`, or a `?` for it, would match, too, and whatever the terminal cannot show of it."""
     trace = [
         op("aten::mm", 0, 10), *launch(2, (20, 300), 1, "k(float*, int)"), *launch(10, (330, 400), 2, "k(float**, int)"),
         annotation("pre\npare", 800, 5000), op("aten::mm", 5810, 10), *launch(5812, (5830, 30), 3),
     ]  # fmt: skip
-    trace += [*launch(5820, (5870, 100), 4, "k(float*, int)")]
+    names = ("k(float*, int)", "k(float**, int)", "k(float&, int)", "k(float[*], int)")
+    for number, name in enumerate(names, 4):
+        trace += launch(5780 + 10 * number, (5470 + 100 * number, 80 + number), number, name)
     with asked(trace) as program:
         numbers = [*told(program.why(without_profiler=False).as_json(TRACE))]
-        assert any("k(float?, int)" in number.command for number in numbers)
+        for pattern in ("k(float[*], int)", "k(float[*][*], int)", "k(float[[*]], int)"):
+            assert any(pattern in number.command for number in numbers), pattern
         assert any("pre?pare" in number.command for number in numbers)
         for number in numbers:
             assert program.saves_us(visible(number.command)) == pytest.approx(number.saves_us, abs=0.01), number

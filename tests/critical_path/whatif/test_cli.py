@@ -15,6 +15,7 @@ from pipelines.critical_path.whatif import before_after
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.fleet import whatif_capture
 from pipelines.faces.cli.trace import whatif
+from tests.critical_path.causes.recorded import COST, document, program
 from tests.synthetic.textbook import textbook
 
 EVENT = {"event_id", "name", "time_us"}
@@ -145,6 +146,19 @@ def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: s
     done = what_if(trace, *words)
     assert done.exit_code == 1
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("kernel_us", [1.0, 40.0])
+def test_a_drawing_without_the_profiler_is_as_long_as_the_answer(tmp_path: Path, kernel_us: float) -> None:
+    """Also where what the profiler cost was on the path before something that is removed."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document(program(kernel_us, COST), COST)))
+    done = what_if(path, "--remove", "ProfilerStep#2", "--without-profiler", "--redraw", tmp_path / "drawn", "--json")
+    assert done.exit_code == 0, done.output
+    (drawn,) = (tmp_path / "drawn").iterdir()
+    events = [e for e in json.loads(drawn.read_text())["traceEvents"] if e.get("cat") in ("cuda_runtime", "kernel")]
+    start, end = min(e["ts"] for e in program(kernel_us, COST)), max(e["ts"] + e["dur"] for e in events)
+    assert end - start == pytest.approx(json.loads(done.stdout)["after"]["length_us"], abs=0.01)
 
 
 @pytest.mark.parametrize("words", [("--without-profiler",), ("--untraced", "1ms")])

@@ -74,11 +74,31 @@ def answer(name: str, scenario: Scenario) -> Comparison:
         ("comm_bound", scaled(communication=0.5), AROUND + 6 + 70 + 200 + 2),
         # 70 us of computation hide 70 us of the 400.
         ("comm_bound", Scenario(perfect_overlap=True), AROUND + 6 + 70 + 330 + 2),
-        ("comm_bound", Scenario((("class:computation", 10.0),), perfect_overlap=True), AROUND + 6 + 700 + 330 + 2),
     ],
 )
 def test_known_answers(name: str, scenario: Scenario, length_us: float) -> None:
     assert answer(name, scenario).after.length_us == length_us
+
+
+@pytest.mark.parametrize(
+    ("change", "left_us"),
+    [
+        (scaled(computation=10), 0),
+        (scaled(computation=0.1), 400 - 7),
+        (scaled(computation=0), 400),
+        (scaled(communication=2), 800 - 70),
+        (scaled(communication=0.1), 0),
+        (Scenario(ahead=("computation",)), 400),
+    ],
+)
+def test_communication_hides_behind_computation_as_it_is_after_the_other_changes(
+    change: Scenario, left_us: float
+) -> None:
+    scaled_alone = Scenario((*change.scale, ("communication", left_us / 400)), ahead=change.ahead)
+    if "communication" in change.targets:
+        scaled_alone = scaled(communication=left_us / 400)
+    hidden = answer("comm_bound", change.with_more(Scenario(perfect_overlap=True)))
+    assert hidden.after.length_us == answer("comm_bound", scaled_alone).after.length_us
 
 
 def test_communication_hides_behind_more_computation() -> None:

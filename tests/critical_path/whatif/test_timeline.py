@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -173,3 +175,11 @@ def test_of_an_edge_between_stretches_of_a_thread_what_is_in_them_counts() -> No
 def test_launches_and_waits_are_no_time_of_the_host() -> None:
     line = line_of([(1, 10, GPU, 20), (GPU, 70, 1, 80), (GPU, 20, GPU, 70)])
     assert line.share(merged([CALLER, (GPU, 0, 100)])).tolist() == [0, 0, 0]
+
+
+def test_an_event_holds_calls_of_its_thread_after_seconds_too() -> None:
+    """Captures have thread numbers of 32 bits, which do not hold a thread's share of times that long."""
+    later = 3_000_000_000
+    line = line_of([(1, 0, 1, 10), (2, 0, 2, later), (GPU, 0, 1, later)])
+    line = replace(line, thread=line.thread.astype(np.int32))
+    assert line.holding(np.array([3, 5])).tolist() == [False, False, False, True, False, True]

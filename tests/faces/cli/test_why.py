@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.options import DEFAULT_LAKE
-from pipelines.faces.cli.trace.why import _NamedAnswer, _WindowOptions, _wrapped
+from pipelines.faces.cli.trace.why import _NamedAnswer, _WindowOptions, _windows, _wrapped
 from pipelines.faces.why import TABLES, Cause
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.recorded import COST, document, program
@@ -121,6 +121,15 @@ def test_commands_of_an_id_name_its_lake(tmp_path: Path) -> None:
     named, of_file = _NamedAnswer("8a0c18c4", Mock()), _NamedAnswer(str(tmp_path), Mock())
     assert options.options(named, Path("/data/my lake")) == ["--lake", "/data/my lake"]
     assert options.options(named, DEFAULT_LAKE) == options.options(of_file, Path("/data/lake")) == []
+
+
+def test_an_annotation_called_full_is_not_the_whole_trace() -> None:
+    for instance, window_id in ((None, "full 0"), ("2", "full 2")):
+        options = _WindowOptions("", "full", instance, None)
+        (request,) = _windows(None, "trace", options)
+        assert (request.window_id, request.annotation) == (window_id, "full")  # headings and JSON name it by its id
+        instances = [] if instance is None else ["--instance", instance]
+        assert options.options(_NamedAnswer("a.json", Mock()), DEFAULT_LAKE) == ["--annotation", "full", *instances]
 
 
 def test_what_has_no_path_is_told(tmp_path: Path) -> None:

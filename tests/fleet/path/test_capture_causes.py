@@ -15,10 +15,12 @@ from pipelines.base import units
 from pipelines.faces.capture_why import capture_why_from_queries
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path.segment_causes import _arrivals
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.test_planted import PLANTS, POINTS, USUAL
 from tests.fleet.path.commands import check_commands
-from tests.harness import op
+from tests.harness import connect, op, x
 
 
 def why(*words: object) -> dict[str, Any]:
@@ -122,6 +124,21 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     assert f"tracelake what-if {tmp_path / 'rank1.json'}" in result.stdout
     told: Any = why(tmp_path)
     assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100, 100])
+
+
+def test_functions_below_the_limit_of_printed_commands_give_no_cause() -> None:
+    """The threshold is frame_ns, 10 us; of annotations each counts."""
+    name = "torch/utils/data/dataloader.py(630): __next__"
+    trace = [*(x("python_function", name, 100 * us, us) for us in (9.999, 10)), x("user_annotation", name, 2000, 0.001)]
+    con, _ = connect(trace)
+    with con:
+        nodes = "trace_id, 'full' AS window_id, event_id, 'cpu' AS side"
+        con.execute(f"CREATE TABLE critical_path_nodes AS SELECT {nodes} FROM events WHERE FALSE")
+        ranks = "'c' AS capture_id, trace_id, CAST(NULL AS VARCHAR) AS left_out_reason"
+        con.execute(f"CREATE TABLE capture_ranks AS SELECT {ranks} FROM traces")
+        run_models(con, load_catalog(), ["_capture_cause_events"], frozenset({"critical_path_nodes", "capture_ranks"}))
+        durations = con.execute("SELECT duration_ns FROM _capture_cause_events ORDER BY duration_ns").fetchall()
+    assert durations == [(1,), (10_000,)]
 
 
 @pytest.mark.parametrize(("n_ranks", "told"), [(3, []), (4, ["1 of its 4 ranks"])])

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from pipelines.critical_path.whatif.owners import Owners
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.faces.cli.app import app
+from pipelines.fleet.path import retimed as module
 from pipelines.fleet.path.capture_walks import JoinableRank
 from pipelines.fleet.path.load_capture import _left_out
 from pipelines.fleet.path.rank_graph import CPU, FRAME, GPU
@@ -105,19 +106,23 @@ def union(stretches: list[tuple[float, float]]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collective_ns", [SPEC.collective_ns, 3_000_000])
-def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(tmp_path: Path, collective_ns: int) -> None:
+@pytest.mark.parametrize(("collective_ns", "computation"), [(SPEC.collective_ns, 1), (3_000_000, 1), (3_000_000, 0.5)])
+def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
+    tmp_path: Path, collective_ns: int, computation: float
+) -> None:
     """Of a rank 1 - P / C of its transfers is left; of a fast network nothing. The late rank stays late."""
+    changed = ["--scale", f"class:COMPUTATION={computation}"]
     paths = write_capture(replace(SPEC, collective_ns=collective_ns, collective_skew_ns=0), tmp_path).paths
     collectives = [spans(path, True) for path in paths]
     arrived = [max(start for start, _ in of_ranks) for of_ranks in zip(*collectives, strict=True)]
     words: list[str] = []
     for rank, path in enumerate(paths):
         transfers = sum(end - last for (_, end), last in zip(collectives[rank], arrived, strict=True))
-        words += ["--scale", f"rank:{rank}:class:COMMUNICATION={max(0.0, 1 - union(spans(path, False)) / transfers)}"]
-    hidden, scaled = asked(tmp_path, "--perfect-overlap"), asked(tmp_path, *words)
+        left = max(0.0, 1 - computation * union(spans(path, False)) / transfers)
+        words += ["--scale", f"rank:{rank}:class:COMMUNICATION={left}"]
+    hidden, scaled = asked(tmp_path, "--perfect-overlap", *changed), asked(tmp_path, *words, *changed)
     assert hidden["after"]["length_us"] == pytest.approx(scaled["after"]["length_us"], rel=1e-3)
-    without_transfers = asked(tmp_path, "--remove", "class:COMMUNICATION")["after"]["length_us"]
+    without_transfers = asked(tmp_path, "--remove", "class:COMMUNICATION", *changed)["after"]["length_us"]
     is_all = collective_ns == SPEC.collective_ns
     assert (hidden["after"]["length_us"] == pytest.approx(without_transfers, rel=1e-3)) == is_all
 
@@ -144,6 +149,32 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
     assert found.length_ns == takes
     ahead = _Change(np.ones(0), np.zeros(0, dtype=bool), ahead_ns=100)
     assert found._length(found._before, ahead) == takes  # of which the frame before the first operator is a part
+
+
+@pytest.mark.parametrize(
+    ("factors", "saves"),
+    [((0, 0), 20), ((1, 0), 20), ((1, 0.5), 20), ((1, 0.6), 20), ((1, 0.8), 10), ((0, 1), 0), ((2, 1), -10)],
+)
+def test_a_changed_capture_is_measured_from_the_unchanged_start(
+    monkeypatch: pytest.MonkeyPatch, factors: tuple[float, float], saves: int
+) -> None:
+    """Frames end at 30 and at 50, where operators start; kernels wait for each other and end at 80: the length is 50."""
+    events: list[Event] = []
+    for rank, ready in enumerate((30, 50)):
+        times = ((0, ready, None), (ready, 5, None), (ready + 5, 75 - ready, "c"))
+        events += [Event(f"e{rank}{at}", rank, 0, at, ns, instance) for at, ns, instance in times]
+    whole = joined(Case(tuple(events)))
+    sides = np.repeat(np.array([FRAME, CPU, GPU], np.int8), 2)
+    whole = replace(whole, ranks=tuple(replace(rank, side=sides) for rank in whole.ranks))
+    changes = [
+        SimpleNamespace(factor=np.where(rank.src == 0, factor, 1.0), gone=np.zeros(len(rank.src), dtype=bool))
+        for rank, factor in zip(whole.ranks, factors, strict=True)
+    ]
+    monkeypatch.setattr(module, "change_of", lambda change, _: change)
+    ranks = [SimpleNamespace(rank=number, window=change) for number, change in enumerate(changes)]
+    found = of_joined(ranks, whole, [np.arange(len(rank.src)) for rank in whole.ranks])  # pyright: ignore[reportArgumentType]
+    assert found.length_ns == 50
+    assert found.saved_ns(Scenario((("frames", 0.0),))) == saves
 
 
 @pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif

@@ -152,6 +152,7 @@ def what_if(
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
             window = replace(window, causes=causes_of(con, catalog_of(trace, lake), window))
+        recorded = window
         if without_profiler or untraced:
             window = _without_profiler(con, trace, lake, window, path_options.untraced_ns(untraced))
         unknown_percents = _unknown_percent(window, by_owner)
@@ -162,7 +163,9 @@ def what_if(
             from pipelines.faces.drawings.redraw import write_redrawn
 
             answers = [next(answers)]
-            drawn = write_redrawn(con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw)
+            # Without the profiler, the weights are smaller than the recorded times.
+            path = replace(answers[0].after, window=recorded)
+            drawn = write_redrawn(con, path, Path(trace) if Path(trace).is_file() else None, redraw)
             # on stderr, because stdout has only the answer
             err.line("open in https://ui.perfetto.dev: [bold]{}[/]", drawn)
         if sensitivity and json:

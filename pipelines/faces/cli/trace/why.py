@@ -104,7 +104,7 @@ class _WindowOptions(NamedTuple):
         # With --step, the answer is that of a trace.
         step_window = cast("Why", named.answer).window["window_id"] if self.step else "full"
         window = self.annotation or step_window
-        arguments = [] if window == "full" else ["--annotation", window]
+        arguments = ["--annotation", window] if self.annotation or window != "full" else []
         arguments += ["--instance", self.instance] if self.instance is not None else []
         arguments += ["--process", named.process] if named.process else []
         return [*arguments, *lake_option([named.subject], lake)]
@@ -258,7 +258,8 @@ def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[Wi
     if annotation and step:
         raise WrongValue("--step and --annotation name two windows: give one of them")
     if annotation:
-        name = annotation if instance is None else f"{annotation} {instance}"
+        # An id of `full` is the whole trace.
+        name = annotation if instance is None and annotation != "full" else f"{annotation} {instance or first}"
         return [WindowRequest(trace_id, name, annotation=annotation, first=first, last=last)]
     if not step:
         return [WindowRequest(trace_id)]
