@@ -150,7 +150,8 @@ WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS N
 -- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
 -- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
 -- in the gap.
--- A wait without any record before it waits for work launched before the wait.
+-- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
+-- the wait.
 WITH writing_rows AS (
     SELECT DISTINCT trace_profile_id
     FROM _waits_for_events
@@ -216,7 +217,7 @@ numbered AS (
         UNION ALL
         SELECT trace_profile_id, order_thread_id, call_ts_ns, 1, wait_call_event_id, wait_event_id
         FROM waits
-        WHERE evidence IN ('stream', 'calls')
+        WHERE evidence IN ('stream', 'calls') AND NOT record_is_missing
         UNION ALL
         SELECT DISTINCT trace_profile_id, order_thread_id, launch_ts_ns, 2, launch_event_id, CAST(NULL AS BIGINT)
         FROM work
@@ -369,12 +370,11 @@ candidates AS (
     WHERE w.evidence NOT IN ('stream', 'calls')
     UNION ALL
     SELECT
-        p.trace_profile_id, p.wait_event_id, p.order_thread_id, NULL, w.wait_call_event_id, p.call_ts_ns, FALSE,
+        w.trace_profile_id, w.wait_event_id, w.order_thread_id, NULL, w.wait_call_event_id, w.call_ts_ns, FALSE,
         10
-    FROM placed AS p
-    JOIN waits AS w ON w.trace_profile_id = p.trace_profile_id AND w.wait_event_id = p.wait_event_id
-    LEFT JOIN likely_records AS r ON r.trace_profile_id = p.trace_profile_id AND r.wait_event_id = p.wait_event_id
-    WHERE r.wait_event_id IS NULL
+    FROM waits AS w
+    LEFT JOIN likely_records AS r ON r.trace_profile_id = w.trace_profile_id AND r.wait_event_id = w.wait_event_id
+    WHERE w.evidence IN ('stream', 'calls') AND r.wait_event_id IS NULL
 ),
 stream_list AS (
     SELECT DISTINCT trace_profile_id, stream_key FROM work
@@ -625,7 +625,7 @@ SELECT
     r.record_event_id,  -- The CPU call that recorded the event; NULL if it is unknown or not in the trace.
     s.source_kernel_id,  -- GPU work that must end first; NULL if no work was launched before the record.
     t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and if no work followed.
-    w.evidence,  -- See _waits_for_events; none: no call before the wait records an event.
+    w.evidence,  -- See _waits_for_events; none: no call before the wait records its event.
     NOT q.is_recorded AS is_inferred,  -- The record or its stream is inferred (wait_rules).
     TRUE AS is_best  -- The likeliest of the GPU activities that the wait may have held up.
 FROM waits AS w

@@ -1,0 +1,66 @@
+"""Waits for events of which the file has a part: lost records and rows, captures of graphs, other devices and processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.critical_path.graph.skippable_models import unneeded
+from pipelines.critical_path.graph.windows import WindowRequest
+from tests.harness import call, connect, each, kernel, op, sync
+from tests.sql.sync.test_unstated_waits import NUMBER, QUERY, RECORD, STREAM
+
+Event = dict[str, Any]
+
+
+def sources(*traces: list[Event]) -> list[list[tuple]]:
+    """Source, waiting work, evidence and record of each wait of each trace."""
+    return [
+        [(of, waiting, evidence, record) for _, _, of, waiting, evidence, _, record in con.execute(QUERY).fetchall()]
+        for con in each(traces, "event_waits")
+    ]
+
+
+def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() -> None:
+    """The stated stream counts; no record in the file takes the place of the lost one."""
+    work, other = kernel("K", 0, 500, 70, 7), [call("cudaEventRecord", 5, 2, 9), call("cudaEventRecord", 8, 1, 10)]
+    on_host = [
+        *(work, call("cudaEventSynchronize", 10, 493, 3), op("after", 510, 20)),
+        *(call("cudaLaunchKernel", 515, 2, 4), kernel("M", 520, 5, 4)),
+    ]
+    on_stream = [
+        *(work, op("x", 5, 30), call("cudaStreamWaitEvent", 10, 2, 3)),
+        *(call("cudaLaunchKernel", 20, 2, 4), kernel("M", 503, 5, 4, 8)),
+    ]
+    rows = [{STREAM: on, RECORD: 77, NUMBER: 5} for on in (7, -1)]
+    host_rows = [sync("Event Sync", 10, 493, 3, -1, **row) for row in rows]
+    stream_rows = [sync("Stream Wait Event", 10, 1, 3, 8, **row) for row in rows]
+    assert sources(
+        *([*on_host, *other, row] for row in host_rows), *([*on_stream, *other, row] for row in stream_rows)
+    ) == [
+        [("K", None, "stream", None)],
+        [("K", None, "none", None)],
+        [("K", "M", "stream", None)],
+        [("K", "M", "none", None)],
+    ]  # fmt: skip
+
+
+def test_a_call_whose_record_is_outside_the_file_is_left_to_the_times() -> None:
+    """Its stream did not end in time: the call waited for what ended 3 us before its return."""
+    trace = [
+        *(kernel("K", 0, 600, 70, 7), call("cudaLaunchKernel", 2, 2, 1), kernel("ended", 5, 495, 1, 20)),
+        *(call("cudaEventSynchronize", 10, 493, 3), op("after", 510, 20)),
+        sync("Event Sync", 10, 493, 3, -1, **{STREAM: 7, RECORD: 77, NUMBER: 5}),
+    ]
+    (con,) = each([trace], "_profiles", "_inferred_waits")
+    assert con.execute("SELECT event_id, source_event_id, basis FROM _inferred_waits").fetchall() == [
+        (3, 2, "blocking_call")
+    ]
+
+
+def test_waits_for_records_outside_the_file_need_the_models_that_infer() -> None:
+    needed = []
+    for record in (2, 77):
+        row = sync("Stream Wait Event", 10, 1, 3, 8, **{STREAM: 7, RECORD: record})
+        con, trace_id = connect([call("cudaEventRecord", 5, 2, 2), call("cudaStreamWaitEvent", 10, 2, 3), row])
+        needed.append("_inferred_wait_sources" not in unneeded(con, WindowRequest(trace_id), {}))
+    assert needed == [False, True]
