@@ -26,7 +26,12 @@ SELECT
     -- Its number among the records of the thread, from 1.
     row_number() OVER (
         PARTITION BY e.trace_profile_id, coalesce(o.order_thread_id, e.thread_id) ORDER BY e.start_ns, e.event_id
-    ) AS n_recorded
+    ) AS n_recorded,
+    -- Start of the next record of the thread without a cuda_event row, ns; NULL if there is none.
+    min(CASE WHEN s.correlation IS NULL THEN e.start_ns END) OVER (
+        PARTITION BY e.trace_profile_id, coalesce(o.order_thread_id, e.thread_id) ORDER BY e.start_ns, e.event_id
+        ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+    ) AS next_unshown_ns
 FROM _loaded_events AS e
 JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id AND p.infer_waits
 LEFT JOIN _thread_roles AS o ON o.trace_profile_id = e.trace_profile_id AND o.thread_id = e.thread_id

@@ -1,8 +1,9 @@
 -- One row: a wait of a stream or a call for an event, with the facts that the trace states: a cuda_sync row or, in
 -- profiles that infer waits, a stream wait call without such a row.
 -- How: a row states the record and its stream, the record alone (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
--- later). A record with a cuda_event row is found by its call or by the number of the event. A row that states a record
--- whose call is not in the trace states at most the stream.
+-- later). A record with a cuda_event row is found by its call or by the number of the event; by the number only if its
+-- thread made no record without such a row before the wait. A row that states a record whose call is not in the trace
+-- states at most the stream.
 -- Of two calls with one correlation id, the record is the later one.
 WITH by_correlation AS (
     SELECT trace_profile_id, correlation, max(record_no) AS record_no
@@ -115,3 +116,5 @@ LEFT JOIN by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_e
 LEFT JOIN streams AS t ON t.trace_id = w.trace_id AND t.device = w.device AND t.stream = w.wait_on_stream
 LEFT JOIN _event_records AS r
     ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(w.record_no, b.record_no)
+        -- A later record without a row may have been of the same event.
+        AND (w.record_no IS NOT NULL OR coalesce(r.next_unshown_ns > w.call_ts_ns, TRUE))

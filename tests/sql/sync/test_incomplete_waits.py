@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest
 from tests.harness import call, connect, each, kernel, op, sync
-from tests.sql.sync.test_unstated_waits import NUMBER, QUERY, RECORD, STREAM
+from tests.sql.sync.test_unstated_waits import NUMBER, QUERY, RECORD, STREAM, Program, lacking
 
 Event = dict[str, Any]
 
@@ -64,3 +64,20 @@ def test_waits_for_records_outside_the_file_need_the_models_that_infer() -> None
         con, trace_id = connect([call("cudaEventRecord", 5, 2, 2), call("cudaStreamWaitEvent", 10, 2, 3), row])
         needed.append("_inferred_wait_sources" not in unneeded(con, WindowRequest(trace_id), {}))
     assert needed == [False, True]
+
+
+def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
+    """An event is recorded twice before a wait. With the second cuda_event row lost, the first may be outdated."""
+    program = Program()
+    program.launch("old", 20, 30)
+    program.record(1, 20)
+    program.launch("gap", 7, 5)
+    program.launch("new", 20, 300)
+    program.record(1, 20)
+    program.wait(1, 8)
+    program.launch("waiter", 8, 20)
+    events = lacking(program.events, STREAM, RECORD)
+    first, second = [event for event in events if event["cat"] == "cuda_event"]
+    without = [[event for event in events if event not in lost] for lost in ([], [first], [second], [first, second])]
+    evidence = ["cuda_event", "cuda_event", "calls", "calls"]
+    assert [[row[:3] for row in rows] for rows in sources(*without)] == [[("new", "waiter", of)] for of in evidence]
