@@ -150,6 +150,7 @@ WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS N
 -- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
 -- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
 -- in the gap.
+-- 3. Records and work of other processes do not count.
 -- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
 -- the wait.
 WITH writing_rows AS (
@@ -158,7 +159,15 @@ WITH writing_rows AS (
     WHERE has_row AND sync_kind = 'Stream Wait Event'
 ),
 inferring AS (
-    SELECT DISTINCT trace_profile_id FROM _waits_for_events WHERE evidence <> 'record_and_stream'
+    SELECT DISTINCT p.trace_profile_id, p.trace_id
+    FROM _waits_for_events AS w
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
+    WHERE w.evidence <> 'record_and_stream'
+),
+processes AS (
+    SELECT i.trace_profile_id, t.thread_id, t.pid
+    FROM inferring AS i
+    JOIN threads AS t ON t.trace_id = i.trace_id
 ),
 -- Fully stated waits take part, because no other wait was for the same work.
 waits AS (
@@ -168,19 +177,22 @@ waits AS (
     LEFT JOIN writing_rows AS s ON s.trace_profile_id = w.trace_profile_id
 ),
 recording_threads AS (
-    SELECT DISTINCT trace_profile_id, order_thread_id FROM _event_records
+    SELECT DISTINCT r.trace_profile_id, r.order_thread_id, t.pid
+    FROM _event_records AS r
+    JOIN processes AS t ON t.trace_profile_id = r.trace_profile_id AND t.thread_id = r.order_thread_id
 ),
 work AS (
     SELECT
         h.trace_profile_id, h.event_id, h.stream_key, h.start_ns, h.end_ns, h.launch_event_id,
         -- Work without a launch counts as launched before all other work, at the earliest time possible.
         coalesce(h.launch_ts_ns, -9223372036854775807) AS launch_ts_ns,
-        coalesce(o.order_thread_id, c.thread_id) AS order_thread_id,
+        coalesce(o.order_thread_id, c.thread_id) AS order_thread_id, t.pid,
         greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns, h.busy_until_ns IS NULL AS is_first
     FROM _gpu_history AS h
     JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
     LEFT JOIN _loaded_events AS c ON c.trace_profile_id = h.trace_profile_id AND c.event_id = h.launch_event_id
     LEFT JOIN _thread_roles AS o ON o.trace_profile_id = c.trace_profile_id AND o.thread_id = c.thread_id
+    LEFT JOIN processes AS t ON t.trace_profile_id = c.trace_profile_id AND t.thread_id = c.thread_id
     WHERE h.scope_no < 0
 ),
 -- A record that a wait states, or that a cuda_event row shows, belongs to the event of that wait.
@@ -333,12 +345,13 @@ thread_records AS (
     FROM _event_records
     GROUP BY trace_profile_id, order_thread_id, start_ns
 ),
--- The last record of each other thread before a wait.
+-- The last record of each other thread of the process before a wait.
 of_other_threads AS (
     SELECT p.trace_profile_id, r.order_thread_id, p.wait_event_id, r.n_recorded
     FROM placed AS p
+    JOIN processes AS o ON o.trace_profile_id = p.trace_profile_id AND o.thread_id = p.order_thread_id
     JOIN recording_threads AS t
-        ON t.trace_profile_id = p.trace_profile_id AND t.order_thread_id <> p.order_thread_id
+        ON t.trace_profile_id = p.trace_profile_id AND t.pid = o.pid AND t.order_thread_id <> p.order_thread_id
     ASOF JOIN thread_records AS r
         ON r.trace_profile_id = p.trace_profile_id AND r.order_thread_id = t.order_thread_id
             AND r.start_ns <= p.call_ts_ns
@@ -377,12 +390,13 @@ candidates AS (
     WHERE w.evidence IN ('stream', 'calls') AND r.wait_event_id IS NULL
 ),
 stream_list AS (
-    SELECT DISTINCT trace_profile_id, stream_key FROM work
+    SELECT DISTINCT trace_profile_id, stream_key, pid FROM work
 ),
 marks AS (
     SELECT DISTINCT c.trace_profile_id, c.mark_event_id, c.mark_ns, c.order_thread_id, s.stream_key
     FROM candidates AS c
-    JOIN stream_list AS s ON s.trace_profile_id = c.trace_profile_id
+    LEFT JOIN processes AS t ON t.trace_profile_id = c.trace_profile_id AND t.thread_id = c.order_thread_id
+    JOIN stream_list AS s ON s.trace_profile_id = c.trace_profile_id AND coalesce(s.pid = t.pid, TRUE)
 ),
 launched_until AS (
     SELECT

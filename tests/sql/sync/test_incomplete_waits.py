@@ -81,3 +81,20 @@ def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
     without = [[event for event in events if event not in lost] for lost in ([], [first], [second], [first, second])]
     evidence = ["cuda_event", "cuda_event", "calls", "calls"]
     assert [[row[:3] for row in rows] for rows in sources(*without)] == [[("new", "waiter", of)] for of in evidence]
+
+
+def of_process(pid: int, *events: Event) -> list[Event]:
+    return [{**event, "pid": pid} if event["cat"] == "cuda_runtime" else event for event in events]
+
+
+def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
+    """Other work ends closer to the waiting work, or alone ends in time."""
+    own = [
+        *(call("hipLaunchKernel", 0, 2, 1), kernel("K", 6, 482, 1, 20), call("hipEventRecord", 4, 2, 2)),
+        *(call("hipStreamWaitEvent", 8, 2, 3), call("hipLaunchKernel", 12, 2, 4), kernel("M", 500, 5, 4)),
+    ]
+    foreign = of_process(200, call("hipLaunchKernel", 1, 2, 11), kernel("Foreign", 7, 488, 11, 9, 1))
+    record = of_process(200, call("hipEventRecord", 5, 2, 12))
+    unrecorded = [event for event in own if event["name"] not in ("hipEventRecord", "K")]
+    traces = [own, [*own, *foreign], [*own, *foreign, *record], [*unrecorded, *foreign, *record]]
+    assert [[row[:2] for row in rows] for rows in sources(*traces)] == [[("K", "M")]] * 3 + [[(None, "M")]]
