@@ -97,7 +97,8 @@ SELECT
     w.record_is_missing,  -- The record is stated, but its call is not in the trace (only in profiles that infer waits).
     -- The record's stream is known, even if the trace has no work of it.
     coalesce(r.is_shown, FALSE) OR coalesce(w.wait_on_stream, -1) >= 0 AS has_source_stream,
-    CASE WHEN r.is_shown THEN r.stream_key ELSE t.stream_id END AS source_stream_key,  -- That stream.
+    -- That stream; NULL if on the wait's device no stream of that number has work, or only the waiting stream.
+    CASE WHEN r.is_shown THEN r.stream_key ELSE t.stream_id END AS source_stream_key,
     coalesce(r.is_shown, FALSE) AS is_shown,  -- A cuda_event row shows that stream and its device.
     -- Known facts: record_and_stream, cuda_event (a cuda_event row has the facts missing from the row), record, stream,
     -- or calls (only the order of calls).
@@ -112,8 +113,11 @@ FROM waits AS w
 LEFT JOIN _thread_roles AS o ON o.trace_profile_id = w.trace_profile_id AND o.thread_id = w.thread_id
 LEFT JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
 LEFT JOIN by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_event_id = w.wait_event_id
--- An event recorded on another device is assumed to be on the wait's device, because no row states the device.
-LEFT JOIN streams AS t ON t.trace_id = w.trace_id AND t.device = w.device AND t.stream = w.wait_on_stream
+-- The awaited stream is assumed to be on the wait's device if work ran there on another stream of that number, because
+-- no row states the device.
+LEFT JOIN streams AS t
+    ON t.trace_id = w.trace_id AND t.device = w.device AND t.stream = w.wait_on_stream
+        AND t.stream_id IS DISTINCT FROM w.stream_key AND t.n_kernels > 0
 LEFT JOIN _event_records AS r
     ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(w.record_no, b.record_no)
         -- A later record without a row may have been of the same event.

@@ -98,3 +98,36 @@ def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
     unrecorded = [event for event in own if event["name"] not in ("hipEventRecord", "K")]
     traces = [own, [*own, *foreign], [*own, *foreign, *record], [*unrecorded, *foreign, *record]]
     assert [[row[:2] for row in rows] for rows in sources(*traces)] == [[("K", "M")]] * 3 + [[(None, "M")]]
+
+
+def on_two_devices(number: int, other: int) -> list[Event]:
+    """A stream of each device waits for an event of its own device."""
+    unstated = {STREAM: -1, RECORD: -1}
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("A", 10, 990, 1), call("cudaEventRecord", 4, 2, 2)),
+        *(call("cudaLaunchKernel", 8, 2, 3), kernel("B", 20, 975, 3, 7, 1), call("cudaEventRecord", 12, 2, 4)),
+        *(call("cudaStreamWaitEvent", 16, 2, 5), sync("Stream Wait Event", 16, 1, 5, 8, **unstated, **{NUMBER: number})),
+        *(call("cudaStreamWaitEvent", 20, 2, 6), sync("Stream Wait Event", 20, 1, 6, 8, 1, **unstated, **{NUMBER: other})),
+        *(call("cudaLaunchKernel", 24, 2, 7), kernel("X0", 1003, 10, 7, 8)),
+        *(call("cudaLaunchKernel", 28, 2, 8), kernel("X1", 998, 10, 8, 8, 1)),
+    ]
+
+
+def test_events_of_two_devices_may_have_one_number() -> None:
+    found = sources(on_two_devices(5, 6), on_two_devices(5, 5))
+    assert [[row[:2] for row in rows] for rows in found] == [[("A", "X0"), ("B", "X1")]] * 2
+
+
+def test_a_stated_stream_may_be_on_another_device() -> None:
+    """The wait's device has no such stream, or only the one that waits."""
+    traces = [
+        [
+            *(call("cudaLaunchKernel", 0, 2, 1), kernel("K", 6, 494, 1, stream), call("cudaEventRecord", 4, 2, 2)),
+            *(call("cudaLaunchKernel", 5, 2, 5), kernel("earlier", 8, 20, 5, 7, 1), call("cudaStreamWaitEvent", 8, 2, 3)),
+            sync("Stream Wait Event", 8, 1, 3, 7, 1, **{STREAM: stream, RECORD: record}),
+            *(call("cudaLaunchKernel", 12, 2, 4), kernel("M", 503, 5, 4, 7, 1)),
+        ]
+        for stream in (20, 7)
+        for record in (2, -1)
+    ]
+    assert [[row[:2] for row in rows] for rows in sources(*traces)] == [[("K", "M")]] * 4
