@@ -93,7 +93,7 @@ def test_a_row_that_shows_where_an_event_was_recorded_is_read_beside_waits_that_
     needed = []
     for trace in (events, [*events, record]):
         con, trace_id = connect(trace)
-        needed.append("_event_records" not in unneeded(con, WindowRequest(trace_id), {}))
+        needed.append("_inferred_wait_sources" not in unneeded(con, WindowRequest(trace_id), {}))
     assert needed == [False, True]
 
 

@@ -29,8 +29,8 @@ _COVERED = (
     "_gpu_claims",
 )
 _RECORDED = ("_sync_edges", "_shown_calls")
-_EVENTS = ("_launches", "_waits_for_events", "_event_wait_targets", "_event_waits")
-_UNSTATED = ("_event_records", "_inferred_wait_sources")
+_EVENTS = ("_launches", "_event_records", "_waits_for_events", "_event_wait_targets", "_event_waits")
+_UNSTATED = ("_inferred_wait_sources",)
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait", "record")
 CALL_SUFFIXES = ("", "_ptsz", "_ptds", "_spt")

@@ -106,8 +106,14 @@ def on_two_devices(number: int, other: int) -> list[Event]:
     return [
         *(call("cudaLaunchKernel", 0, 2, 1), kernel("A", 10, 990, 1), call("cudaEventRecord", 4, 2, 2)),
         *(call("cudaLaunchKernel", 8, 2, 3), kernel("B", 20, 975, 3, 7, 1), call("cudaEventRecord", 12, 2, 4)),
-        *(call("cudaStreamWaitEvent", 16, 2, 5), sync("Stream Wait Event", 16, 1, 5, 8, **unstated, **{NUMBER: number})),
-        *(call("cudaStreamWaitEvent", 20, 2, 6), sync("Stream Wait Event", 20, 1, 6, 8, 1, **unstated, **{NUMBER: other})),
+        *(
+            call("cudaStreamWaitEvent", 16, 2, 5),
+            sync("Stream Wait Event", 16, 1, 5, 8, **unstated, **{NUMBER: number}),
+        ),
+        *(
+            call("cudaStreamWaitEvent", 20, 2, 6),
+            sync("Stream Wait Event", 20, 1, 6, 8, 1, **unstated, **{NUMBER: other}),
+        ),
         *(call("cudaLaunchKernel", 24, 2, 7), kernel("X0", 1003, 10, 7, 8)),
         *(call("cudaLaunchKernel", 28, 2, 8), kernel("X1", 998, 10, 8, 8, 1)),
     ]
@@ -123,7 +129,11 @@ def test_a_stated_stream_may_be_on_another_device() -> None:
     traces = [
         [
             *(call("cudaLaunchKernel", 0, 2, 1), kernel("K", 6, 494, 1, stream), call("cudaEventRecord", 4, 2, 2)),
-            *(call("cudaLaunchKernel", 5, 2, 5), kernel("earlier", 8, 20, 5, 7, 1), call("cudaStreamWaitEvent", 8, 2, 3)),
+            *(
+                call("cudaLaunchKernel", 5, 2, 5),
+                kernel("earlier", 8, 20, 5, 7, 1),
+                call("cudaStreamWaitEvent", 8, 2, 3),
+            ),
             sync("Stream Wait Event", 8, 1, 3, 7, 1, **{STREAM: stream, RECORD: record}),
             *(call("cudaLaunchKernel", 12, 2, 4), kernel("M", 503, 5, 4, 7, 1)),
         ]
@@ -131,3 +141,21 @@ def test_a_stated_stream_may_be_on_another_device() -> None:
         for record in (2, -1)
     ]
     assert [[row[:2] for row in rows] for rows in sources(*traces)] == [[("K", "M")]] * 4
+
+
+def captured(spelling: str, *, row: bool = False, tid: int = 1) -> list[Event]:
+    """A capture with a record and a wait, while older work runs, and a kernel that is launched after that."""
+    names = ("LaunchKernel", "EventRecord", "StreamWaitEvent", "StreamBeginCapture", "StreamEndCapture")
+    launch, record, wait, begin, end = (spelling.replace("*", name) for name in names)
+    return [
+        *(call(launch, 0, 2, 1), kernel("Old", 6, 994, 1, 20), call(begin, 100, 2, 2, tid)),
+        *(call(record, 104, 2, 3), call(wait, 108, 2, 4), call(launch, 112, 2, 5), call(end, 120, 2, 6, tid)),
+        *([sync("Stream Wait Event", 108, 1, 4, 7, **{STREAM: -1, RECORD: -1})] if row else []),
+        *(call(launch, 985, 2, 7), kernel("K", 1003, 50, 7)),
+    ]
+
+
+def test_a_capture_neither_records_an_event_nor_makes_a_stream_wait() -> None:
+    spelled = [captured(spelling) for spelling in ("cuda*", "hip*", "hip*_spt")]
+    found = sources(*spelled, captured("cuda*", row=True), captured("cuda*", tid=2))
+    assert found == [[]] * 4 + [[("Old", "K", "calls", "cudaEventRecord")]]
