@@ -2,7 +2,9 @@
 -- check: unique(trace_id, event_id)
 -- A call of code that is built with a default stream per thread has a suffix, as in _loaded_events.
 WITH names AS (
-    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name, role FROM capture_calls WHERE role IN ('begin', 'end')
+    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name, role
+    FROM capture_calls
+    WHERE role IN ('begin', 'end')
 ),
 marks AS (
     SELECT e.trace_id, e.event_id, t.thread_id, e.start_ns, e.end_ns, r.role
