@@ -64,7 +64,7 @@ numbers AS (
 -- The last record of an event before a wait for it.
 by_number AS (
     SELECT
-        trace_profile_id, wait_event_id,
+        trace_profile_id, wait_event_id, at_ns,
         max(record_no) OVER (
             PARTITION BY trace_profile_id, device, event_number ORDER BY at_ns, turn
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -81,6 +81,13 @@ by_number AS (
         JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
         WHERE w.lacks_record AND NOT w.record_is_missing
     ) AS both_kinds
+),
+-- A later record without a row may have been of the same event.
+latest_by_number AS (
+    SELECT b.trace_profile_id, b.wait_event_id, b.record_no
+    FROM by_number AS b
+    JOIN _event_records AS r ON r.trace_profile_id = b.trace_profile_id AND r.record_no = b.record_no
+    WHERE coalesce(r.next_unshown_ns > b.at_ns, TRUE)
 )
 SELECT
     w.trace_profile_id,  -- The trace as a profile sees it.
@@ -117,7 +124,7 @@ SELECT
 FROM waits AS w
 LEFT JOIN _thread_roles AS o ON o.trace_profile_id = w.trace_profile_id AND o.thread_id = w.thread_id
 LEFT JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
-LEFT JOIN by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_event_id = w.wait_event_id
+LEFT JOIN latest_by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_event_id = w.wait_event_id
 -- The awaited stream is assumed to be on the wait's device if work ran there on another stream of that number, because
 -- no row states the device.
 LEFT JOIN streams AS t
@@ -125,5 +132,3 @@ LEFT JOIN streams AS t
         AND t.stream_id IS DISTINCT FROM w.stream_key AND t.n_kernels > 0
 LEFT JOIN _event_records AS r
     ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(w.record_no, b.record_no)
-        -- A later record without a row may have been of the same event.
-        AND (w.record_no IS NOT NULL OR coalesce(r.next_unshown_ns > w.call_ts_ns, TRUE))
