@@ -122,13 +122,16 @@ UNION ALL
 SELECT
     w.window_no, e.event_id, e.thread_id, e.start_ns, e.duration_ns,
     CASE WHEN e.sync_kind IS NULL THEN 'gpu' ELSE 'sync' END, FALSE, FALSE, FALSE, FALSE, FALSE, e.sync_kind, e.device,
-    e.stream_key, e.launch_event_id, e.launch_ts_ns, e.launch_event_id IS NOT NULL
+    e.stream_key, e.launch_event_id, e.launch_ts_ns,
+    coalesce(e.launch_ns > 0 OR w.keep_zero_duration AND e.launch_ns = 0, FALSE)
 FROM gpu_parts AS e
 JOIN parts AS w ON w.trace_profile_id = e.trace_profile_id AND w.part_ns = e.part_ns AND w.part = e.part
 WHERE
     e.at_ns BETWEEN w.start_ns AND w.end_ns
     AND CASE
-        WHEN e.launch_event_id IS NOT NULL THEN e.launch_ns > 0 OR w.keep_zero_duration AND e.launch_ns = 0
+        -- A call of negative duration is no node. A path that covers the window keeps its work.
+        WHEN e.launch_event_id IS NOT NULL
+            THEN e.launch_ns > 0 OR w.keep_zero_duration AND e.launch_ns = 0 OR w.covers_window AND e.side = 'gpu'
         ELSE NOT w.one_kernel_per_launch AND e.side = 'gpu'
     END
     -- A path that covers the window never goes back in time, so work of negative duration is excluded.

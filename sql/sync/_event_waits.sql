@@ -150,41 +150,60 @@ WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS N
 -- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
 -- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
 -- in the gap.
--- A wait without any record before it waits for work launched before the wait.
+-- 3. Records and work of other processes do not count.
+-- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
+-- the wait.
 WITH writing_rows AS (
     SELECT DISTINCT trace_profile_id
     FROM _waits_for_events
     WHERE has_row AND sync_kind = 'Stream Wait Event'
 ),
 inferring AS (
-    SELECT DISTINCT trace_profile_id FROM _waits_for_events WHERE evidence <> 'record_and_stream'
+    SELECT DISTINCT p.trace_profile_id, p.trace_id
+    FROM _waits_for_events AS w
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
+    WHERE w.evidence <> 'record_and_stream'
 ),
--- Fully stated waits take part, because no other wait was for the same work.
+processes AS (
+    SELECT i.trace_profile_id, t.thread_id, t.pid
+    FROM inferring AS i
+    JOIN threads AS t ON t.trace_id = i.trace_id
+),
+-- Fully stated waits take part, because no other wait was for the same work. Each device numbers its own events.
 waits AS (
-    SELECT w.*, s.trace_profile_id IS NOT NULL AS writes_rows
+    SELECT
+        w.*,
+        CASE
+            WHEN w.event_number IS NOT NULL
+                THEN dense_rank() OVER (PARTITION BY w.trace_profile_id ORDER BY w.device, w.event_number)
+        END AS event_no,
+        s.trace_profile_id IS NOT NULL AS writes_rows
     FROM _waits_for_events AS w
     JOIN inferring AS i ON i.trace_profile_id = w.trace_profile_id
     LEFT JOIN writing_rows AS s ON s.trace_profile_id = w.trace_profile_id
 ),
 recording_threads AS (
-    SELECT DISTINCT trace_profile_id, order_thread_id FROM _event_records
+    SELECT DISTINCT r.trace_profile_id, r.order_thread_id, t.pid
+    FROM _event_records AS r
+    JOIN processes AS t ON t.trace_profile_id = r.trace_profile_id AND t.thread_id = r.order_thread_id
 ),
 work AS (
     SELECT
         h.trace_profile_id, h.event_id, h.stream_key, h.start_ns, h.end_ns, h.launch_event_id,
         -- Work without a launch counts as launched before all other work, at the earliest time possible.
         coalesce(h.launch_ts_ns, -9223372036854775807) AS launch_ts_ns,
-        coalesce(o.order_thread_id, c.thread_id) AS order_thread_id,
+        coalesce(o.order_thread_id, c.thread_id) AS order_thread_id, t.pid,
         greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns, h.busy_until_ns IS NULL AS is_first
     FROM _gpu_history AS h
     JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
     LEFT JOIN _loaded_events AS c ON c.trace_profile_id = h.trace_profile_id AND c.event_id = h.launch_event_id
     LEFT JOIN _thread_roles AS o ON o.trace_profile_id = c.trace_profile_id AND o.thread_id = c.thread_id
+    LEFT JOIN processes AS t ON t.trace_profile_id = c.trace_profile_id AND t.thread_id = c.thread_id
     WHERE h.scope_no < 0
 ),
 -- A record that a wait states, or that a cuda_event row shows, belongs to the event of that wait.
 known AS (
-    SELECT DISTINCT trace_profile_id, record_event_id, event_number
+    SELECT DISTINCT trace_profile_id, record_event_id, event_no
     FROM waits
     WHERE record_event_id IS NOT NULL
 ),
@@ -216,7 +235,7 @@ numbered AS (
         UNION ALL
         SELECT trace_profile_id, order_thread_id, call_ts_ns, 1, wait_call_event_id, wait_event_id
         FROM waits
-        WHERE evidence IN ('stream', 'calls')
+        WHERE evidence IN ('stream', 'calls') AND NOT record_is_missing
         UNION ALL
         SELECT DISTINCT trace_profile_id, order_thread_id, launch_ts_ns, 2, launch_event_id, CAST(NULL AS BIGINT)
         FROM work
@@ -228,7 +247,7 @@ in_a_row AS (
         w.trace_profile_id,
         w.wait_event_id,
         w.order_thread_id,
-        w.event_number,
+        w.event_no,
         w.call_ts_ns,
         n.n_recorded,
         n.n_launched
@@ -239,24 +258,24 @@ in_a_row AS (
 ),
 -- Grouped, here and below: a window function partitioned by wait takes ten times as long.
 last_of_event AS (
-    SELECT trace_profile_id, order_thread_id, n_recorded, n_launched, event_number, max(call_ts_ns) AS last_ns
+    SELECT trace_profile_id, order_thread_id, n_recorded, n_launched, event_no, max(call_ts_ns) AS last_ns
     FROM in_a_row
-    WHERE event_number IS NOT NULL
-    GROUP BY trace_profile_id, order_thread_id, n_recorded, n_launched, event_number
+    WHERE event_no IS NOT NULL
+    GROUP BY trace_profile_id, order_thread_id, n_recorded, n_launched, event_no
 ),
 with_last AS (
     SELECT a.*, coalesce(l.last_ns, a.call_ts_ns) AS last_ns
     FROM in_a_row AS a
     LEFT JOIN last_of_event AS l
         ON l.trace_profile_id = a.trace_profile_id AND l.order_thread_id = a.order_thread_id
-            AND l.n_recorded = a.n_recorded AND l.n_launched = a.n_launched AND l.event_number = a.event_number
+            AND l.n_recorded = a.n_recorded AND l.n_launched = a.n_launched AND l.event_no = a.event_no
 ),
 placed AS (
     SELECT
         *,
         n_recorded + 1 - dense_rank() OVER (
             PARTITION BY trace_profile_id, order_thread_id, n_recorded, n_launched
-            ORDER BY last_ns DESC, coalesce(event_number, -1 - wait_event_id)
+            ORDER BY last_ns DESC, coalesce(event_no, -1 - wait_event_id)
         ) AS n_th
     FROM with_last
 ),
@@ -265,22 +284,22 @@ placed AS (
 contested AS (
     SELECT
         *, lag(n_th) OVER (
-            PARTITION BY trace_profile_id, order_thread_id, event_number ORDER BY n_th
+            PARTITION BY trace_profile_id, order_thread_id, event_no ORDER BY n_th
         ) AS last_n_th
     FROM (
-        SELECT trace_profile_id, order_thread_id, n_th, event_number, min(call_ts_ns) AS call_ts_ns
+        SELECT trace_profile_id, order_thread_id, n_th, event_no, min(call_ts_ns) AS call_ts_ns
         FROM placed
-        WHERE event_number IS NOT NULL
-        GROUP BY trace_profile_id, order_thread_id, n_th, event_number
+        WHERE event_no IS NOT NULL
+        GROUP BY trace_profile_id, order_thread_id, n_th, event_no
     ) AS claims
 ),
 owners AS (
-    SELECT trace_profile_id, order_thread_id, n_th, event_number
+    SELECT trace_profile_id, order_thread_id, n_th, event_no
     FROM contested
     QUALIFY
         row_number() OVER (
             PARTITION BY trace_profile_id, order_thread_id, n_th
-            ORDER BY last_n_th NULLS FIRST, call_ts_ns, event_number
+            ORDER BY last_n_th NULLS FIRST, call_ts_ns, event_no
         ) = 1
 ),
 older AS (
@@ -294,21 +313,21 @@ older AS (
 ),
 -- The last record before a wait that, according to another wait, is a record of the same event.
 same_event_records AS (
-    SELECT k.trace_profile_id, k.event_number, r.start_ns, max(r.record_no) AS record_no
+    SELECT k.trace_profile_id, k.event_no, r.start_ns, max(r.record_no) AS record_no
     FROM known AS k
     JOIN _event_records AS r
         ON r.trace_profile_id = k.trace_profile_id AND r.record_event_id = k.record_event_id
-    GROUP BY k.trace_profile_id, k.event_number, r.start_ns
+    GROUP BY k.trace_profile_id, k.event_no, r.start_ns
 ),
 of_same_event AS (
     SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, r.record_no
     FROM placed AS p
     ASOF JOIN same_event_records AS r
-        ON r.trace_profile_id = p.trace_profile_id AND r.event_number = p.event_number AND r.start_ns <= p.call_ts_ns
+        ON r.trace_profile_id = p.trace_profile_id AND r.event_no = p.event_no AND r.start_ns <= p.call_ts_ns
 ),
 -- Materialized, here and below: DuckDB overestimates the number of rows and would join other tables on the trace alone.
 numbers_asked AS MATERIALIZED (
-    SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, p.event_number, p.n_th - o.n AS n_recorded
+    SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, p.event_no, p.n_th - o.n AS n_recorded
     FROM placed AS p
     CROSS JOIN older AS o
 ),
@@ -321,7 +340,7 @@ likely_records AS (
     LEFT JOIN owners AS c
         ON c.trace_profile_id = p.trace_profile_id AND c.order_thread_id = p.order_thread_id
             AND c.n_th = r.n_recorded
-    WHERE coalesce(c.event_number = p.event_number, TRUE)
+    WHERE coalesce(c.event_no = p.event_no, TRUE)
     UNION ALL
     SELECT o.trace_profile_id, o.wait_event_id, o.order_thread_id, r.record_event_id, r.start_ns
     FROM of_same_event AS o
@@ -332,12 +351,13 @@ thread_records AS (
     FROM _event_records
     GROUP BY trace_profile_id, order_thread_id, start_ns
 ),
--- The last record of each other thread before a wait.
+-- The last record of each other thread of the process before a wait.
 of_other_threads AS (
     SELECT p.trace_profile_id, r.order_thread_id, p.wait_event_id, r.n_recorded
     FROM placed AS p
+    JOIN processes AS o ON o.trace_profile_id = p.trace_profile_id AND o.thread_id = p.order_thread_id
     JOIN recording_threads AS t
-        ON t.trace_profile_id = p.trace_profile_id AND t.order_thread_id <> p.order_thread_id
+        ON t.trace_profile_id = p.trace_profile_id AND t.pid = o.pid AND t.order_thread_id <> p.order_thread_id
     ASOF JOIN thread_records AS r
         ON r.trace_profile_id = p.trace_profile_id AND r.order_thread_id = t.order_thread_id
             AND r.start_ns <= p.call_ts_ns
@@ -369,20 +389,23 @@ candidates AS (
     WHERE w.evidence NOT IN ('stream', 'calls')
     UNION ALL
     SELECT
-        p.trace_profile_id, p.wait_event_id, p.order_thread_id, NULL, w.wait_call_event_id, p.call_ts_ns, FALSE,
+        w.trace_profile_id, w.wait_event_id, w.order_thread_id, NULL, w.wait_call_event_id, w.call_ts_ns, FALSE,
         10
-    FROM placed AS p
-    JOIN waits AS w ON w.trace_profile_id = p.trace_profile_id AND w.wait_event_id = p.wait_event_id
-    LEFT JOIN likely_records AS r ON r.trace_profile_id = p.trace_profile_id AND r.wait_event_id = p.wait_event_id
-    WHERE r.wait_event_id IS NULL
+    FROM waits AS w
+    LEFT JOIN likely_records AS r ON r.trace_profile_id = w.trace_profile_id AND r.wait_event_id = w.wait_event_id
+    WHERE w.evidence IN ('stream', 'calls') AND r.wait_event_id IS NULL
 ),
 stream_list AS (
-    SELECT DISTINCT trace_profile_id, stream_key FROM work
+    SELECT DISTINCT w.trace_profile_id, w.stream_key, w.pid, s.stream
+    FROM work AS w
+    JOIN inferring AS i ON i.trace_profile_id = w.trace_profile_id
+    LEFT JOIN streams AS s ON s.trace_id = i.trace_id AND s.stream_id = w.stream_key
 ),
 marks AS (
-    SELECT DISTINCT c.trace_profile_id, c.mark_event_id, c.mark_ns, c.order_thread_id, s.stream_key
+    SELECT DISTINCT c.trace_profile_id, c.mark_event_id, c.mark_ns, c.order_thread_id, s.stream_key, s.stream
     FROM candidates AS c
-    JOIN stream_list AS s ON s.trace_profile_id = c.trace_profile_id
+    LEFT JOIN processes AS t ON t.trace_profile_id = c.trace_profile_id AND t.thread_id = c.order_thread_id
+    JOIN stream_list AS s ON s.trace_profile_id = c.trace_profile_id AND coalesce(s.pid = t.pid, TRUE)
 ),
 launched_until AS (
     SELECT
@@ -396,7 +419,7 @@ launched_by AS (
 ),
 -- For the work launched on each stream before each mark: the latest end, and the last launch of the mark's thread.
 states AS (
-    SELECT m.trace_profile_id, m.stream_key, m.mark_event_id, u.end_ns, l.launch_ts_ns AS launched_ns
+    SELECT m.trace_profile_id, m.stream_key, m.stream, m.mark_event_id, u.end_ns, l.launch_ts_ns AS launched_ns
     FROM marks AS m
     ASOF JOIN launched_until AS u
         ON u.trace_profile_id = m.trace_profile_id AND u.stream_key = m.stream_key AND u.launch_ts_ns <= m.mark_ns
@@ -407,7 +430,7 @@ states AS (
 candidate_states AS MATERIALIZED (
     SELECT
         c.trace_profile_id, c.wait_event_id, c.record_event_id, c.mark_event_id, c.age, c.is_of_other_thread,
-        s.stream_key, s.end_ns, s.launched_ns
+        s.stream_key, s.stream, s.end_ns, s.launched_ns
     FROM candidates AS c
     JOIN states AS s ON s.trace_profile_id = c.trace_profile_id AND s.mark_event_id = c.mark_event_id
 ),
@@ -425,6 +448,8 @@ held_up AS MATERIALIZED (
         w.evidence,
         w.has_source_stream,
         w.source_stream_key,
+        w.is_shown,
+        w.wait_on_stream,
         t.waiting_kernel_id,
         t.is_next,
         k.stream_key, k.start_ns, k.start_ns + threshold('clock_disagrees_ns') AS until_ns, k.free_ns,
@@ -436,7 +461,8 @@ held_up AS MATERIALIZED (
     JOIN work AS k ON k.trace_profile_id = w.trace_profile_id AND k.event_id = t.waiting_kernel_id
     UNION ALL
     SELECT
-        trace_profile_id, wait_event_id, evidence, has_source_stream, source_stream_key, NULL, TRUE, NULL, call_end_ns,
+        trace_profile_id, wait_event_id, evidence, has_source_stream, source_stream_key, is_shown, wait_on_stream, NULL,
+        TRUE, NULL, call_end_ns,
         call_end_ns + greatest(
             threshold('call_disagrees_ns'),
             least(
@@ -467,6 +493,8 @@ possible AS (
         ON s.trace_profile_id = h.trace_profile_id AND s.wait_event_id = h.wait_event_id
     WHERE
         CASE
+            WHEN h.has_source_stream AND NOT h.is_shown AND h.source_stream_key IS NULL
+                THEN s.stream = h.wait_on_stream
             WHEN h.has_source_stream THEN s.stream_key = h.source_stream_key
             ELSE h.stream_key IS NULL OR s.stream_key <> h.stream_key
         END
@@ -625,7 +653,7 @@ SELECT
     r.record_event_id,  -- The CPU call that recorded the event; NULL if it is unknown or not in the trace.
     s.source_kernel_id,  -- GPU work that must end first; NULL if no work was launched before the record.
     t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and if no work followed.
-    w.evidence,  -- See _waits_for_events; none: no call before the wait records an event.
+    w.evidence,  -- See _waits_for_events; none: no call before the wait records its event.
     NOT q.is_recorded AS is_inferred,  -- The record or its stream is inferred (wait_rules).
     TRUE AS is_best  -- The likeliest of the GPU activities that the wait may have held up.
 FROM waits AS w

@@ -12,7 +12,8 @@ SELECT
     w.wait_kind,  -- Stream Wait Event or Event Sync.
     -- The rule (wait_rules): record_and_stream (the row states both), cuda_event (a cuda_event row shows the rest),
     -- record (the row states it; its stream is inferred), stream (the row states it; the record is the last of its
-    -- thread before the wait), calls (that record, and its stream is inferred), or none (no record precedes the wait).
+    -- thread before the wait), calls (that record, and its stream is inferred), or none (no record precedes the wait,
+    -- or its call is not in the trace).
     w.evidence,
     w.is_inferred  -- The record or the stream is inferred.
 FROM _event_waits AS w

@@ -28,7 +28,7 @@ def events_of(windows: list, frames: list, operators: list, launches: list) -> l
     for i, (at, dur, tid) in enumerate(launches, 1):
         found.append(kernel("k", at + 3, dur, i))
         if i % 3:  # else its launch is not in the trace
-            found.append(call("cudaLaunchKernel", at, dur % 5, i, tid=tid))
+            found.append(call("cudaLaunchKernel", at, dur % 5 - 1, i, tid=tid))
     return found
 
 
@@ -46,7 +46,8 @@ def is_in(e: dict[str, Any], w: dict[str, Any], works: dict[tuple[int, int], boo
             kept = starts and not w["one_kernel_per_launch"] and e["side"] == "gpu"
         else:
             kept = w["start_ns"] <= e["launch_ns"] <= w["end_ns"]
-            kept = kept and (e["call_ns"] > 0 or (w["keep_zero_duration"] and e["call_ns"] == 0))
+            lasts = e["call_ns"] > 0 or (w["keep_zero_duration"] and e["call_ns"] == 0)
+            kept = kept and (lasts or (w["covers_window"] and e["side"] == "gpu"))
         return kept and (e["duration_ns"] >= 0 or not w["covers_window"])
     lasts = e["duration_ns"] > 0 or (w["keep_zero_duration"] and e["duration_ns"] == 0)
     named = not w["covers_window"] and (e["is_forward"] or e["is_backward"])

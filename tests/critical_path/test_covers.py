@@ -470,3 +470,14 @@ def test_a_step_ends_with_the_work_that_it_launched() -> None:
         ("launch delay, stream 7", 10),
         ("k", 300),
     ]
+
+
+def test_work_whose_launch_has_a_negative_duration_is_on_the_path() -> None:
+    """Such a call is no node: the path is as if the launch were not in the file."""
+    rest = [call("cudaLaunchKernel", 8, 2, 2), kernel("L", 501, 5, 2)]
+    traces = [
+        [op("x", 0.5, 5), *launch, kernel("K", 6, 494, 1), *rest]
+        for launch in ([], [call("cudaLaunchKernel", 0, -1, 1)])
+    ]
+    (lost, path), _ = zip(*paths_of(*traces), strict=True)
+    assert path == lost and ("K", 494, "gpu_compute_bound") in path

@@ -10,7 +10,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.critical_path.test_covers import TABLES, frame, owners_in, path_in, paths_of
-from tests.harness import call, connect, create_step, each, kernel, op, x
+from tests.harness import call, connect, connect_all, create_step, each, kernel, only, op, x
 
 Events = list[dict[str, Any]]
 KERNEL = 1  # the place of the kernel that ends at 500 us
@@ -125,6 +125,33 @@ def test_a_window_that_cuts_a_loop() -> None:
     query = "SELECT w.window_id, count(*) FROM {} JOIN critical_path_windows AS w USING (window_no) GROUP BY ALL"
     assert con.execute(query.format("poll_waits")).fetchall() == [("1", 1)]
     assert con.execute(query.format("_left_out")).fetchall() == [("1", len(polls(300, 504)) - 1)]
+
+
+def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
+    """The function is its thread's first node in the window. It is left out with the loop, so its edges are, too."""
+    queries = polls(200, 523, 46, tid=2)
+    sleeps = [frame("<built-in function sleep>", at + 4, 40, tid=2) for at in range(200, 520, 46)]
+    launch = [call("cudaLaunchKernel", 0, 2, 1, tid=2), call("cudaEventRecord", 4, 2, 2, tid=2)]
+    short, long = kernel("short", 5, 5, 1, 20), kernel("long", 5, 495, 1, 20)
+    step = x("user_annotation", "step", 100, 600)
+    own = [step, op("a", 110, 100), call("cudaLaunchKernel", 120, 2, 3), op("b", 300, 390)]
+    record = call("cudaEventRecord", 125, 2, 4)
+    traces = [
+        [*launch, long, *queries, op("after", 540, 20, tid=2), *own, kernel("own", 130, 20, 3)],
+        [launch[0], short, *queries, op("after", 525, 65, tid=2), *own, kernel("own", 130, 370, 3), record],
+        [*launch, long, *queries, op("after", 525, 65, tid=2), {**step, "tid": 9}],
+    ]
+    con, found = connect_all([*traces, *([*trace, *sleeps] for trace in traces)])
+    request_windows(con, [WindowRequest(trace_id, annotation="step") for trace_id in found])
+    run_models(con, load_catalog(), TABLES)
+    query = "SELECT edge_type, src_node_id, dst_node_id, path_weight_ns FROM critical_path_edges ORDER BY ALL"
+    edges, paths = [], []
+    for trace_id in found:
+        only(con, trace_id, TABLES)
+        edges.append(con.execute(query).fetchall())
+        paths.append(path_in(con))
+    assert (edges[3:], paths[3:]) == (edges[:3], paths[:3])
+    assert [sum(us for _, us, _ in path) for path in paths[:2]] == [600, 600]
 
 
 def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:

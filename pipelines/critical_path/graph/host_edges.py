@@ -21,7 +21,7 @@ from pipelines.base.database import give_back
 from pipelines.base.groups import in_groups
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.critical_path.graph.hand_offs import SHORT_NS, HandOffs, Roles, hand_offs
-from pipelines.critical_path.graph.host_nodes import Frames, HostEvents, HostNodes, host_nodes
+from pipelines.critical_path.graph.host_nodes import Frames, HostEvents, HostNodes, host_nodes, nodes_without
 from pipelines.critical_path.graph.stack_order import EVENTS, Flags, Ints
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, fetch_columns, python_model
@@ -225,7 +225,7 @@ def _tables(
         give_back(con)
     nodes, owners = _nodes(events, until)
     if len(loops["window"]):
-        nodes = nodes[~_frames_in_loops(nodes, threads, loops)]
+        nodes = nodes_without(nodes, _frames_in_loops(nodes, threads, loops))
     handed_over = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
     idle = _waited_for_by_none(nodes, handed_over, roles.works, window, windows)
     if idle.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -111,6 +111,13 @@ def host_nodes(events: HostEvents, until: Ints) -> tuple[HostNodes, Frames]:
     columns = dict(vars(marks))
     del marks
     return _merged(columns, gaps), owners
+
+
+def nodes_without(nodes: HostNodes, out: Flags) -> HostNodes:
+    """Return the nodes except `out`. If these begin a thread, its next node becomes its first."""
+    nodes = nodes[~out]
+    before = _follows(nodes.thread)
+    return replace(nodes, before=before, in_gap=nodes.in_gap & before, waits=nodes.waits & before)
 
 
 def _operator_marks(operators: HostEvents, span: int) -> tuple[_Marks, Ints]:
@@ -234,7 +241,7 @@ def _merged(marks: dict[str, Ints], gaps: _FrameMarks) -> HostNodes:
     # mark there is none.
     last_frame_mark = np.searchsorted(gaps.place, np.arange(n, dtype=np.int32), side="right").astype(np.int32) - 1
     last = both(last_frame_mark, np.arange(len(gaps.node), dtype=np.int32))
-    before = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
+    before = _follows(thread)
     in_gap = before & (_one_before(n_open) == 0)
     previous = _one_before(node)
     # Inside an operator, the owner is the operator that starts, the operator that ends, or the operator around two
@@ -245,6 +252,11 @@ def _merged(marks: dict[str, Ints], gaps: _FrameMarks) -> HostNodes:
     owner[in_gap] = np.append(gaps.inner, -1)[last[in_gap]]
     waits = in_gap & np.append(gaps.waits, False)[last]
     return HostNodes(thread, node, at_ns, n_open, before, owner, in_gap, waits, of_frame)
+
+
+def _follows(thread: Ints) -> Flags:
+    """Return which nodes follow another node of their thread."""
+    return np.append(False, thread[1:] == thread[:-1])[: len(thread)]
 
 
 def _one_before(column: Ints) -> Ints:

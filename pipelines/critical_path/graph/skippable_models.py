@@ -29,10 +29,10 @@ _COVERED = (
     "_gpu_claims",
 )
 _RECORDED = ("_sync_edges", "_shown_calls")
-_EVENTS = ("_launches", "_waits_for_events", "_event_wait_targets", "_event_waits")
-_UNSTATED = ("_event_records", "_inferred_wait_sources")
+_EVENTS = ("_launches", "_event_records", "_waits_for_events", "_event_wait_targets", "_event_waits")
+_UNSTATED = ("_inferred_wait_sources",)
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
-_ROLES = ("polls", "blocking", "only_waits", "wait")
+_ROLES = ("polls", "blocking", "only_waits", "wait", "record")
 CALL_SUFFIXES = ("", "_ptsz", "_ptds", "_spt")
 """Suffixes of the calls of code with a default stream per thread, as in `_loaded_events`."""
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
@@ -40,6 +40,7 @@ _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer
 than `_SLOW_NS`, ns.
 """
+_LATE_NS = threshold("before_trace_ns")
 _INFERRED = ("_inferred_waits", "_inferred_edges", "_likely_waits")
 
 
@@ -64,7 +65,7 @@ def unneeded(
         model_names += _UNSTATED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
-    if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):
+    if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks and not trace.begins_late):
         model_names += _INFERRED
     if not trace.polls:
         model_names.append("_poll_loops")
@@ -82,14 +83,17 @@ class _Seen(NamedTuple):
     events: bool  # a recorded wait for an event
     polls: bool  # a call that polls whether GPU work has ended
     blocks: bool  # a call that waits for GPU work or for its own copy, without a recorded wait
-    unstated: bool  # a wait for an event whose record and stream its row does not state, or a cuda_event row
+    begins_late: bool  # the first work of a stream that may have waited for work from before the trace
+    unstated: bool  # a wait for an event whose row lacks its stream or a record in the trace, or a cuda_event row
     graphs: bool  # two GPU activities of one call
     n_work: int  # GPU work, and other events on streams
     n_slow: int  # slow calls that may have launched GPU work
 
 
 def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
-    is_complete = "duration_ns IS NOT NULL AND start_ns IS NOT NULL"
+    of_trace = (
+        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND duration_ns IS NOT NULL AND start_ns IS NOT NULL"
+    )
     rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
     of_role = {
         role: {rule["name"] + suffix for rule in rules if rule["role"] == role for suffix in CALL_SUFFIXES}
@@ -100,6 +104,7 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     only_waits = of_role["only_waits"] - of_role["polls"]
     waits = row(["", *sorted(only_waits)])
     stream_waits = row(["", *sorted(of_role["wait"])])
+    records_event = f"name IN {row(['', *sorted(of_role['record'])])}"
     is_work = f"cat IN {row([rule['cat'] for rule in rule_rows('category_sides') if rule['side'] == 'gpu'])}"
     is_sync = "cat = 'cuda_sync'"
     of_event = f"{is_sync} AND name IN {row(_OF_EVENTS)}"
@@ -113,22 +118,31 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
         f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
         f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), "
         f"count(*) FILTER ({is_work} OR stream IS NOT NULL), "
-        f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) "
-        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {is_complete}"
+        f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) {of_trace}"
+    ).fetchall()
+    ((missing_record,),) = con.execute(
+        f"SELECT count(*) > 0 {of_trace} AND {of_event} AND wait_on_cuda_event_record_corr_id > 0 AND "
+        f"wait_on_cuda_event_record_corr_id NOT IN (SELECT correlation {of_trace} AND {is_linked} AND {records_event})"
+    ).fetchall()
+    ((begins_late,),) = con.execute(
+        f"WITH firsts AS (SELECT min(start_ns) AS start_ns, arg_min(correlation, (start_ns, event_id)) AS correlation {of_trace} "
+        f"AND {is_work} GROUP BY coalesce(device, TRY_CAST(pid AS BIGINT), 0), stream) SELECT count(*) > 0 FROM firsts AS f JOIN "
+        f"(SELECT correlation, start_ns + duration_ns AS end_ns {of_trace} AND {is_linked} AND NOT {is_work} AND NOT {is_sync}) AS c "
+        f"ON c.correlation = f.correlation WHERE f.start_ns - c.end_ns > {_LATE_NS}"
     ).fetchall()
     ((rowless_wait, rowless_call),) = con.execute(
         "SELECT bool_or(makes_wait AND NOT has_wait_row), bool_or(waits AND NOT has_row) FROM ("
         f"SELECT bool_or(name IN {stream_waits}) AS makes_wait, bool_or({of_stream} AND {is_linked}) AS has_wait_row, "
         f"bool_or(name IN {waits}) AS waits, bool_or({is_sync} AND NOT ({of_stream}) AND {is_linked}) AS has_row "
-        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {is_complete} "
-        f"AND (name IN {stream_waits} OR name IN {waits} OR {is_sync}) GROUP BY correlation)"
+        f"{of_trace} AND (name IN {stream_waits} OR name IN {waits} OR {is_sync}) GROUP BY correlation)"
     ).fetchall()
     return _Seen(
         records=bool(records),
         events=bool(events),
         polls=bool(asks),
         blocks=bool(blocks or rowless_call),
-        unstated=bool(unstated or rowless_wait),
+        begins_late=bool(begins_late),
+        unstated=bool(unstated or missing_record or rowless_wait),
         graphs=bool(graphs),
         n_work=n_work,
         n_slow=n_slow,

@@ -6,26 +6,12 @@
 WITH names AS (
     SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name, role FROM capture_calls
 ),
-marks AS (
-    SELECT e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, r.role
-    FROM events AS e
-    JOIN names AS r ON r.name = e.name AND r.role IN ('begin', 'end')
-    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
-),
-ordered AS (
-    SELECT
-        trace_id, event_id, pid, tid, role, end_ns AS begun_ns,
-        lead(role) OVER thread AS next_role,
-        lead(start_ns) OVER thread AS stop_ns
-    FROM marks
-    WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY start_ns, event_id)
-),
 captures AS (
     SELECT
-        trace_id, event_id, pid, tid, begun_ns, stop_ns,
-        CAST(pow(2, ceil(ln(greatest(stop_ns - begun_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
-    FROM ordered
-    WHERE role = 'begin' AND next_role = 'end' AND stop_ns > begun_ns
+        c.trace_id, c.event_id, t.pid, t.tid, c.begun_ns, c.stop_ns,
+        CAST(pow(2, ceil(ln(greatest(c.stop_ns - c.begun_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+    FROM _captures AS c
+    JOIN threads AS t ON t.trace_id = c.trace_id AND t.thread_id = c.thread_id
 ),
 parts AS (
     SELECT *, begun_ns // part_ns AS part FROM captures
