@@ -2,9 +2,10 @@
 
 Profilers write environment variables, command lines and metadata of a job into its trace. Programs write them into the
 names of their spans, and dumps and snapshots into stacks. A value counts as a secret by its name (TOKEN, SECRET, KEY,
-PASSWORD, COOKIE …), by its place (user and password of a URL, the header Authorization, curl's -u, a signature in a query string), or
-by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Numbers alone are not secrets (`num_tokens`:
-128; a password may be a number), and neither are tokenizers.
+PASSWORD, COOKIE …), by its place (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's -u, a signature
+in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Numbers alone are not
+secrets (`num_tokens`: 128; a password may be a number), and neither are tokenizers, shapes, types and keys of a program's work
+(`dispatch_key`, `key_padding_mask`).
 """
 
 from __future__ import annotations
@@ -34,48 +35,98 @@ _QUOTE = r"\\*[\"']"
 _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
 _JSON_VALUE = r"(?:[^\"\\]|\\.)*[A-Za-z](?:[^\"\\]|\\.)*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
-# Names that can be nothing else, in lists, objects and running text, where a key or a token is often no secret.
+# Names that can be nothing else, in lists, objects, names and running text, where a key or a token is often no secret.
 _SURE = (
     r"(?:password|passwd|passphrase|credential|secret|cookie|(?:api|access|private|secret)[_-]?key|"
     r"(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]?token)s?"
 )
 _SURE_NAME = rf"{_QUOTE}{_BEFORE}(?:{_SURE}|{_VARIABLES}|(?-i:_(?:TOKEN|KEY)S?)){_MORE}{_QUOTE}"
+# Of these, even a number is a secret.
+_PASSWORD = r"(?:password|passwd|passphrase|secret|(?-i:_PWD))"
+_ANY_WORD = r"[^\s\"'\\]*[^\s\"'\\)}\],;]"
+# Names of options: --max-tokens says how many.
+_OPTION = r"(?:token|(?:secret|key|password|passwd|passphrase|credential|cookie)s?)"
+_LEAD = r"(?:^|[\s\"'(])--?[\w.-]*"
+
+
+def _after(start: str, word: str, some: str = "") -> tuple[str, str]:
+    """Return the rule for what follows `start`: up to the closing quotation mark if one opens, else a word.
+
+    `some`: what a quoted value must contain. A mark that closes a text is followed by a comma, a colon or a bracket.
+    """
+    first, double, single = r"[^\s\"'\\,:}\]]", r"(?:[^\"\\]|\\+[^\"\\])*", r"(?:[^\"'\\]|\\+[^\"'\\])*"
+    quoted_values = "|".join(
+        rf"(\\*{mark})(?:{some}{rest}|{first}{rest}{some}{rest})" if some else rf"(\\*{mark}){first}{rest}"
+        for mark, rest in (('"', double), ("'", single))
+    )
+    return rf"(?i)({start})(?:{quoted_values}|{word})", rf"\1\2\3{MASK}"
+
+
+def _pairs(name: str, json_value: str, value: str) -> list[tuple[str, str]]:
+    """Return the rules for {"name": "HF_TOKEN", "value": "…"}, other members between them, and the other way around."""
+    between = rf"(?:\s*,\s*{_QUOTE}[^\"'\\]*{_QUOTE}\s*:\s*(?:{_QUOTE}[^\"'\\]*{_QUOTE}|[^\"'\\,{{}}]*))*?\s*,\s*"
+    named = rf"{_QUOTE}(?:name|key){_QUOTE}\s*:\s*{_QUOTE}{_BEFORE}{name}{_MORE}{_QUOTE}"
+    valued = rf"{_QUOTE}value{_QUOTE}\s*:\s*"
+    either = rf"(?:(\"){json_value}|({_QUOTE}){value})"
+    return [
+        (rf"(?i)({named}{between}{valued}){either}", rf"\1\2\3{MASK}"),
+        (rf"(?i)({valued}){either}({_QUOTE}{between}{named})", rf"\1\2\3{MASK}\4"),
+    ]
+
+
+# Names of a program's work with a key, a token or a pass. A noncharacter within them hides them from the other rules.
+_HIDE = "\ufdd0"
+_PREFIXES = r"bos|cache|cls|dispatch|eos|graph|group|guard|mask|max|min|num|pad|sep|sort|total|unk"
+_SUFFIXES = r"count|dim|dtype|embedding|head|layout|len|length|mask|proj|shape|size|state|stride|type"
+_TYPES = (
+    r"bool|pred|half|double|(?:b?f|bf|bfloat|float|fp|tf|u?int|[csu]|complex)(?:4|8|16|19|32|64|128)(?:_?e\dm\d\w*)?"
+)
+_END = r"(?:[^\w.-]|$)"
+_HIDDEN = (
+    rf"(?i)((?:^|[^a-z])(?:{_PREFIXES})[_-]?[kt])(ey|oken)|"
+    rf"([kt])((?:ey|oken)s?(?:[_-][a-z]+)*?[_-](?:{_SUFFIXES})s?(?:[^a-z]|$))|"
+    rf"(\b[kt])((?:ey|oken)s?(?:=(?:{_QUOTE})?|{_QUOTE}\s*:\s*{_QUOTE})"
+    rf"(?:lambda\b|(?:torch\.)?(?:{_TYPES}){_END}|\d+(?:x\d+)+{_END}))|"
+    r"((?-i:(?:FORWARD|BACKWARD|FWD|BWD|DECODE|PREFILL)_P))((?-i:ASS))",
+    rf"\1\3\5\7{_HIDE}\2\4\6\8",
+)
+_PASSWORD_ASSIGNED = _after(rf"{_PASSWORD}{_MORE}=", _ANY_WORD)
 # HF_TOKEN=…, --api-key=…
-_ASSIGNED = (rf"(?i)({_NAME}{_MORE}=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
-# In a name, only environment variables count: `prefill num_tokens=8k` describes the work.
-_EXPORTED = (
-    rf"([A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)=(?:{_QUOTE})?){_WORD}",
-    rf"\1{MASK}",
+_ASSIGNED = _after(rf"{_NAME}{_MORE}=", _WORD, "[A-Za-z]")
+# In a name, only options, parameters of a URL, environment variables and sure names: `tokens=8k` describes the work.
+_ASSIGNED_IN_NAMES = _after(
+    rf"(?:{_LEAD}{_OPTION}|[?&](?:[\w.-]*[_.-])?{_OPTION}){_MORE}=|{_SURE}{_MORE}=|"
+    rf"(?-i:[A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)(?:_?[0-9]+)?=)",
+    _WORD,
+    "[A-Za-z]",
 )
 # Pattern → replacement (RE2; \1 is the first group).
 _RULES = (
-    # {"name": "HF_TOKEN", "value": "…"}, also the other way around; before the next rule, which would mask the name of a "key"
-    (
-        rf"(?i)(\"(?:name|key)\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\"\s*,\s*\"value\"\s*:\s*\"){_VALUE}",
-        rf"\1{MASK}",
-    ),
-    (
-        rf"(?i)(\"value\"\s*:\s*\"){_VALUE}(\"\s*,\s*\"(?:name|key)\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\")",
-        rf"\1{MASK}\2",
-    ),
+    # Before the next rules, which would mask the name of a "key".
+    *_pairs(_NAME, _JSON_VALUE, _VALUE),
+    *_pairs(_PASSWORD, r"(?:[^\"\\]|\\.)+", r"[^\"'\\]+"),
     # {"HF_TOKEN": "…"}, where the value may have quotes of its own; then also in a text that is JSON itself
     (rf"(?i)(\"{_BEFORE}{_NAME}{_MORE}\"\s*:\s*\"){_JSON_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}{_NAME}{_MORE}{_QUOTE}\s*:\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
-    (rf"(?i)({_QUOTE}{_BEFORE}(?:password|passwd|secret){_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
+    (rf"(?i)({_QUOTE}{_BEFORE}{_PASSWORD}{_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
     # {"HF_TOKEN": ["…", "…"]}, {"HF_TOKEN": {"of": "…"}}, ["HF_TOKEN", "…"]
     (rf"(?i)({_SURE_NAME}\s*:\s*\[\s*)({_QUOTE})[^\[\]]*\]", rf"\1\2{MASK}\2]"),
     (rf"(?i)({_SURE_NAME}\s*:\s*{{\s*)({_QUOTE})[^{{}}]*}}", rf"\1\2{MASK}\2:\2{MASK}\2}}"),
     (rf"(?i)(\[\s*{_SURE_NAME}\s*,\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
-    # AWS_SECRET_ACCESS_KEY: …
-    (
-        rf"([A-Z0-9](?:_[A-Z0-9]+)*_(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|KEY):\s+){_WORD}",
-        rf"\1{MASK}",
+    # AWS_SECRET_ACCESS_KEY: …, DB_PASSWORD = …
+    _after(
+        r"(?-i:PASSWORD|PASSWD|PASSPHRASE|[A-Z0-9]_(?:SECRET|TOKEN|CREDENTIAL|COOKIE|KEY|AUTH|PASS|PWD))"
+        r"(?::\s+|\s+=\s*|\s*=\s+)",
+        _WORD,
+        "[A-Za-z]",
     ),
     # --api-key …, --api-key "…", ["--api-key", "…"]
-    (rf"(?i)(--?[a-z0-9_-]*{_NAME}(?:{_QUOTE}\s*,\s*{_QUOTE}|\s+(?:{_QUOTE})?)){_WORD}", rf"\1{MASK}"),
-    # curl -u user:password
+    _after(rf"{_LEAD}{_OPTION}\s+", _WORD, "[A-Za-z]"),
+    (rf"(?i)({_QUOTE}--?[\w.-]*{_OPTION}{_QUOTE}\s*,\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
+    # curl -u user:password, curl -uuser:password
     (
-        rf"((?:^|[\s\"'])(?:-u|--user|--proxy-user)(?:\s+|=|{_QUOTE}\s*,\s*)(?:{_QUOTE})?[^\s:\"'\\]+:)[^\s\"'\\]+",
+        rf"((?:(?:^|[\s\"'])(?:-u|--user|--proxy-user)(?:\s+|=|{_QUOTE}\s*,\s*)(?:{_QUOTE})?|\bcurl\b.*[\s\"']-u)"
+        r"[^\s:\"'\\]+:)[^\s\"'\\]+",
         rf"\1{MASK}",
     ),
     # https://user:password@host; some writers put a backslash before each slash
@@ -87,13 +138,21 @@ _RULES = (
         rf"(?i)(authorization(?:{_QUOTE})?\s*[:=,]\s*(?:{_QUOTE})?(?:basic|digest|token|apikey)\s+)[^\s\"'\\]+",
         rf"\1{MASK}",
     ),
+    # Authorization: …, X-Api-Key: …, Cookie: name=…
+    (rf"(?i)(authorization(?:{_QUOTE})?\s*[:=,]\s*(?:{_QUOTE})?)[^\s\"'\\]+([\"'\\]|$)", rf"\1{MASK}\2"),
+    (
+        r"(?i)(\b(?:x-(?:[a-z0-9]+-)*(?:key|token|secret)|api-key):\s*)[^\s\"'\\]+|"
+        r"(\bcookie:\s*)[^\s\"'\\=;]+=[^\"'\\\n]*",
+        rf"\1\2{MASK}",
+    ),
     (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:[^\"\\]|\\+[^\"\\])*", rf"\1{MASK}"),
-    *((row["pattern"], MASK) for row in rule_rows("secret_formats")),
+    ("|".join(f"(?:{row['pattern']})" for row in rule_rows("secret_formats")), MASK),
+    (_HIDE, ""),
 )
 # Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
     rf"(?i:{_WORDS}|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
-    r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u[\s\"'=\\]|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
+    r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())
 
@@ -113,7 +172,7 @@ def masked_text(text: str, *, is_name: bool = False) -> str:
 
     masked_array = pa.array([text], pa.string())
     # RE2, as in DuckDB: the time is linear in the text's length, whatever its content.
-    for pattern, replacement in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
+    for pattern, replacement in _rules(is_name):
         masked_array = compute.call_function(
             "replace_substring_regex", [masked_array], compute.ReplaceSubstringOptions(pattern, replacement)
         )
@@ -126,9 +185,13 @@ def masked(column: str, *, is_name: bool = False) -> str:
     `is_name`: the name of an event, a function or a file, in which `tokens=…` is not a secret.
     """
     text = column
-    for pattern, replacement in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
+    for pattern, replacement in _rules(is_name):
         text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(replacement)}, 'g')"
     return f"CASE WHEN {may_be_secret(column)} THEN {text} ELSE {column} END"
+
+
+def _rules(is_name: bool) -> tuple[tuple[str, str], ...]:
+    return _HIDDEN, _PASSWORD_ASSIGNED, _ASSIGNED_IN_NAMES if is_name else _ASSIGNED, *_RULES
 
 
 def may_be_secret(column: str) -> str:

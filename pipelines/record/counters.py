@@ -68,7 +68,7 @@ def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: floa
         while not signaled.wait(_POLL):
             if child and child.poll() is not None:
                 return child.returncode
-            if not sampler.is_alive or (deadline and time.monotonic() >= deadline):
+            if (child is None and not sampler.is_alive) or (deadline and time.monotonic() >= deadline):
                 break
         if child and child.poll() is None:
             child.terminate()

@@ -214,8 +214,20 @@ class Recording:
 
 def _put(rows: list[Row], schema: pa.Schema, path: Path) -> None:
     hidden = path.with_name(f".{path.name}")
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), hidden, compression="zstd")
+    try:
+        table = pa.Table.from_pylist(rows, schema=schema)
+    except UnicodeEncodeError:  # bytes of arguments or file names that are not UTF-8
+        table = pa.Table.from_pylist([_encodable(row) for row in rows], schema=schema)
+    pq.write_table(table, hidden, compression="zstd")
     os.replace(hidden, path)
+
+
+def _encodable(row: Row) -> Row:
+    """Return the row with escapes for the characters of its texts that UTF-8 cannot encode."""
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _rank() -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,21 +89,19 @@ class CounterSampler:
         return self._thread.is_alive()
 
     def stop(self) -> Cost:
-        """Stop, write the remaining rows (warn if they cannot be written), and return the cost.
-
-        Raise the error that ended the thread, if any.
+        """Stop, write the remaining rows, and return the cost. Warn if they cannot be written, or if an error ended the thread.
 
         Calling it again returns the same cost, as at the end of the `with` block in which it was called.
         """
         if self._cost is None:
             self._cost = self._end()
-        if self._error is not None:
-            raise self._error
         return self._cost
 
     def _end(self) -> Cost:
         self._stop.set()
         self._thread.join()
+        if self._error is not None:
+            warnings.warn(f"no counters after sample {self._n}: {self._error}", RuntimeWarning, stacklevel=3)
         self._gpus.close()
         elapsed = time.monotonic_ns() - self._began
         began = time.thread_time_ns()

@@ -33,7 +33,7 @@ from tests.readers.flight_recorder.make import made, waits
 
 SECRETS = (
     *(
-        "hf_AbCdEfGhIjKlMnOpQrSt",
+        "hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
         "wandb0123abcd4567",
         "wJalrXUtnFEMI/K7MDENG",
         "s3cret-of-the-db",
@@ -170,7 +170,7 @@ EACH = {
     "https://a.blob.core.windows.net/x?sv=2024&sig=aB%3D": "https://a.blob.core.windows.net/x?sv=2024&sig=***",
     **dict.fromkeys(
         (
-            "hf_AbCdEfGhIjKlMnOp",
+            "hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
             "sk-ant-api03-abcdefgh",
             "ghp_abcdefghijklmnopqrst",
             "github_pat_abcdefghijklmnopqrst",
@@ -189,7 +189,7 @@ EACH = {
             f"sq0csp-{_LETTERS}{_LETTERS[:7]}",
             f"glrt-{_LETTERS[:20]}",
             f"GR1348941{_LETTERS[:20]}",
-            f"AKC{_LETTERS[:12]}",
+            f"AKCp8{_LETTERS[:12]}",
             "0123456789abcdef0123456789abcdef-us12",
         ),
         "***",

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.record import gpu
+from pipelines.record import gpu, host
 from pipelines.record.counters import main
+from pipelines.record.folder import Recording
 from pipelines.record.host import ProcessGone, parse_io, parse_stat, parse_statm, parse_status, read_proc
 from pipelines.record.sampler import CounterSampler
 
@@ -155,6 +157,32 @@ def test_errors_name_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_command_s_exit_status_is_passed_on(tmp_path: Path) -> None:
     assert main(["--out", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
+
+
+def test_an_error_while_sampling_leaves_the_command_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = count()
+    read = host._text
+
+    def fails_later(path: str) -> str:
+        if next(reads) > 40:
+            raise OSError(23, "Too many open files in system")
+        return read(path)
+
+    monkeypatch.setattr(host, "_text", fails_later)
+    code = "import time; time.sleep(0.8); raise SystemExit(7)"
+    with pytest.warns(RuntimeWarning, match=r"no counters after sample \d+: .*Too many open files"):
+        assert main(["--hz", "50", "--out", str(tmp_path), "--", sys.executable, "-c", code]) == 7
+    assert next(reads) > 41 and table(tmp_path, "recordings")[0]["state"] == "complete"
+
+
+def test_bytes_that_are_not_utf8_are_recorded_as_escapes(tmp_path: Path) -> None:
+    """Of a command's arguments, and in a row, whose neighbours are kept."""
+    assert main(["--out", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)", "x\udce9"]) == 7
+    assert table(tmp_path, "recordings")[0]["command"].endswith("x\\udce9'")
+    recording = Recording(tmp_path / "rows", "stacks", None, os.getpid(), None)
+    recording.add("stack_samples", [{"thread": "a"}, {"thread": "b\udce9"}])
+    recording.close()
+    assert [row["thread"] for row in table(tmp_path / "rows", "stack_samples")] == ["a", "b\\udce9"]
 
 
 class Nvml(SimpleNamespace):

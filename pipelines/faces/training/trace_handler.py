@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.paths import DUCKLAKE
-from pipelines.base.processes import is_alive, this_process
+from pipelines.base.processes import import_path, is_alive, this_process
 
 HIDDEN = ".tracelake"
 """Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
@@ -126,7 +126,13 @@ class TraceHandler:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C stops training, not the delivery
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+                # The working folder, which may hold a package of the same name, is not searched for imports.
+                env={
+                    **os.environ,
+                    "PYTHONPATH": import_path(),
+                    "PYTHONSAFEPATH": "1",
+                    "CUDA_VISIBLE_DEVICES": "",
+                },
             )
         self._deliveries.append((process, log))
 

@@ -157,7 +157,10 @@ class LoopAnswer:
     def _clean_up(self) -> None:
         folder, self._folder = self._folder, None
         if folder is not None:
-            folder.cleanup()
+            try:
+                folder.cleanup()
+            except OSError as error:
+                warnings.warn(f"{folder.name} cannot be removed: {error}", RuntimeWarning, stacklevel=3)
 
     def _answer(self, folder: str) -> None:
         from pipelines.faces.notebook import TraceAnalysis

@@ -65,7 +65,8 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
                         files.add(COLLECTIVES, row)
             records.finish(is_cut)
         if not first_line:
-            raise Rejected("a log of the NCCL Inspector without a whole line; ingest it again when it has grown")
+            advice = f"copy it again ({source.damage})" if source.damage else "ingest it again when it has grown"
+            raise Rejected(f"a log of the NCCL Inspector without a whole line; {advice}")
         log_id = hashlib.sha256(first_line).hexdigest()[:16]
         n_rows = files.count(COLLECTIVES)
         if (ingested_bytes := reading.known.get(log_id)) is not None and ingested_bytes >= source.unpacked_bytes:
@@ -75,6 +76,8 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         {"fault": check, "severity": finding.severity, "n": finding.n, "detail": finding.detail}
         for check, finding in sorted(records.findings.items())
     ]
+    if source.damage:
+        findings.append({"fault": "damaged", "severity": "warning", "n": 1, "detail": source.damage})
     reading.add_rows(FINDINGS, findings)
     row = {
         **reading.file_columns(path),

@@ -71,8 +71,6 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         process = _named(gpu)[part] if part is not None else next(iter(gpu), _without_work(export))
         create_tables(con, process.pid)
         findings = stage_database(con, export, process.end, process.row)
-        message = "times count from the start of the machine: ranks on several machines have no common clock"
-        findings.append(Finding("rocm_no_wall_clock", "info", 1, message))
         findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
         # stage_database() already has a finding per table for rows without a time.
         doubts = (finding for finding in finish(con) if finding.check_name != "rocm_without_time")

@@ -56,14 +56,12 @@ found AS (
     FROM _nsys_event_waits
     WHERE kind IS NULL
     UNION ALL
-    -- Types 33, 39, 75 and 76 name categories, threads and domains. A type that the export itself names is not unknown.
     SELECT
         'nsys_unknown_range', 'warning', count(*),
         'NVTX rows of a type that is not known (eventType) are left out'
     FROM _nsys_ranges AS r
     LEFT JOIN _nsys_meanings AS m ON m.enum = 'ENUM_NSYS_EVENT_TYPE' AND m.id = r.event_type
-    LEFT JOIN _nsys_enum_names AS e ON e.enum = 'ENUM_NSYS_EVENT_TYPE' AND e.id = r.event_type
-    WHERE r.event_type NOT IN (33, 39, 75, 76) AND m.id IS NULL AND e.id IS NULL
+    WHERE r.event_type IS NOT NULL AND m.id IS NULL
     UNION ALL
     SELECT
         'nsys_shared_stream', 'warning', n,

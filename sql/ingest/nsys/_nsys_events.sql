@@ -52,6 +52,7 @@ ranges AS (
     JOIN _nsys_meanings AS m
         ON m.enum = 'ENUM_NSYS_EVENT_TYPE'
             AND m.id = coalesce(r.event_type, CASE WHEN r.end_ns IS NULL THEN 34 ELSE 59 END)
+            AND m.meaning IN ('range', 'mark')
 ),
 metric_names AS (
     SELECT type_id, metric, min(name) AS name FROM _nsys_metric_names GROUP BY type_id, metric

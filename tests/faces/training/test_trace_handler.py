@@ -63,6 +63,20 @@ def test_an_inbox_gets_whole_files_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
 
 
+@pytest.mark.parametrize("where", ["inbox", pytest.param("lake", marks=pytest.mark.slow)])  # 5 s
+def test_packages_of_the_working_folder_are_not_imported(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(deliver.__file__).parents[3])
+    for name in ("pipelines", "tracelake"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('not these')")
+    monkeypatch.chdir(tmp_path)
+    handler = trace_handler(**{where: "there"})
+    train(handler)
+    assert handler.wait(120)
+
+
 def test_the_rank_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")

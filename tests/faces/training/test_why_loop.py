@@ -146,6 +146,16 @@ def test_an_error_of_the_recorder_is_a_warning(where: str, ends: str, monkeypatc
     assert not torch.autograd._profiler_enabled()
 
 
+def test_a_folder_that_cannot_be_removed_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise OSError("Stale file handle")
+
+    monkeypatch.setattr(why_loop.tempfile.TemporaryDirectory, "cleanup", fail)
+    monkeypatch.setattr(why_loop.LoopAnswer, "_answer", lambda *_: None)
+    with pytest.warns(RuntimeWarning, match="cannot be removed: Stale file handle"), why(steps=2):
+        loop(2)
+
+
 def test_fewer_than_one_step() -> None:
     with pytest.raises(ValueError, match="at least one"):
         why(steps=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from pathlib import Path
@@ -123,6 +124,20 @@ def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> No
     assert rows(lake, "SELECT * FROM inspector_findings") == []
     path.write_text("\n".join(texts[:3]) + "\n")  # an older copy adds nothing
     assert [row.status for row in ingest([path], lake).rows] == ["known"]
+
+
+def test_a_damaged_log_is_not_taken_for_a_growing_one(tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log.gz"
+    texts = lines(0, [(n, 1 << 20, 1 + n * n % 997) for n in range(3000)], "v4.1")
+    packed = gzip.compress("\n".join(texts).encode(), 1)
+    path.write_bytes(packed[:-3000] + bytes(40) + packed[-2960:])
+    (row,) = ingest([path], lake).rows
+    assert row.status == "partial" and 0 < (row.n_events or 0) < 3000
+    ((severity, detail),) = rows(lake, "SELECT severity, detail FROM inspector_findings WHERE fault = 'damaged'")
+    assert severity == "warning" and detail.startswith("gzip data damaged before packed byte")
+    path.write_bytes(gzip.compress(texts[0].encode())[:-1])
+    (row,) = ingest([path], lake).rows
+    assert row.status == "rejected" and "copy it again (gzip data ends early at packed byte" in str(row.reason)
 
 
 @pytest.mark.parametrize(

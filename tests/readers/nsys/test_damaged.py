@@ -216,6 +216,9 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
     assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
     trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
     assert not trace.findings  # it names a domain
+    name_type = "CREATE TABLE ENUM_NSYS_EVENT_TYPE AS SELECT 80 AS id, 'NvtxDeferredPushPopRange' AS name, '' AS label"
+    trace = load_trace(memory(), changed(tmp_path, name_type, "UPDATE NVTX_EVENTS SET eventType = 80"))
+    assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
 
 
 # Fuzz ---------------------------------------------------------------------------------------------------------------
