@@ -72,17 +72,6 @@ def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None
     assert inferred_in([events, [*events, *row]]) == [{5: (3, "timing")}, {}]
 
 
-def test_rows_of_other_waits_leave_the_first_work_of_a_stream_to_work_from_before_the_trace() -> None:
-    """But not if work of another stream may have held it up: then the rows, which do not name that work, are believed."""
-    alone = unexplained(5000)
-    row = [call("cudaDeviceSynchronize", 5020, 2, 9), sync("Context Sync", 5020, 2, 9, -1)]
-    other = [call("cudaLaunchKernel", 0, 2, 2), kernel("other", 5, 4992, 2, 20)]
-    before = {1: (None, "before_trace")}
-    assert inferred_in([alone, [*alone, *row], [*alone, *other], [*alone, *other, *row]]) == [
-        *(before, before, {1: (3, "timing")}, {})
-    ]
-
-
 def late(start: float, *source: float, before: float = 10) -> list[dict[str, Any]]:
     """Work on stream 7, which is free from `before` on, starts at `start`; `source`: start and end of work on stream 20."""
     return [

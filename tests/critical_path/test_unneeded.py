@@ -95,12 +95,3 @@ def test_a_row_that_shows_where_an_event_was_recorded_is_read_beside_waits_that_
         con, trace_id = connect(trace)
         needed.append("_inferred_wait_sources" not in unneeded(con, WindowRequest(trace_id), {}))
     assert needed == [False, True]
-
-
-def test_work_that_may_have_waited_for_work_from_before_the_trace_is_inferred_beside_rows() -> None:
-    needed = []
-    for start in (1002, 1002.001):
-        rows = [call("cudaDeviceSynchronize", 1020, 2, 2), sync("Context Sync", 1020, 2, 2)]
-        con, trace_id = connect([call("cudaLaunchKernel", 0, 2, 1), kernel("k", start, 9, 1), *rows])
-        needed.append("_inferred_waits" not in unneeded(con, WindowRequest(trace_id), {}))
-    assert needed == [False, True]

@@ -40,7 +40,6 @@ _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer
 than `_SLOW_NS`, ns.
 """
-_LATE_NS = threshold("before_trace_ns")
 _INFERRED = ("_inferred_waits", "_inferred_edges", "_likely_waits")
 
 
@@ -65,7 +64,7 @@ def unneeded(
         model_names += _UNSTATED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
-    if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks and not trace.begins_late):
+    if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):
         model_names += _INFERRED
     if not trace.polls:
         model_names.append("_poll_loops")
@@ -83,7 +82,6 @@ class _Seen(NamedTuple):
     events: bool  # a recorded wait for an event
     polls: bool  # a call that polls whether GPU work has ended
     blocks: bool  # a call that waits for GPU work or for its own copy, without a recorded wait
-    begins_late: bool  # the first work of a stream that may have waited for work from before the trace
     unstated: bool  # a wait for an event whose row lacks its stream or a record in the trace, or a cuda_event row
     graphs: bool  # two GPU activities of one call
     n_work: int  # GPU work, and other events on streams
@@ -124,12 +122,6 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
         f"SELECT count(*) > 0 {of_trace} AND {of_event} AND wait_on_cuda_event_record_corr_id > 0 AND "
         f"wait_on_cuda_event_record_corr_id NOT IN (SELECT correlation {of_trace} AND {is_linked} AND {records_event})"
     ).fetchall()
-    ((begins_late,),) = con.execute(
-        f"WITH firsts AS (SELECT min(start_ns) AS start_ns, arg_min(correlation, (start_ns, event_id)) AS correlation {of_trace} "
-        f"AND {is_work} GROUP BY coalesce(device, TRY_CAST(pid AS BIGINT), 0), stream) SELECT count(*) > 0 FROM firsts AS f JOIN "
-        f"(SELECT correlation, start_ns + duration_ns AS end_ns {of_trace} AND {is_linked} AND NOT {is_work} AND NOT {is_sync}) AS c "
-        f"ON c.correlation = f.correlation WHERE f.start_ns - c.end_ns > {_LATE_NS}"
-    ).fetchall()
     ((rowless_wait, rowless_call),) = con.execute(
         "SELECT bool_or(makes_wait AND NOT has_wait_row), bool_or(waits AND NOT has_row) FROM ("
         f"SELECT bool_or(name IN {stream_waits}) AS makes_wait, bool_or({of_stream} AND {is_linked}) AS has_wait_row, "
@@ -141,7 +133,6 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
         events=bool(events),
         polls=bool(asks),
         blocks=bool(blocks or rowless_call),
-        begins_late=bool(begins_late),
         unstated=bool(unstated or missing_record or rowless_wait),
         graphs=bool(graphs),
         n_work=n_work,

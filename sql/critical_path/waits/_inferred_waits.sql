@@ -63,8 +63,7 @@ own_copies AS (
     GROUP BY c.trace_profile_id, c.event_id
 ),
 waits AS (
-    -- In traces, work begins up to 2 us before the end of the awaited work. In a trace with cuda_sync rows, these times
-    -- only tell whether something in the trace may have held up work that began late.
+    -- In traces, work begins up to 2 us before the end of the awaited work.
     SELECT
         w.trace_profile_id, w.event_id, 'timing' AS basis, w.device, w.stream_key, w.start_ns AS before_ns,
         coalesce(w.free_ns, w.start_ns - threshold('wait_gap_ns') - 1) AS after_ns,
@@ -74,8 +73,7 @@ waits AS (
     FROM work AS w
     LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_id = w.event_id
     WHERE
-        x.event_id IS NULL AND NOT w.continues_launch
-        AND (NOT w.is_recorded OR w.start_ns - w.launch_ts_ns > threshold('before_trace_ns'))
+        NOT w.is_recorded AND x.event_id IS NULL AND NOT w.continues_launch
         AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > threshold('wait_gap_ns'))
     UNION ALL
     -- A call may return up to 10 us (of a longer call 1 %, at most 50 us) before the end of the awaited work, because
@@ -208,16 +206,14 @@ latest AS (
     SELECT * FROM in_order WHERE event_before IS NULL OR event_before <> event_id
 )
 SELECT
-    l.trace_profile_id,  -- The trace as a profile sees it.
-    l.event_id,  -- GPU work or a CPU call that waited.
-    l.source_event_id,  -- GPU work that it waited for; NULL if the work was launched before the trace.
+    trace_profile_id,  -- The trace as a profile sees it.
+    event_id,  -- GPU work or a CPU call that waited.
+    source_event_id,  -- GPU work that it waited for; NULL if the work was launched before the trace.
     -- End of that work, ns; the start of the waiting work if the awaited work is not in the trace.
-    l.end_ns AS source_end_ns,
-    l.basis = 'blocking_call' AS is_call,  -- TRUE: a CPU call waited; FALSE: GPU work did.
-    l.basis  -- The rule (wait_rules): timing, blocking_call, own_copy or before_trace.
-FROM latest AS l
-JOIN inferring AS i ON i.trace_profile_id = l.trace_profile_id
-WHERE l.basis = 'blocking_call' OR NOT i.is_recorded
+    end_ns AS source_end_ns,
+    basis = 'blocking_call' AS is_call,  -- TRUE: a CPU call waited; FALSE: GPU work did.
+    basis  -- The rule (wait_rules): timing, blocking_call, own_copy or before_trace.
+FROM latest
 UNION ALL
 SELECT o.trace_profile_id, o.event_id, max(w.event_id), o.end_ns, TRUE, 'own_copy'
 FROM own_copies AS o
@@ -230,7 +226,7 @@ JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_
 LEFT JOIN latest AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
 LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_id = w.event_id
 WHERE
-    l.event_id IS NULL AND x.event_id IS NULL
+    l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > threshold('before_trace_ns')
         -- A call that waited for its own copy, which began late although no recorded work held it up.
