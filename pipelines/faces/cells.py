@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import number
-
-if TYPE_CHECKING:
-    from pipelines.faces.untrusted_queries import Rows
 
 NULL = "NULL"
 LONGEST = 10_000
 """Most characters of a cell in the console; a download has all characters."""
 _SAFE = 2**53 - 1  # JavaScript's Number.MAX_SAFE_INTEGER
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The first rows of an answer. `cut`: the reason for omitting further rows, or "" if these are all."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[tuple[Any, ...]]
+    cut: str
 
 
 def rows_as_json(found: Rows) -> dict[str, Any]:

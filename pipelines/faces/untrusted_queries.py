@@ -19,7 +19,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError, WrongValue
-from pipelines.faces.cells import Cutter
+from pipelines.faces.cells import Cutter, Rows
 from pipelines.lake.commit.model_failures import caveats
 from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import (
@@ -38,16 +38,6 @@ _PART = 500  # rows fetched at a time
 
 class QueryFailed(TracelakeError):
     """Raised if a query has no answer; the message says why, `hint` what to do."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The first rows of an answer. `cut`: the reason for omitting further rows, or "" if these are all."""
-
-    columns: list[str]
-    types: list[str]
-    rows: list[tuple[Any, ...]]
-    cut: str
 
 
 @dataclass(eq=False)
