@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.faces.cli import caveats
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.harness import call, kernel, op, x
@@ -155,3 +156,18 @@ def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: P
         said = " ".join(run(command, tmp_path / "ranks", code=code).output.split())
         assert "2 of its files do not say which rank they are" in said and "name them rank0.json.gz" in said
         assert "None" not in said
+
+
+def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program reads stdout, and a model the answers of MCP: they say what people read on stderr."""
+    caveats.begin()
+    assert caveats.with_caveats({"a": 1}) == {"a": 1}
+    caveats.tell("out of date", "kernels: of an older model")
+    assert "out of date: kernels: of an older model" in capsys.readouterr().err
+    notice = {"caveat": "out_of_date", "severity": "warning", "detail": "kernels: of an older model"}
+    assert caveats.with_caveats({"a": 1}) == {"a": 1, "caveats": [notice]}
+    assert caveats.with_caveats([{"a": 1}]) == [{"a": 1}]  # rows of no trace
+    caveats.add([])
+    assert caveats.with_caveats([{"a": 1}]) == [{"a": 1, "caveats": [notice]}]
+    caveats.begin()
+    assert caveats.with_caveats({"a": 1}) == {"a": 1}

@@ -84,6 +84,24 @@ def test_lists_are_cut_and_said() -> None:
     assert json.loads(bounded([1, 2], 3)) == {"answers": [1, 2], "truncated": False}
 
 
+def test_an_answer_of_many_nested_lists_is_cut_further() -> None:
+    document = {"rows": [{"names": ["x" * 50] * 100}] * 100}
+    text = bounded(document, 100)
+    assert len(text) <= commands.MOST_CHARACTERS and len(json.loads(text)["rows"]) == 50
+    assert json.loads(text)["truncated"] == {"rows": 100, "rows[].names": 100}
+
+
+def test_a_folder_with_the_name_of_an_id_is_not_read(
+    served: tuple[dict[str, Tool], list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Days of captures have such names: 20250131."""
+    (tmp_path / "20250131").mkdir()
+    trace(tmp_path / "20250131", "rank0.json", 100)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(QueryFailed, match=r"no trace|nothing|20250131"):
+        answer(served[0]["fixes"], trace="20250131")
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.5], ids=["before it starts", "while it runs"])
 def test_a_stopped_request_ends_its_process(after_s: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "python"
