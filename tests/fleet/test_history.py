@@ -264,13 +264,13 @@ def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
             "0.0 AS caused_percent, TRUE AS is_straggler LIMIT 0;"
             "CREATE TABLE gpu_time_by_cause AS SELECT * FROM (VALUES ('a1', 3000000000), ('a1', 4000000000), ('a2', 5)) "
             "AS v(capture_id, gpu_ns);"
-            "CREATE TABLE job_prices AS SELECT 'a' AS job, 3600 AS price_per_gpu_hour, 'EUR' AS currency"
+            "CREATE TABLE job_prices AS SELECT job, 3600 AS price_per_gpu_hour, 'EUR' AS currency FROM (VALUES ('a'), ('b')) "
+            "AS v(job)"
         )
         con.execute(f"CREATE VIEW capture_summary AS {models['capture_summary'].sql}")
-        query = (
-            f"SELECT job, capture_id, n_captures, step_ns, gpu_seconds, price FROM ({models['jobs'].sql}) ORDER BY job"
-        )
-        assert con.execute(query).fetchall() == [("a", "a1", 2, 500, 7, 7), ("b", "b1", 1, None, None, None)]
+        columns = "job, capture_id, n_captures, step_ns, gpu_seconds, price, currency"
+        jobs = con.execute(f"SELECT {columns} FROM ({models['jobs'].sql}) ORDER BY job").fetchall()
+    assert jobs == [("a", "a1", 2, 500, 7, 7, "EUR"), ("b", "b1", 1, None, None, None, None)]
 
 
 @pytest.mark.slow  # verdicts of few values are in test_regression.py

@@ -222,10 +222,11 @@ def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -
 
 
 def test_the_week_is_the_lakes_and_files_that_form_no_ranks_count() -> None:
-    """Job b was not captured in the week of the lake's newest capture; of capture c no trace has a rank."""
+    """Job b was not captured in the week of the lake's newest capture; of captures c and d no trace has a rank."""
     with duckdb.connect() as con:
         con.execute(
-            "CREATE TABLE captures AS SELECT * FROM (VALUES ('a', 'a'), ('b', 'b'), ('c', NULL)) AS v(capture_id, job);"
+            "CREATE TABLE captures AS SELECT * FROM (VALUES ('a', 'a'), ('b', 'b'), ('c', NULL), ('d', 'd')) "
+            "AS v(capture_id, job);"
             "CREATE TABLE capture_summary AS SELECT * FROM (VALUES ('a', TIMESTAMP '2026-01-10'), ('b', '2025-12-20')) "
             "AS v(capture_id, began_at);"
             "CREATE TABLE capture_ranks AS SELECT capture_id, capture_id || n AS trace_id FROM captures, range(2) AS r(n);"
@@ -237,8 +238,8 @@ def test_the_week_is_the_lakes_and_files_that_form_no_ranks_count() -> None:
         question = question_named("fleet-causes")
         rows = {row["job"]: row for row in rows_of(con, question.asked())}
         (of_b,) = rows_of(con, question.asked(job="b"))
-    assert {job: row["gpu_seconds"] for job, row in rows.items()} == {"a": 3, "b": 0, "c0.json": 3}
-    assert {job: row["percent"] for job, row in rows.items()} == {"a": 50, "b": 0, "c0.json": 50}
+    assert {job: row["gpu_seconds"] for job, row in rows.items()} == {"a": 3, "b": 0, "c0.json": 3, "d": 3}
+    assert {job: row["percent"] for job, row in rows.items()} == {"a": 33.3, "b": 0, "c0.json": 33.3, "d": 33.3}
     assert (of_b["gpu_seconds"], of_b["percent"], of_b["before_percent"]) == (0, None, 100)
 
 
