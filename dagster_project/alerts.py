@@ -34,14 +34,14 @@ def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json"
     The next call posts the others. The key of a finding that no longer exists is dropped, so the finding is posted again
     if it recurs. If `told` is None (the first call), existing findings of rejected files count as posted.
     """
-    lake = store.lake
-    if told is not None and lake and lake.batches("captures") and not lake.batches("capture_summary"):
-        return Told(told, 0)  # a lake of an older version: its findings would seem to be gone until the next run
     with store.analyst() as con:
         finding_by_key = {finding.key: finding for finding in findings(fleet_today(con, most=None))}
     if told is None:
         told = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
-    keys, until = told & finding_by_key.keys(), time.monotonic() + _BUDGET_SECONDS
+    lake, until = store.lake, time.monotonic() + _BUDGET_SECONDS
+    # In a lake of an older version, findings about captures only seem to be gone until a run computes this table.
+    is_read = lake is None or not lake.batches("captures") or bool(lake.batches("capture_summary"))
+    keys = told & finding_by_key.keys() if is_read else set(told)
     new_keys = [key for key in finding_by_key if key not in told]
     failed = ""
     for tried, key in enumerate(new_keys):

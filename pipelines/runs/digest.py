@@ -44,11 +44,11 @@ def reduce_old(
 ) -> list[Retirement]:
     """Keep only digests of traces ingested more than `older_than_days` days ago, and delete what earlier runs replaced.
 
-    Return the batches that digests replace (`state`: due in a dry run, reduced, or changed: written meanwhile, and left to
-    the next run), old ones that stay whole because a file is damaged or a model failed on a trace (incomplete), and those
-    whose files are hidden or removed after `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture is
-    younger, or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what materialize_all
-    raises.
+    Return, by `state`: the batches that digests replace (due in a dry run, else reduced), old ones that stay whole
+    (damaged: a file; incomplete: a table of the digest lacks a trace; changed: written meanwhile, so the next run reduces
+    it), and those whose files are hidden, or removed after `grace`. Tables that a digest needs are computed first. A trace
+    stays whole as long as another rank of its capture is younger, or in a damaged batch. Raises ValueError for less than
+    one day or a negative grace, and what materialize_all raises.
     """
     if older_than_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {older_than_days} days and {grace}")

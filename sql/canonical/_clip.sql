@@ -129,7 +129,7 @@ JOIN parts AS w ON w.trace_profile_id = e.trace_profile_id AND w.part_ns = e.par
 WHERE
     e.at_ns BETWEEN w.start_ns AND w.end_ns
     AND CASE
-        -- A call of negative duration is no node. A path that covers the window keeps its work.
+        -- A launch call of negative duration is not in the graph. In a path that covers the window, its work still is.
         WHEN e.launch_event_id IS NOT NULL
             THEN e.launch_ns > 0 OR w.keep_zero_duration AND e.launch_ns = 0 OR w.covers_window AND e.side = 'gpu'
         ELSE NOT w.one_kernel_per_launch AND e.side = 'gpu'

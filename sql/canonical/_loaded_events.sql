@@ -56,6 +56,16 @@ copying AS (
     JOIN roles AS r ON r.profile = p.profile AND r.name = e.name AND r.is_blocking
     WHERE l.is_known AND coalesce(e.graph_node, 0) = 0 AND coalesce(e.graph_id, 0) = 0
 ),
+-- Calls that become part of a graph instead of recording an event or making a stream wait.
+captured AS (
+    SELECT p.trace_profile_id, e.event_id
+    FROM events AS e
+    JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.infer_waits
+    JOIN roles AS r ON r.profile = p.profile AND r.name = e.name AND (r.is_record OR r.is_wait)
+    ASOF JOIN _graph_captures AS g
+        ON g.trace_id = e.trace_id AND g.pid = e.pid AND g.tid = e.tid AND g.begun_ns <= e.start_ns
+    WHERE e.start_ns < g.stop_ns
+),
 sided AS (
     SELECT
         p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat,
@@ -133,12 +143,15 @@ SELECT
     coalesce(r.is_poll AND e.is_operator, FALSE) AS is_poll,  -- Asks whether GPU work has ended.
     coalesce(r.waits_for_device AND e.is_operator, FALSE) AS waits_for_device,  -- Waits for all streams.
     coalesce(r.waits_for_event AND e.is_operator, FALSE) AS waits_for_event,  -- Waits for a recorded event.
-    coalesce(r.is_record AND e.is_operator, FALSE) AS is_record,  -- Records an event.
-    coalesce(r.is_wait AND e.is_operator, FALSE) AS is_wait,  -- Makes a stream wait for an event.
+    -- Named like one of the next two, but became part of a graph (only in profiles that infer waits).
+    g.event_id IS NOT NULL AS is_captured,
+    coalesce(r.is_record AND e.is_operator, FALSE) AND g.event_id IS NULL AS is_record,  -- Records an event.
+    coalesce(r.is_wait AND e.is_operator, FALSE) AND g.event_id IS NULL AS is_wait,  -- Makes a stream wait.
     coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Launches GPU work, according to its name.
 FROM placed AS e
 LEFT JOIN roles AS r ON r.profile = e.profile AND r.name = e.name
 LEFT JOIN copying AS c ON c.trace_profile_id = e.trace_profile_id AND c.launch_event_id = e.event_id
+LEFT JOIN captured AS g ON g.trace_profile_id = e.trace_profile_id AND g.event_id = e.event_id
 LEFT JOIN last_steps AS st ON st.trace_profile_id = e.trace_profile_id
 LEFT JOIN dropped_work AS d ON d.trace_profile_id = e.trace_profile_id AND d.gpu_event_id = e.event_id
 WHERE

@@ -1,5 +1,5 @@
 -- One row: a call that records an event, in a profile that infers waits, with its number among the records of its
--- thread. A call within its thread's capture of a graph records nothing.
+-- thread.
 -- How: CUPTI writes a row for each record (category cuda_event; kineto #1552) with the stream, the event and the
 -- correlation id of the call.
 WITH shown AS (
@@ -37,5 +37,4 @@ JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id AND p.infer_waits
 LEFT JOIN _thread_roles AS o ON o.trace_profile_id = e.trace_profile_id AND o.thread_id = e.thread_id
 LEFT JOIN shown AS s ON s.trace_profile_id = e.trace_profile_id AND s.correlation = e.correlation
 LEFT JOIN streams AS t ON t.trace_id = p.trace_id AND t.device = s.device AND t.stream = s.stream
-ASOF LEFT JOIN _captures AS g ON g.trace_id = p.trace_id AND g.thread_id = e.thread_id AND g.begun_ns <= e.start_ns
-WHERE e.is_record AND coalesce(e.start_ns >= g.stop_ns, TRUE)
+WHERE e.is_record

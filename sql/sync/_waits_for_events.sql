@@ -4,7 +4,6 @@
 -- later). A record with a cuda_event row is found by its call or by the number of the event; by the number only if its
 -- thread made no record without such a row before the wait. A row that states a record whose call is not in the trace
 -- states at most the stream.
--- A call within its thread's capture of a graph makes no stream wait.
 -- Of two calls with one correlation id, the record is the later one.
 WITH by_correlation AS (
     SELECT trace_profile_id, correlation, max(record_no) AS record_no
@@ -29,10 +28,7 @@ syncs AS (
     JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
     LEFT JOIN by_correlation AS r
         ON r.trace_profile_id = e.trace_profile_id AND r.correlation = e.wait_on_cuda_event_record_corr_id
-    ASOF LEFT JOIN _captures AS g ON g.trace_id = p.trace_id AND g.thread_id = c.thread_id AND g.begun_ns <= c.start_ns
-    WHERE
-        l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync')
-        AND (NOT p.infer_waits OR coalesce(c.start_ns >= g.stop_ns, TRUE))
+    WHERE l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync') AND NOT c.is_captured
 ),
 calls AS (
     SELECT
@@ -40,8 +36,7 @@ calls AS (
     FROM _loaded_events AS c
     JOIN _profiles AS p ON p.trace_profile_id = c.trace_profile_id AND p.infer_waits
     LEFT JOIN syncs AS s ON s.trace_profile_id = c.trace_profile_id AND s.wait_call_event_id = c.event_id
-    ASOF LEFT JOIN _captures AS g ON g.trace_id = p.trace_id AND g.thread_id = c.thread_id AND g.begun_ns <= c.start_ns
-    WHERE c.is_wait AND s.wait_event_id IS NULL AND coalesce(c.start_ns >= g.stop_ns, TRUE)
+    WHERE c.is_wait AND s.wait_event_id IS NULL
 ),
 waits AS (
     SELECT

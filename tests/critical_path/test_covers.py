@@ -473,7 +473,7 @@ def test_a_step_ends_with_the_work_that_it_launched() -> None:
 
 
 def test_work_whose_launch_has_a_negative_duration_is_on_the_path() -> None:
-    """Such a call is no node: the path is as if the launch were not in the file."""
+    """The call itself is not in the graph, so the path equals that of the file without the launch."""
     rest = [call("cudaLaunchKernel", 8, 2, 2), kernel("L", 501, 5, 2)]
     traces = [
         [op("x", 0.5, 5), *launch, kernel("K", 6, 494, 1), *rest]

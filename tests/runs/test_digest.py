@@ -380,7 +380,7 @@ def test_a_batch_that_changes_meanwhile_is_left_to_the_next_run(lake: Lake, monk
 
 
 def test_small_names_of_a_cause_are_others() -> None:
-    """They come last however much time they have together, are no name of a cause, and choose no advice."""
+    """Their sum is listed last, however large it is. It is not the cause's largest name, and the advice ignores it."""
     row = {"cause": "gpu_computing", "saves_ns": None, "halved_saves_ns": None, "cause_saves_ns": 7}
     times = {"(other names)": 900, "aten::mm": 60, "aten::addmm": 30, "aten::bmm": 10}
     (cause,) = grouped([{**row, "name": name, "duration_ns": ns} for name, ns in times.items()])

@@ -26,6 +26,7 @@ _ID = re.compile(r"[0-9a-f]{4,64}")
 _SECONDS = 600
 WHERE_IDS = "`SELECT trace_id, capture_id, job, rank, file FROM traces` lists the ids."
 MOST_CHARACTERS = 200_000
+"""The length of an answer, in characters, beyond which its lists are cut."""
 SLOWER = 3
 """Exit status of `compare` where something is slower, which is an answer."""
 

@@ -32,8 +32,9 @@ SELECT
     CASE WHEN c.capture_start_ns > threshold('dated_ns') THEN c.started_at ELSE r.ingested_at END AS began_at,
     -- All ranks are present and no trace is truncated.
     coalesce(c.world_size, c.n_ranks) = c.n_ranks AND r.n_truncated = 0 AS is_whole,
-    t.step_ns,  -- Step time (mean over steps, slowest rank), ns; NULL without steps.
-    t.span_ns,  -- Span of GPU work, ns.
+    t.step_ns,  -- Mean over steps of the slowest rank's step, ns; NULL without steps.
+    -- Span of GPU work, ns. This time and those below are means over ranks (and steps, if there are any), with fractions.
+    t.span_ns,
     t.idle_ns,  -- Part of the span without GPU work, ns.
     t.exposed_communication_ns  -- Part of the span with communication and without a computing kernel, ns.
 FROM ranks AS r

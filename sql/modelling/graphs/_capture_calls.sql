@@ -8,10 +8,8 @@ WITH names AS (
 ),
 captures AS (
     SELECT
-        c.trace_id, c.event_id, t.pid, t.tid, c.begun_ns, c.stop_ns,
-        CAST(pow(2, ceil(ln(greatest(c.stop_ns - c.begun_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
-    FROM _captures AS c
-    JOIN threads AS t ON t.trace_id = c.trace_id AND t.thread_id = c.thread_id
+        *, CAST(pow(2, ceil(ln(greatest(stop_ns - begun_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+    FROM _graph_captures
 ),
 parts AS (
     SELECT *, begun_ns // part_ns AS part FROM captures

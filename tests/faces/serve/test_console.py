@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
-import duckdb
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces import untrusted_queries
 from pipelines.faces.serve import app, reports, running
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
@@ -28,17 +21,6 @@ from pipelines.models.questions import load_questions
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
 from tests.faces.serve.world import FOREVER, HOSTILE, Server, hostile_lake, serving, until, write_hostile
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return hostile_lake(tmp_path_factory.mktemp("console"))
-
-
-@pytest.fixture(scope="module")
-def server(lake: Lake) -> Iterator[Server]:
-    with serving(lake.root, rows=3, queries=2) as served:
-        yield served
 
 
 def test_rows_are_those_of_the_lake(server: Server, lake: Lake) -> None:
@@ -248,73 +230,6 @@ def test_questions_are_asked_of_a_part(server: Server) -> None:
         {"name": "gaps", "job": 1},
     ):
         assert server.ask("/question", wrong).status == 400
-
-
-# ---- downloads
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("n", [0, 1, 50_001])
-def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
-    sql = f"SELECT range AS i, 'a,\"' || range AS text, CASE WHEN range % 2 = 0 THEN range END AS even FROM range({n})"
-    answer = server.ask("/download", {"sql": sql, "format": kind})
-    assert answer.status == 200 and answer.headers["content-disposition"] == f'attachment; filename="answer.{kind}"'
-    given = io.BytesIO(answer.body)
-    if kind == "parquet":
-        found = pyarrow.parquet.read_table(given)
-        assert found.equals(duckdb.sql(sql).to_arrow_table())
-        assert (
-            pyarrow.parquet.ParquetFile(io.BytesIO(answer.body)).metadata.row_group(0).num_rows <= 20_480 if n else True
-        )
-    elif n:
-        found = pyarrow.csv.read_csv(given)
-        assert found.to_pylist() == duckdb.sql(sql).to_arrow_table().to_pylist()
-    else:
-        assert answer.body == b'"i","text","even"\n'
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_download_carries_its_caveats_in_a_header(kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a list in JSON of ASCII and at most 4,000 characters; those that do not fit are counted."""
-    request = {"sql": "SELECT duration_ns FROM kernels", "format": kind}
-    assert "tracelake-caveats" not in server.ask("/download", request).headers
-    lacking = ["kernels lacks trace 3f (caf\u00e9.json)", "kernels\r\nSet-Cookie: a=b", "\u6f22" * 600, "x" * 200]
-    for n, shown in ((4, [*map(visible, lacking)]), (5, [*map(visible, lacking), "1 more caveat: run the query"])):
-        monkeypatch.setattr(untrusted_queries, "caveats", lambda *_, n=n: [*lacking, "y" * 4000][:n])
-        answer = server.ask("/download", request)
-        header = answer.headers["tracelake-caveats"]
-        assert answer.status == 200 and header.isascii() and len(header) <= 4000
-        assert json.loads(header) == shown and "set-cookie" not in answer.headers
-    monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["y" * 3996])
-    assert len(server.ask("/download", request).headers["tracelake-caveats"]) == 4000
-    monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["y" * 3997, "z"])
-    assert server.ask("/download", request).headers["tracelake-caveats"] == '["2 more caveats: run the query"]'
-
-
-def test_names_are_downloaded_as_they_are_unless_for_spreadsheets(server: Server) -> None:
-    sql = "SELECT '=1+1' AS a, name FROM kernels LIMIT 1"
-    plain, safe = (
-        server.ask("/download", {"sql": sql, "format": "csv", "for_spreadsheet": one}).body for one in (False, True)
-    )
-    assert pyarrow.csv.read_csv(io.BytesIO(plain)).to_pylist() == [{"a": "=1+1", "name": HOSTILE}]
-    assert pyarrow.csv.read_csv(io.BytesIO(safe)).to_pylist() == [{"a": "'=1+1", "name": HOSTILE}]
-
-
-def test_lists_go_into_parquet_and_not_into_csv(server: Server) -> None:
-    sql = "SELECT [1, 2] AS l"
-    refused = server.ask("/download", {"sql": sql, "format": "csv"})
-    assert refused.status == 400 and refused.json["error"].startswith("CSV cannot hold the column l, ")
-    got = server.ask("/download", {"sql": sql, "format": "parquet"})
-    assert pyarrow.parquet.read_table(io.BytesIO(got.body)).to_pylist() == [{"l": [1, 2]}]
-    assert server.ask("/download", {"sql": sql, "format": "xlsx"}).status == 400
-    until(lambda: server.n_running == 0)
-
-
-def test_a_query_that_fails_in_the_middle_leaves_no_file_that_looks_whole(server: Server) -> None:
-    sql = "SELECT CASE WHEN range = 900000 THEN error('too late') ELSE range END AS i FROM range(1000000)"
-    with pytest.raises(http.client.IncompleteRead):
-        server.ask("/download", {"sql": sql, "format": "csv"})
-    until(lambda: server.n_running == 0)
 
 
 # ---- queries that last

@@ -159,3 +159,17 @@ def test_a_capture_neither_records_an_event_nor_makes_a_stream_wait() -> None:
     spelled = [captured(spelling) for spelling in ("cuda*", "hip*", "hip*_spt")]
     found = sources(*spelled, captured("cuda*", row=True), captured("cuda*", tid=2))
     assert found == [[]] * 4 + [[("Old", "K", "calls", "cudaEventRecord")]]
+
+
+def test_a_record_in_a_capture_is_no_record_of_what_the_host_waits_for() -> None:
+    """The host waits for the event that it recorded after A. The record after B became part of a graph."""
+    before = [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("A", 6, 400, 1), call("cudaEventRecord", 10, 2, 2)),
+        *(call("cudaLaunchKernel", 20, 2, 3), kernel("B", 30, 300, 3, 20)),
+    ]
+    capture = [call("cudaStreamBeginCapture", 40, 2, 4), call("cudaStreamEndCapture", 60, 2, 6)]
+    record, wait = call("cudaEventRecord", 50, 2, 5), call("cudaEventSynchronize", 70, 340, 7)
+    found = []
+    for con in each(([*before, record, wait], [*before, *capture, record, wait]), "_profiles", "_likely_waits"):
+        found.append(con.execute("SELECT source_event_id FROM _likely_waits").fetchall())
+    assert found == [[(4,)], [(1,)]]  # B, A
