@@ -481,3 +481,15 @@ def test_work_whose_launch_has_a_negative_duration_is_on_the_path() -> None:
     ]
     (lost, path), _ = zip(*paths_of(*traces), strict=True)
     assert path == lost and ("K", 494, "gpu_compute_bound") in path
+
+
+def test_the_row_of_a_wait_with_a_negative_duration_is_not_on_the_path() -> None:
+    """It has no call to end, as if the call were not in the file."""
+    work = [op("x", 0.5, 5), call("cudaLaunchKernel", 2, 2, 1), kernel("K", 6, 494, 1), op("y", 600, 5)]
+    row = sync("Context Sync", 10, 490, 2)
+    nodes = []
+    for con in each(
+        [[*work, row], [*work, row, call("cudaDeviceSynchronize", 9, -1, 2)]], "critical_path_windows", "_clip"
+    ):
+        nodes.append(con.execute("SELECT side, event_id FROM _clip WHERE side = 'sync' ORDER BY ALL").fetchall())
+    assert nodes == [[], []]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pipelines.critical_path.graph.host_nodes import HostNodes, nodes_without
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -169,3 +171,14 @@ def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
         for con, trace in zip(each([loop, plain], "_profiles", "critical_path_windows", "critical_path_edges"), [loop, plain], strict=True)
     ]  # fmt: skip
     assert found == [[(len(loop) - 4, 1000)], []]
+
+
+def test_no_first_node_of_a_thread_ends_a_gap() -> None:
+    """Its gap began at a node that was left out; what came before is another thread's."""
+    ints, no = np.arange(4, dtype=np.int64), np.zeros(4, dtype=bool)
+    both = np.array([False, True, False, True])
+    threads = np.array([0, 0, 1, 1])
+    nodes = HostNodes(threads, ints, ints, ints, both, ints, both, both, no)
+    kept = nodes_without(nodes, np.array([False, False, True, False]))
+    assert kept.node.tolist() == [0, 1, 3]
+    assert kept.before.tolist() == kept.in_gap.tolist() == kept.waits.tolist() == [False, True, False]

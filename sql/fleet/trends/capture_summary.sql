@@ -33,7 +33,7 @@ SELECT
     -- All ranks are present and no trace is truncated.
     coalesce(c.world_size, c.n_ranks) = c.n_ranks AND r.n_truncated = 0 AS is_whole,
     t.step_ns,  -- Mean over steps of the slowest rank's step, ns; NULL without steps.
-    -- Span of GPU work, ns. This time and those below are means over ranks (and steps, if there are any), with fractions.
+    -- Span of GPU work, ns. This time and those below are means over ranks (and steps, if there are any), not rounded.
     t.span_ns,
     t.idle_ns,  -- Part of the span without GPU work, ns.
     t.exposed_communication_ns  -- Part of the span with communication and without a computing kernel, ns.

@@ -161,6 +161,15 @@ def test_a_capture_neither_records_an_event_nor_makes_a_stream_wait() -> None:
     assert found == [[]] * 4 + [[("Old", "K", "calls", "cudaEventRecord")]]
 
 
+def test_records_and_waits_after_a_capture_count() -> None:
+    trace = [
+        *(call("cudaStreamBeginCapture", 0, 2, 1), call("cudaStreamEndCapture", 10, 2, 2)),
+        *(call("cudaLaunchKernel", 20, 2, 3), kernel("K", 26, 474, 3, 20), call("cudaEventRecord", 24, 2, 4)),
+        *(call("cudaStreamWaitEvent", 28, 2, 5), call("cudaLaunchKernel", 32, 2, 6), kernel("M", 503, 5, 6)),
+    ]
+    assert sources(trace) == [[("K", "M", "calls", "cudaEventRecord")]]
+
+
 def test_a_record_in_a_capture_is_no_record_of_what_the_host_waits_for() -> None:
     """The host waits for the event that it recorded after A. The record after B became part of a graph."""
     before = [
