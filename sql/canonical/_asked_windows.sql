@@ -1,5 +1,7 @@
 -- One row: a window of a trace as requested, before it is known which events ran in it (critical_path_windows).
 -- How: without an annotation, the whole trace. With an annotation, from the first to the last requested instance.
+-- PyTorch's profiler synchronizes the device when it starts (Kineto, synchronizeGpuDevice). If working threads do only
+-- that before the first profiler step, a window that the path covers begins with the step.
 WITH asked AS (
     SELECT w.*, p.trace_profile_id, p.instances_on_cpu, p.covers_window
     FROM window_requests AS w
@@ -67,10 +69,25 @@ annotated_windows AS (
     -- In default, a range beyond the last instance is an error. HTA uses the existing instances.
     HAVING max(o.instance) = max(w.last_instance) OR NOT bool_or(w.instances_on_cpu)
 ),
+first_steps AS (
+    SELECT trace_id, min(start_ns) AS first_step_ns
+    FROM profiler_steps
+    GROUP BY trace_id
+),
 whole AS (
-    SELECT w.trace_id, w.window_id, min(l.start_ns) AS start_ns, max(l.start_ns + l.duration_ns) AS end_ns
+    SELECT
+        w.trace_id, w.window_id, max(l.start_ns + l.duration_ns) AS end_ns,
+        CASE
+            WHEN bool_or(
+                l.start_ns < s.first_step_ns AND NOT l.waits_for_device AND NOT l.is_frame
+                AND (l.side <> 'cpu' OR r.is_working)
+            ) THEN min(l.start_ns)
+            ELSE coalesce(max(s.first_step_ns), min(l.start_ns))
+        END AS start_ns
     FROM asked AS w
     JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id
+    LEFT JOIN _thread_roles AS r ON r.trace_profile_id = l.trace_profile_id AND r.thread_id = l.thread_id
+    LEFT JOIN first_steps AS s ON s.trace_id = w.trace_id AND w.covers_window
     WHERE w.annotation = ''
     GROUP BY w.trace_id, w.window_id
 ),

@@ -23,7 +23,7 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import first_of
-from tests.harness import call, connect, kernel, op, x
+from tests.harness import call, connect, connect_all, kernel, op, x
 
 
 def step(number: int, ts: float) -> dict:
@@ -70,6 +70,37 @@ def test_instances(number: int) -> None:
 def test_instances_are_steps_and_not_their_gpu_copies() -> None:
     copies = [x("gpu_user_annotation", f"ProfilerStep#{n}", 20 * i + 2, 9, 7, 0) for i, n in enumerate((5, 50, 51, 6))]
     assert bounds([*copies, *TRACE], WindowRequest("", "w", "default", "ProfilerStep", 1, 1)) == [("w", 20_000, 30_000)]
+
+
+# What precedes the first of two steps, which begins at 3 ms and launches a kernel; start of the whole trace, us
+BEFORE_THE_STEPS = {
+    "nothing": ([], 3000),
+    "synchronizations": ([call("cudaDeviceSynchronize", ts, 20, 7) for ts in (100, 2000)], 3000),
+    "HIP": ([call("hipDeviceSynchronize", 100, 20, 7)], 3000),
+    "the profiler's frames": ([x("python_function", "torch/profiler/profiler.py(810): start", 50, 2900)], 3000),
+    "a watchdog": ([call("cudaEventQuery", 200, 5, 7, tid=9), call("cudaEventQuery", 2990, 5, 8, tid=9)], 3000),
+    "another thread's operator": ([op("aten::stack", 200, 5, tid=9)], 3000),
+    "an operator": ([call("cudaDeviceSynchronize", 100, 20, 7), op("aten::empty", 500, 5)], 100),
+    "a call": ([call("cudaMalloc", 100, 20, 7)], 100),
+    "an annotation": ([x("user_annotation", "set-up", 100, 20)], 100),
+    "earlier work": ([kernel("gemm", 100, 20, 99)], 100),
+}
+
+
+def test_the_whole_trace_begins_after_the_profilers_start() -> None:
+    events = [x("user_annotation", f"ProfilerStep#{n}", ts, 90) for n, ts in ((1, 3000), (2, 3100))]
+    for number in (1, 2):
+        events += [call("cudaLaunchKernel", 2950 + 100 * number, 5, number)]
+        events += [kernel("gemm", 2960 + 100 * number, 20, number)]
+    con, ids = connect_all([[*earlier, *events] for earlier, _ in BEFORE_THE_STEPS.values()])
+    with con:
+        request_windows(con, [WindowRequest(id, profile, profile) for id in ids for profile in ("default", "hta")])
+        run_models(con, load_catalog(), ["critical_path_windows"])
+        found = con.execute("SELECT trace_id, profile, start_ns, end_ns FROM critical_path_windows").fetchall()
+    bounds = {(id, profile): (start, end) for id, profile, start, end in found}
+    for id, (before, (earlier, start_us)) in zip(ids, BEFORE_THE_STEPS.items(), strict=True):
+        assert bounds[id, "default"] == (start_us * 1000, 3_190_000), before
+        assert bounds[id, "hta"][0] == 1000 * min(event["ts"] for event in [*earlier, *events]), before
 
 
 def test_the_lake_holds_the_whole_trace_and_every_step() -> None:

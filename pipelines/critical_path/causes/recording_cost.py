@@ -31,13 +31,12 @@ _BATCH = 1 << 17  # events
 MOST_EDGES = threshold("retimed_edges")
 """Maximum number of edges of a window whose cost is computed and whose fixes are judged."""
 _REMOVED = threshold("profiler_removed")
-_START_NS = threshold("profiler_start_ns")
 _WHOLE_STEPS = threshold("whole_steps")
 _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pairs")
-_OWN, _GAP, _DELAY = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "KERNEL_LAUNCH_DELAY"))
+_OWN, _DELAY = edge_codes(("OPERATOR_KERNEL", "KERNEL_LAUNCH_DELAY"))
 _OPERATOR = KINDS.index("operator")
 _WINDOWS = """
-    SELECT w.window_no, w.trace_id, w.path_start_ns, w.path_end_ns, coalesce(s.n_steps, 0), s.first_step_ns - w.path_start_ns,
+    SELECT w.window_no, w.trace_id, w.path_start_ns, w.path_end_ns, coalesce(s.n_steps, 0),
         (SELECT max(delay_ns) FROM _event_costs AS c WHERE c.trace_id = w.trace_id), r.trace_id IS NOT NULL,
         r.without_profiler, r.untraced_ns, coalesce(w.path_end_ns - w.path_start_ns - s.steps_ns, 0)
     FROM critical_path_windows AS w
@@ -102,16 +101,13 @@ class Request:
 class RecordingCost:
     """The cost of recording a window.
 
-    `edges` is the cost of the events on each edge (m,), ns, which may exceed the edge's weight. `start_edges` are the
-    indices of the edges that are the profiler's start, which takes `start_ns`. `events` is how many host events of each
-    kind of RECORDED start in the window, `nominal` their total cost, ns. `speed` is how many times slower the host is
-    than the host that the costs were measured on. `n_steps` is the number of profiler steps in the window, and
-    `outside_ns` the time outside them if it is much.
+    `edges` is the cost of the events on each edge (m,), ns, which may exceed the edge's weight. `events` is how many
+    host events of each kind of RECORDED start in the window, `nominal` their total cost, ns. `speed` is how many times
+    slower the host is than the host that the costs were measured on. `n_steps` is the number of profiler steps in the
+    window, and `outside_ns` the time outside them if it is much.
     """
 
     edges: Ints
-    start_edges: Ints
-    start_ns: int
     events: Ints
     nominal: Ints
     speed: float
@@ -120,13 +116,8 @@ class RecordingCost:
     outside_ns: int = 0
 
     def weights_without(self, weight: Ints, scale: float = 1.0) -> Ints:
-        """Return the weights of edges (m,) without the profiler's start and `scale` times the cost of events, ns.
-
-        The subtraction does not make a weight negative.
-        """
-        remaining = weight - np.minimum(np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0))
-        remaining[self.start_edges] = 0
-        return remaining
+        """Return the weights of edges (m,) without `scale` times the cost of events, ns; none becomes negative."""
+        return weight - np.minimum(np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0))
 
 
 def recording_costs(
@@ -141,12 +132,12 @@ def recording_costs(
     if not windows:
         return {}
     rows = con.execute(_WINDOWS.format(first=min(windows), last=max(windows))).fetchall()
-    for number, trace_id, begin, end, n_steps, first_step, delay, *request, outside_ns in rows:
+    for number, trace_id, begin, end, n_steps, delay, *request, outside_ns in rows:
         if number in windows and delay is not None:
             edges, events = windows[number]
             window = _Window(number, begin, end, edges, events)
             window.speed = host_speed(edges, events, names, delay)
-            window.n_steps, window.first_step, window.request = n_steps, first_step, Request(*request)
+            window.n_steps, window.request = n_steps, Request(*request)
             window.outside_ns = 0 if end - begin - outside_ns >= _WHOLE_STEPS * (end - begin) else outside_ns
             windows_by_trace.setdefault(trace_id, []).append(window)
     for trace_id, of_trace in windows_by_trace.items():
@@ -215,7 +206,6 @@ class _Window:
 
     speed: float
     n_steps: int
-    first_step: int | None
     request: Request
     outside_ns: int
 
@@ -251,16 +241,8 @@ class _Window:
     def cost(self) -> RecordingCost:
         edges = np.zeros(len(self.edges.weight), dtype=np.int64)
         edges[self.own] = np.rint(self.sums * self.speed)
-        start_edges = self.own[:0]
-        if self.first_step is not None and 0 < self.first_step <= _START_NS:
-            before = (self.edges.code[self.own] == _GAP) & (self.until <= 2 * (self.begin + self.first_step))
-            start_edges = self.own[before]
         nominal = np.rint(self.nominal * self.speed).astype(np.int64)
-        start_ns = int(self.edges.weight[start_edges].sum())
-        outside_ns = max(self.outside_ns - start_ns, 0)
-        return RecordingCost(
-            edges, start_edges, start_ns, self.counts, nominal, self.speed, self.n_steps, self.request, outside_ns
-        )
+        return RecordingCost(edges, self.counts, nominal, self.speed, self.n_steps, self.request, self.outside_ns)
 
 
 def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> float:

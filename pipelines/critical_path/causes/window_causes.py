@@ -147,7 +147,6 @@ _READS = (
         ("calls_ns", "BIGINT", "The calls."),
         ("frames_ns", "BIGINT", "The Python functions."),
         ("annotations_ns", "BIGINT", "The annotations."),
-        ("start_ns", "BIGINT", "The profiler's start, ns."),
         ("slowness", "DOUBLE", "How many times slower the host is than the one the costs are of."),
         ("scale", "DOUBLE", "What the costs of events were multiplied by."),
         ("without_profiler_ns", "BIGINT", "How long the window takes without all that, ns."),
@@ -410,7 +409,7 @@ def _insert(
 
 def _cost_row(number: int, cost: RecordingCost, without: WithoutProfiler) -> str:
     by_kind = (*cost.events.tolist(), *cost.nominal.tolist())
-    values = (number, *by_kind, cost.start_ns, cost.speed, without.scale, without.length)
+    values = (number, *by_kind, cost.speed, without.scale, without.length)
     return f"({', '.join(map(str, values))})"
 
 

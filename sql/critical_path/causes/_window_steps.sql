@@ -17,16 +17,13 @@ lengths AS (
 ),
 step_parts AS (
     SELECT
-        s.trace_id, s.step, s.start_ns, s.end_ns, l.part_ns, s.start_ns // l.part_ns AS part,
-        min(s.start_ns) OVER (PARTITION BY s.trace_id) AS first_ns
+        s.trace_id, s.step, s.start_ns, s.end_ns, l.part_ns, s.start_ns // l.part_ns AS part
     FROM profiler_steps AS s
     JOIN lengths AS l ON l.trace_id = s.trace_id
 )
 SELECT
     w.window_no,  -- The window.
     count(*) AS n_steps,  -- Number of steps inside the window.
-    -- Start of the trace's first step, ns; NULL if that step is not inside the window.
-    CASE WHEN min(s.start_ns) = min(s.first_ns) THEN min(s.start_ns) END AS first_step_ns,
     -- Time of these steps, ns: their lengths in step_lengths, clipped to the window.
     TRY_CAST(
         sum(greatest(least(n.end_ns, w.path_end_ns) - greatest(n.start_ns, w.path_start_ns), 0)) AS BIGINT

@@ -1,8 +1,7 @@
 -- One row: a window with a covering path, and how much of it is the cost of the profiler that recorded it.
--- How: retime the graph with each edge of a host thread shortened by the cost of recording the events on it, and
--- without the profiler's start. The costs come from profiler_costs, in proportion to the host's slowness, or from the
--- trace's metadata. NULL if unknown: traces of other writers than PyTorch's profiler, traces without operators, or
--- windows with too many edges (retimed_edges).
+-- How: retime the graph with each edge of a host thread shortened by the cost of recording the events on it. The costs
+-- come from profiler_costs, in proportion to the host's slowness, or from the trace's metadata. NULL if unknown: traces
+-- of other writers than PyTorch's profiler, traces without operators, or windows with too many edges (retimed_edges).
 -- check: unique(trace_id, window_id)
 SELECT
     g.trace_id,  -- The trace.
@@ -19,7 +18,6 @@ SELECT
     r.calls_ns,  -- Cost of recording the calls, ns.
     r.frames_ns,  -- Cost of recording the Python functions, ns.
     r.annotations_ns,  -- Cost of recording the annotations, ns.
-    r.start_ns,  -- The profiler's start: host time outside operators before the trace's first step, ns.
     -- Slowness of the host, relative to the host on which the costs were measured, by its cheapest operators.
     r.slowness,
     r.scale  -- Factor on the costs of events: 1, unless the time without the profiler was supplied.

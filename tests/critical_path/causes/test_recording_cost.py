@@ -76,7 +76,7 @@ def test_a_planted_cost_is_taken_away_again() -> None:
 
 def test_what_it_costs_is_no_more_than_its_events() -> None:
     (row,) = costs_of(document(program(1, COST), COST, delay_us=4))
-    kinds = ("operators_ns", "calls_ns", "frames_ns", "annotations_ns", "start_ns")
+    kinds = ("operators_ns", "calls_ns", "frames_ns", "annotations_ns")
     assert 0 < row["length_ns"] - row["without_profiler_ns"] <= sum(row[kind] for kind in kinds)
     assert row["operators_ns"] == 48 * 2000 and row["calls_ns"] == 25 * 3000 and row["annotations_ns"] == 4 * 4000
 
@@ -112,17 +112,17 @@ def test_what_is_not_known_is_null() -> None:
     gpu_only = [kernel("gemm", 0, 100, 1), kernel("gemm", 120, 100, 2)]
     for row in costs_of(events, document(gpu_only)):
         assert row["length_ns"] > 0 and row["rows"] == 0
-        unknown = ("without_profiler_ns", "n_operators", "operators_ns", "calls_ns", "start_ns", "slowness", "scale")
+        unknown = ("without_profiler_ns", "n_operators", "operators_ns", "calls_ns", "slowness", "scale")
         assert [row[name] for name in unknown] == [None] * len(unknown)
     told = answer(events)
     assert told.as_json()["window"]["without_profiler_us"] is None and "profiler" not in told.sentence
 
 
 def test_weights_are_never_negative() -> None:
-    weight = np.array([0, 5, 100, -3, 40])
-    cost = RecordingCost(np.array([10, 10, 10, 10, 0]), np.array([4]), 40, np.zeros(4), np.zeros(4), 1.0, 0, Request())
-    assert cost.weights_without(weight).tolist() == [0, 0, 90, -3, 0]
-    assert cost.weights_without(weight, 0.5).tolist() == [0, 0, 95, -3, 0]
+    weight = np.array([0, 5, 100, -3])
+    cost = RecordingCost(np.array([10, 10, 10, 10]), np.zeros(4), np.zeros(4), 1.0, 0, Request())
+    assert cost.weights_without(weight).tolist() == [0, 0, 90, -3]
+    assert cost.weights_without(weight, 0.5).tolist() == [0, 0, 95, -3]
 
 
 @pytest.mark.slow  # 4 s
@@ -196,7 +196,7 @@ def test_the_time_of_a_step_is_not_that_of_what_is_beside_the_steps() -> None:
     trace = document([op("setup", 0, 299), *shifted], COST, delay_us=4)
     told = answer(trace, untraced_ns=150_000)
     assert told.without_profiler_ns == pytest.approx(4 * 150_000 + 313_250, rel=0.003)
-    with pytest.raises(ValueError, match=r"it takes from \d\d\.\d us to 2\d\d\.\d us a step"):
+    with pytest.raises(ValueError, match=r"it takes from 9\.\d us to 2\d\d\.\d us a step"):
         answer(trace, untraced_ns=1000)
 
 
@@ -214,17 +214,11 @@ def pairs(delay_us: float, times: int = 8) -> dict[str, Any]:
     return document(events)
 
 
-def begins_before(us: float) -> dict[str, Any]:
-    """A step that begins so long after the window."""
-    return document([op("a", 0, 10), x("user_annotation", "ProfilerStep#1", us, 100), op("b", us + 10, 80)], FREE)
-
-
 # name: a column of profiler_cost, and its values on both sides
 VALUES = {
     "cheap_operator_ns": ("slowness", {1.0: pairs(0.550), 551 / 550: pairs(0.551)}),
     "cheap_operator_times": ("slowness", {3.0: pairs(1.650), 1.0: pairs(1.651)}),
     "cheap_operator_pairs": ("slowness", {2.0: pairs(1.1), 1.0: pairs(1.1, times=7)}),
-    "profiler_start_ns": ("start_ns", {4_990_000: begins_before(5000), 0: begins_before(5000.001)}),
     "profiler_told": ("rows", {0: gaps(50), 3: gaps(50.002)}),
 }
 
@@ -233,19 +227,6 @@ def test_costs_on_both_sides() -> None:
     rows = iter(costs_of(*(trace for _, by_value in VALUES.values() for trace in by_value.values())))
     for name, (column, by_value) in VALUES.items():
         assert [next(rows)[column] for _ in by_value] == pytest.approx([*by_value]), name
-
-
-def test_the_profiler_starts_before_the_first_step_of_the_trace_only() -> None:
-    """Not in an annotation that begins 2.5 ms before a later step."""
-    events = [annotation("ProfilerStep#1", 0, 1000), op("aten::mm", 10, 100), *launch(20, (40, 30), 1)]
-    events += [annotation("epoch", 2000, 4000), annotation("ProfilerStep#2", 4500, 1000)]
-    events += [op("aten::mm", 4510, 100), *launch(4520, (4540, 30), 2)]
-    con, trace_id = connect(document(events, FREE))
-    with con:
-        request_windows(con, [WindowRequest(trace_id, "epoch", annotation="epoch")])
-        run_models(con, load_catalog(), ["profiler_cost"])
-        cost = "SELECT length_ns, without_profiler_ns, start_ns FROM profiler_cost"
-        assert con.execute(cost).fetchall() == [(4_000_000, 4_000_000, 0)]
 
 
 REMOVED = {"profiler_removed": (100.002, 100)}
