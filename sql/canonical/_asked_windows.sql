@@ -74,22 +74,30 @@ first_steps AS (
     FROM profiler_steps
     GROUP BY trace_id
 ),
-whole AS (
+whole_traces AS (
     SELECT
-        w.trace_id, w.window_id, max(l.start_ns + l.duration_ns) AS end_ns,
-        CASE
-            WHEN bool_or(
-                l.start_ns < s.first_step_ns AND NOT l.waits_for_device AND NOT l.is_frame
-                AND (l.side <> 'cpu' OR r.is_working)
-            ) THEN min(l.start_ns)
-            ELSE coalesce(max(s.first_step_ns), min(l.start_ns))
-        END AS start_ns
+        w.trace_id, w.window_id, w.trace_profile_id, CASE WHEN w.covers_window THEN s.first_step_ns END AS first_step_ns
     FROM asked AS w
+    LEFT JOIN first_steps AS s ON s.trace_id = w.trace_id
+    WHERE w.annotation = ''
+),
+work AS (
+    SELECT
+        w.trace_id, w.window_id, w.first_step_ns, l.start_ns, l.start_ns + l.duration_ns AS end_ns,
+        NOT l.waits_for_device AND NOT l.is_frame AND (l.side <> 'cpu' OR r.is_working) AS counts
+    FROM whole_traces AS w
     JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id
     LEFT JOIN _thread_roles AS r ON r.trace_profile_id = l.trace_profile_id AND r.thread_id = l.thread_id
-    LEFT JOIN first_steps AS s ON s.trace_id = w.trace_id AND w.covers_window
-    WHERE w.annotation = ''
-    GROUP BY w.trace_id, w.window_id
+),
+whole AS (
+    SELECT
+        trace_id, window_id, max(end_ns) AS end_ns,
+        CASE
+            WHEN bool_or(counts AND start_ns < first_step_ns) THEN min(start_ns)
+            ELSE coalesce(max(first_step_ns), min(start_ns))
+        END AS start_ns
+    FROM work
+    GROUP BY trace_id, window_id
 ),
 bounds AS (
     SELECT trace_id, window_id, start_ns, end_ns FROM annotated_windows
