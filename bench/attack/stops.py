@@ -45,8 +45,8 @@ class World:
         return {name: [*words, "--lake", str(lake)] for name, words in said.items()}
 
 
-def attack(n: int, seed: int) -> Tally:
-    """Stop n commands."""
+def attack(n: int, seed: int, limit_s: float = LIMIT_S) -> Tally:
+    """Stop n commands, each of which must end within `limit_s`."""
     # What a shell starts in the background ignores it, and so does all that starts there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tally, choice = Tally("stops at random moments"), random.Random(seed)
@@ -56,7 +56,7 @@ def attack(n: int, seed: int) -> Tally:
         for _ in range(n):
             name = choice.choice(list(lasting))
             number, at = choice.choice((signal.SIGINT, signal.SIGTERM)), choice.uniform(0.05, lasting[name])
-            stop_once(world, name, number, at, tally)
+            stop_once(world, name, number, at, tally, limit_s)
     return tally
 
 
@@ -68,7 +68,7 @@ def prepared(folder: Path) -> World:
     return world
 
 
-def stop_once(world: World, name: str, number: int, at: float, tally: Tally) -> None:
+def stop_once(world: World, name: str, number: int, at: float, tally: Tally, limit_s: float) -> None:
     """Stop a command `at` seconds after it began, in a lake of its own; then run it to its end."""
     lake = _lake(world, name)
     words = world.commands(lake)[name]
@@ -89,7 +89,7 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally) -> 
         tally.tracebacks += 1
         tally.notes.append(f"{where}: a traceback: {told[-300:]}")
         return
-    if process.returncode not in (0, 128 + number) or took > LIMIT_S or len(told.splitlines()) > 1:
+    if process.returncode not in (0, 128 + number) or took > limit_s or len(told.splitlines()) > 1:
         tally.silent += 1
         tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {told[-300:]!r}")
         return

@@ -27,7 +27,9 @@ def run(folder: Path, module: str, *words: str) -> str:
     ("module", "words", "needs"),
     [
         ("engine", "--iterations 10 --rounds 1", "torch"),
-        ("engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch"),
+        pytest.param(
+            "engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch", marks=pytest.mark.slow
+        ),
         pytest.param("scale_sizing", "{} --mb 0.1", "duckdb", marks=pytest.mark.slow),
         pytest.param("scale_ranks", "{} --ranks 8", "duckdb", marks=pytest.mark.slow),
         pytest.param(

@@ -18,7 +18,7 @@ from tests.harness import call, kernel, rows_of, sync
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
-@given(at_once(broken(), 64 if SLOW else 32))
+@given(at_once(broken(), 64 if SLOW else 16))
 def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
     """No edge claims more than passed, every node but the start is bound, and the path is as long as its window."""
     check_rule(*traces)

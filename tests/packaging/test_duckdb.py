@@ -122,14 +122,15 @@ def test_the_makefile_has_one_rule_for_environments_beside_venv() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+@pytest.mark.slow  # 3 s
 def test_a_share_of_the_slow_tests_has_those_on_duckdb_2_and_every_third_those_on_ducklake() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "SLOW"))}
     has_them = {
         "0": (False, False),
         "1": (True, True),
-        "1/15": (True, False),
-        "3/15": (False, True),
-        "14/15": (False, False),
+        "1/30": (True, False),
+        "27/30": (False, True),
+        "14/30": (False, False),
     }
     for slow, (has_duckdb2, has_ducklake) in has_them.items():
         command = ["make", "-n", "-o", ".venv/.installed-dev", "-o", ".venv/.installed-slow", "test", f"SLOW={slow}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.requested_tables import requested_tables
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.lake.test_retention import Ages, files_of
 from tests.lake.world import kept, killed
 
@@ -41,12 +42,14 @@ DAY = timedelta(days=1)
 NONE = timedelta(0)
 ANSWERS = (
     ["why", "{trace}", "--json"],
-    ["why", "{trace}", "--step", "all", "--json"],
     ["why", "{capture}", "--json"],
+    ["fleet", "--json"],
+)
+MORE_ANSWERS = (
+    ["why", "{trace}", "--step", "all", "--json"],
     ["compare", "{trace}", "{other}", "--json"],
     ["compare", "{trace}", "{other}", "--by", "cause", "--json"],
     ["compare", "{trace}", "{other}", "--by", "kernel", "--step", "all", "--json"],
-    ["fleet", "--json"],
     ["sql", "FROM jobs ORDER BY ALL", "--format", "json"],
     ["regressions", "--json"],
     ["metrics"],
@@ -92,16 +95,16 @@ def rows(lake: Lake, query: str, *tables: str) -> list[tuple[Any, ...]]:
 
 
 def names(lake: Lake) -> dict[str, str]:
-    """Return the words of ANSWERS: the traces and the capture of 20 days ago."""
+    """Return the names in ANSWERS: the traces and the capture of 20 days ago."""
     traces = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id, rank", "traces")
     return {"trace": traces[0][0], "other": traces[1][0], "capture": traces[0][1]}
 
 
-def answers(lake: Lake) -> dict[str, Any]:
+def answers(lake: Lake, commands: Iterable[list[str]]) -> dict[str, Any]:
     of_lake = names(lake)
     return {
         " ".join(words): without(run(*(word.format(**of_lake) for word in words), "--lake", lake.root))
-        for words in ANSWERS
+        for words in commands
     }
 
 
@@ -136,20 +139,23 @@ def without(text: str) -> Any:
     return cleaned(json.loads(text))
 
 
-def test_answers_are_the_same_and_say_so(lake: Lake) -> None:
-    before = answers(lake)
+@pytest.mark.parametrize("commands", first_of([[*ANSWERS], [*MORE_ANSWERS]], 1), ids=["few", "more"])
+def test_answers_are_the_same(lake: Lake, commands: Iterable[list[str]]) -> None:
+    before = answers(lake, commands)
     assert ("reduced", 2) in [(r.state, len(r.traces)) for r in reduce_old(lake, 14, NONE, now=NOW)]
-    after = answers(lake)
+    after = answers(lake, commands)
     for words, answer in before.items():
         assert after[words] == answer, words
+
+
+@pytest.mark.parametrize("words", first_of([["why", "trace"], ["why", "capture"], ["compare", "trace", "other"]], 1))
+def test_answers_say_that_only_the_digest_is_kept(lake: Lake, words: list[str]) -> None:
+    command, *subjects = words
     of_lake = names(lake)
-    for words in (
-        ["why", of_lake["trace"]],
-        ["why", of_lake["capture"]],
-        ["compare", of_lake["trace"], of_lake["other"]],
-    ):
-        (text,) = {c["detail"] for c in _caveats(run(*words, "--json", "--lake", lake.root))}
-        assert "only its digest is kept" in text
+    reduce_old(lake, 14, NONE, now=NOW)
+    answer = run(command, *(of_lake[subject] for subject in subjects), "--json", "--lake", lake.root)
+    (text,) = {caveat["detail"] for caveat in _caveats(answer)}
+    assert "only its digest is kept" in text
 
 
 def _caveats(text: str) -> list[dict[str, str]]:
@@ -165,6 +171,7 @@ def _caveats(text: str) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.slow  # 15 s
 def test_what_it_cannot_answer_is_said(lake: Lake, tmp_path: Path) -> None:
     of_lake, at = names(lake), ("--lake", lake.root)
     reduce_old(lake, 14, NONE, now=NOW)
@@ -239,6 +246,7 @@ def test_a_trace_stays_whole_while_a_rank_of_its_capture_is_younger(whole: Path,
     assert len(reduce_old(lake, 14, dry_run=True, now=NOW + 12 * DAY)) == 3
 
 
+@pytest.mark.slow  # 11 s
 def test_no_rank_joins_it_any_more(whole: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     (first,) = put(lake, whole / "old", 20, 0)
@@ -254,6 +262,7 @@ def test_no_rank_joins_it_any_more(whole: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow  # 12 s
 def test_another_job_in_its_folder_changes_nothing(whole: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     put(lake, whole / "old", 20, 0)
@@ -277,6 +286,7 @@ def test_states_of_captures_that_digests_replace_go(lake: Lake) -> None:
     assert rows(lake, "SELECT count(*) FROM capture_metrics WHERE rank IS NULL", "capture_metrics")[0][0] > 10
 
 
+@pytest.mark.slow  # 8 s
 def test_a_forgotten_rank_takes_its_capture_along(lake: Lake) -> None:
     of_lake = names(lake)
     reduce_old(lake, 14, NONE, now=NOW)
@@ -298,7 +308,7 @@ def test_a_damaged_batch_stays_as_it_is(lake: Lake) -> None:
     assert lake.batches()[0] == old
 
 
-@pytest.mark.parametrize("table", ["digest_work", "capture_causes", "capture_ranks"])
+@pytest.mark.parametrize("table", first_of(["capture_causes", "digest_work", "capture_ranks"], 1))
 def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake, table: str) -> None:
     reduce_old(lake, 14, NONE, now=NOW)
     (file,) = (path for path in lake.root.glob(f"{table}/day=*/*.parquet") if lake.is_digest(Batch(path.stem)))
@@ -329,6 +339,7 @@ def test_a_trace_on_which_a_model_failed_keeps_its_batch_whole(lake: Lake, monke
     assert old in lake.batches() and not lake.is_digest(old)
 
 
+@pytest.mark.slow  # 14 s
 def test_a_better_copy_of_a_trace_leaves_the_capture_of_the_digest(tmp_path: Path) -> None:
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
     first, second = write_capture(CaptureSpec(ranks=2, steps=3, seed=4), folder).paths
@@ -348,6 +359,7 @@ def test_a_better_copy_of_a_trace_leaves_the_capture_of_the_digest(tmp_path: Pat
     assert rows(lake, "SELECT count(*) FROM captures", "captures") == [(2,)]
 
 
+@pytest.mark.slow  # 20 s
 def test_forgotten_captures_stay_forgotten(tmp_path: Path) -> None:
     """The batch that says only that a capture is gone looks as if it had the newest state of none."""
     lake, traces = Lake(tmp_path / "lake"), []
@@ -361,6 +373,7 @@ def test_forgotten_captures_stay_forgotten(tmp_path: Path) -> None:
     assert len(before) == 2 and rows(lake, "SELECT capture_id FROM captures ORDER BY ALL", "captures") == before
 
 
+@pytest.mark.slow  # 5 s
 def test_without_the_ranks_of_its_captures_a_digest_has_none(lake: Lake) -> None:
     reduce_old(lake, 14, NONE, now=NOW + 30 * DAY)
     for file in lake.root.glob("capture_ranks/day=*/*.parquet"):
@@ -401,6 +414,7 @@ def test_overlays_go_along(lake: Lake) -> None:
     assert not overlay.parent.exists()
 
 
+@pytest.mark.slow  # 18 s
 def test_digests_are_compacted_and_removed_like_other_batches(whole: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for name in ("old", "new"):

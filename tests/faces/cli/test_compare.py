@@ -90,6 +90,7 @@ def test_json(pair: list[Path]) -> None:
     ]
 
 
+@pytest.mark.slow  # 5 s
 def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
     shown = run(*pair, "--limit", "2").stdout
     assert max(map(len, shown.splitlines())) <= 80

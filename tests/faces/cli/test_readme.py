@@ -193,6 +193,7 @@ def printed(shown: str, said: list[str]) -> list[list[str]]:
     return [said[start : start + len(part)] for start, part in zip(starts, parts, strict=True)]
 
 
+@pytest.mark.slow  # 9 s
 def test_answers_in_the_readme_are_what_the_commands_print(tmp_path: Path) -> None:
     synthetic(tmp_path / "demo")
     text = README.read_text(encoding="utf-8")

@@ -156,6 +156,7 @@ def test_why_is_stopped_before_its_first_query(served: tuple[dict[str, Tool], li
         start()
 
 
+@pytest.mark.slow  # 4 s
 def test_an_answer_to_why_says_what_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     (row,) = ingest([trace(tmp_path, "a.json", 100)], lake).rows
