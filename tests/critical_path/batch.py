@@ -9,10 +9,11 @@ from typing import Any
 
 import duckdb
 
+from pipelines.critical_path.answer.answer import PathAnswer
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect_all, only
+from tests.harness import answer_shown, connect_all, only
 
 
 class Batch:
@@ -39,15 +40,16 @@ class Batch:
         for name, trace in traces:
             self.add(name, trace, *annotations)
 
-    def window(self, name: str, annotation: str = "") -> WindowRequest:
-        """Of a trace."""
-        return self._computed[1][name, annotation]
-
     def show(self, name: str, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
         """The tables, which show this trace until another is shown; the window is its only one unless it is named."""
-        window = self.window(name, self._annotations[name][0] if annotation is None else annotation)
-        only(con := self._computed[0], window.trace_id, self._of_traces, window.window_id)
+        con, windows = self._computed
+        window = windows[name, self._annotations[name][0] if annotation is None else annotation]
+        only(con, window.trace_id, self._of_traces, window.window_id)
         return con
+
+    def answer(self, name: str, annotation: str | None = None) -> PathAnswer:
+        """What the tables ANSWERED say of the window."""
+        return answer_shown(self.show(name, annotation))
 
     def show_step(self, step: str, name: str, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
         """And a step (CTE) of the model, as a table of that name."""
