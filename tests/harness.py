@@ -160,6 +160,11 @@ def answers(
 def answer_in(con: duckdb.DuckDBPyConnection, window: WindowRequest) -> PathAnswer:
     """Of one of the windows whose tables (ANSWERED) are in `con`, which then show that one."""
     only(con, window.trace_id, ANSWERED[:-1], window.window_id)
+    return answer_shown(con)
+
+
+def answer_shown(con: duckdb.DuckDBPyConnection) -> PathAnswer:
+    """Of the only window that the tables (ANSWERED) show."""
     ((window_us,),) = con.execute("SELECT (path_end_ns - path_start_ns) / 1000 FROM critical_path_windows").fetchall()
     return _answer(con, window_us, with_path=True)
 

@@ -86,9 +86,7 @@ def check(*traces: Path | dict[str, Any]) -> int:
     for trace, trace_id in zip(traces, found, strict=True):
         only(con, trace_id, TABLES)
         file = File(trace)
-        _every_node_is_bound(con)
-        _events_are_those_of_the_nodes(con)
-        _the_path_covers_the_window(con)
+        check_rule_in(con)
         _launch_delays_are_idle_time(con, file)
         _no_stretch_is_charged_twice(con, file)
         _shares_sum(con)
@@ -106,9 +104,14 @@ def check_rule(*traces: dict[str, Any]) -> None:
     assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0]
     for trace_id in found:
         only(con, trace_id, TABLES)
-        _every_node_is_bound(con)
-        _events_are_those_of_the_nodes(con)
-        _the_path_covers_the_window(con)
+        check_rule_in(con)
+
+
+def check_rule_in(con: duckdb.DuckDBPyConnection) -> None:
+    """Of the windows whose path, nodes, edges and events `con` shows."""
+    _every_node_is_bound(con)
+    _events_are_those_of_the_nodes(con)
+    _the_path_covers_the_window(con)
 
 
 def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:

@@ -24,7 +24,9 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, kernel, op, x
+from tests.critical_path.batch import Batch
+from tests.effort import first_of
+from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, x
 
 
 def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
@@ -39,6 +41,24 @@ def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str
     request_windows(con, windows)
     run_models(con, load_catalog(), ANSWERED)
     return [by_name(answer_in(con, window)) for window in windows]
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """Of the quick tests below, but for those that set switches."""
+    folder = tmp_path_factory.mktemp("caveats")
+    batch = Batch(*ANSWERED, "_path_beside", "critical_path_nodes", "kernels")
+    capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), folder)
+    batch.add("capture", capture.ranks[0].path, "", "ProfilerStep#1", "ProfilerStep#0")
+    batch.add("cut", cut(folder))
+    batch.add("cut work", [*STEPS, *WORK], "ProfilerStep#1")
+    batch.add_all(TRACES.items())
+    batch.add_all((f"drawn {seed}", _drawn(random.Random(seed))) for seed in range(12))
+    return batch
+
+
+def caveats_in(traces: Batch, name: str, annotation: str | None = None) -> dict[str, dict[str, Any]]:
+    return by_name(traces.answer(name, annotation))
 
 
 def caveats_of_all(*traces: Any, **overrides: str) -> list[dict[str, dict[str, Any]]]:
@@ -61,48 +81,54 @@ def launched(name: str, launch: float, start: float, dur: float, number: int, st
     return [call("cudaLaunchKernel", launch, 5, number), kernel(name, start, dur, number, stream)]
 
 
-def test_a_whole_path_without_doubts_has_no_caveat(tmp_path: Path) -> None:
-    capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), tmp_path)
-    whole, second, first = caveats_of_windows(capture.ranks[0].path, "", "ProfilerStep#1", "ProfilerStep#0")
-    assert set(whole) == {"first_step"} and second == {}
-    assert first["first_step"]["severity"] == "warning"
+def test_a_whole_path_without_doubts_has_no_caveat(traces: Batch) -> None:
+    assert set(caveats_in(traces, "capture", "")) == {"first_step"}
+    assert caveats_in(traces, "capture", "ProfilerStep#1") == {}
+    assert caveats_in(traces, "capture", "ProfilerStep#0")["first_step"]["severity"] == "warning"
 
 
-def test_a_trace_without_sync_rows_says_what_was_inferred() -> None:
-    trace = [op("step", 0, 1000), *launched("gemm", 10, 20, 900, 1), call("cudaDeviceSynchronize", 50, 880, 2)]
-    inferred, none, without_work = caveats_of_all(trace, trace[:3], [op("a", 0, 10)])
-    said = inferred["no_sync_events"]
-    assert said["n"] == 1 and "1 wait for GPU work is inferred from calls and times" in said["detail"]
-    assert "no wait for GPU work" in none["no_sync_events"]["detail"]
-    assert "no_sync_events" not in without_work  # so there is nothing to wait for
-    (unknown,) = caveats_of_all(trace, infer_waits="never")
+WAITS = [op("step", 0, 1000), *launched("gemm", 10, 20, 900, 1), call("cudaDeviceSynchronize", 50, 880, 2)]
+LITTLE, MORE, MOST = (
+    [op("a", 0, first), op("b", *last)] for first, *last in ((100, 900, 100), (300, 600, 400), (500, 600, 400))
+)
+TRACES: dict[str, list[dict[str, Any]]] = {
+    "waits": WAITS,
+    "no waits": WAITS[:3],
+    "no work": [op("a", 0, 10)],
+    "little": LITTLE,
+    "alone": [
+        op("slow", 0, 1000),
+        *launched("ncclDevKernel_AllReduce", 10, 100, 300, 1, stream=20),
+        *launched("gemm", 20, 350, 100, 2),
+    ],
+    "idle": [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)],
+    "early": launched("gemm", 10, 8, 100, 1),
+}
+
+
+def test_a_trace_without_sync_rows_says_what_was_inferred(traces: Batch) -> None:
+    caveat = caveats_in(traces, "waits")["no_sync_events"]
+    assert caveat["n"] == 1 and "1 wait for GPU work is inferred from calls and times" in caveat["detail"]
+    assert "no wait for GPU work" in caveats_in(traces, "no waits")["no_sync_events"]["detail"]
+    assert "no_sync_events" not in caveats_in(traces, "no work")  # so there is nothing to wait for
+    (unknown,) = caveats_of_all(WAITS, infer_waits="never")
     assert "unknown" in unknown["no_sync_events"]["detail"]
 
 
-def test_a_path_that_covers_little_says_so() -> None:
+def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
     """Where gaps weigh nothing; in default the path covers everything."""
-    little, more, most = (
-        [op("a", 0, first), op("b", *last)] for first, *last in ((100, 900, 100), (300, 600, 400), (500, 600, 400))
-    )
-    assert "coverage" not in caveats_of(little)
-    of_little, of_more, of_most = caveats_of_all(little, more, most, covers_window="false")
+    assert "coverage" not in caveats_in(traces, "little")
+    of_little, of_more, of_most = caveats_of_all(LITTLE, MORE, MOST, covers_window="false")
     said = of_little["coverage"]
     assert (said["severity"], said["time_us"]) == ("warning", 800) and "covers 20.0 % of the window" in said["detail"]
     assert of_more["coverage"]["severity"] == "info"
     assert "coverage" not in of_most
 
 
-def test_time_in_which_only_collectives_ran_or_nothing_is_told() -> None:
-    alone = [
-        op("slow", 0, 1000),
-        *launched("ncclDevKernel_AllReduce", 10, 100, 300, 1, stream=20),
-        *launched("gemm", 20, 350, 100, 2),
-    ]
-    idle = [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)]
-    of_alone, of_idle = caveats_of_all(alone, idle)
-    said = of_alone["only_communication"]
+def test_time_in_which_only_collectives_ran_or_nothing_is_told(traces: Batch) -> None:
+    said = caveats_in(traces, "alone")["only_communication"]
     assert (said["time_us"], said["severity"]) == (250, "warning")  # from 100 to 350: then the gemm computes beside it
-    assert of_idle["idle_gaps"]["time_us"] == 5000
+    assert caveats_in(traces, "idle")["idle_gaps"]["time_us"] == 5000
 
 
 def _drawn(rng: random.Random) -> list[dict[str, Any]]:
@@ -138,35 +164,25 @@ def test_a_what_if_of_such_gaps_says_the_same() -> None:
     assert seen
 
 
-def test_time_beside_the_path_is_that_of_every_instant() -> None:
+def test_time_beside_the_path_is_that_of_every_instant(traces: Batch) -> None:
     """Instants between all starts and ends, each looked at by itself: what the path does, and what the devices run."""
-    con, traces = connect_all([_drawn(random.Random(seed)) for seed in range(12)])
-    tables = ["_path_beside", "_path_bounds", "critical_path_nodes", "critical_path_windows", "kernels", "edge_types"]
-    run_models(con, load_catalog(), tables)
-    told = dict(
-        (trace_id, (communicating, idle))
-        for trace_id, communicating, idle in con.execute(
-            "SELECT w.trace_id, b.communicating_ns, b.idle_ns FROM _path_beside AS b "
-            "JOIN critical_path_windows AS w USING (window_no)"
-        ).fetchall()
-    )
-    assert len({one for one, _ in told.values()}) > 6 and len({idle for _, idle in told.values()}) > 4
-    for trace_id in traces:
-        assert told.get(trace_id, (0, 0)) == _instants(con, trace_id)
+    times = []
+    for seed in range(12):
+        con = traces.show(f"drawn {seed}")
+        beside = con.execute("SELECT communicating_ns, idle_ns FROM _path_beside").fetchall() or [(0, 0)]
+        assert beside == [_instants(con)]
+        times += beside
+    assert len({communicating for communicating, _ in times}) > 6 and len({idle for _, idle in times}) > 4
 
 
-def _instants(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[int, int]:
+def _instants(con: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     edges = con.execute(
         "SELECT n.at_ns - b.path_weight_ns, n.at_ns, t.is_gap AND b.path_weight_ns > 1000000 "
-        "FROM _path_bounds AS b JOIN critical_path_windows AS w USING (window_no) "
-        "JOIN edge_types AS t ON t.edge_code = b.edge_code "
-        "JOIN critical_path_nodes AS n ON n.trace_id = w.trace_id AND n.node_id = b.dst_node_id "
-        "WHERE w.trace_id = ? AND b.path_weight_ns > 0 AND (b.bound_by IN ('cpu_bound', 'host_gap') OR t.is_gap AND b.bound_by = t.bound_by)",
-        [trace_id],
+        "FROM _path_bounds AS b JOIN edge_types AS t ON t.edge_code = b.edge_code "
+        "JOIN critical_path_nodes AS n ON n.node_id = b.dst_node_id "
+        "WHERE b.path_weight_ns > 0 AND (b.bound_by IN ('cpu_bound', 'host_gap') OR t.is_gap AND b.bound_by = t.bound_by)"
     ).fetchall()
-    work = con.execute(
-        "SELECT start_ns, end_ns, device, class FROM kernels WHERE trace_id = ? AND class <> 'OTHER'", [trace_id]
-    ).fetchall()
+    work = con.execute("SELECT start_ns, end_ns, device, class FROM kernels WHERE class <> 'OTHER'").fetchall()
     times = sorted({time for row in (*edges, *work) for time in row[:2]})
     communicating = idle = 0
     for start, end in pairwise(times):
@@ -180,78 +196,83 @@ def _instants(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[int, int]:
     return communicating, idle
 
 
-def test_what_the_window_lacks_or_exceeds_is_told() -> None:
-    steps = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (0, 1)]
-    work = [
-        *launched("gemm", 10, 20, 1900, 1),
-        *launched("gemm", 1010, 1921, 500, 2),
-        kernel("orphan", 1200, 10, 77, stream=9),
-    ]
-    con, trace_id = connect([*steps, *work])
-    window = WindowRequest(trace_id, "ProfilerStep#1", annotation="ProfilerStep#1")
-    request_windows(con, [window])
-    run_models(con, load_catalog(), ANSWERED)
-    answer = answer_in(con, window)
+STEPS = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (0, 1)]
+WORK = [
+    *launched("gemm", 10, 20, 1900, 1),
+    *launched("gemm", 1010, 1921, 500, 2),
+    kernel("orphan", 1200, 10, 77, stream=9),
+]
+
+
+def test_what_the_window_lacks_or_exceeds_is_told(traces: Batch) -> None:
+    answer = traces.answer("cut work")
     said = by_name(answer)
     assert said["earlier_work"]["time_us"] == 1921 - 1010
     assert answer.summary["gpu_earlier_work"] == pytest.approx(100 * (1921 - 1010) / (2421 - 1000))
     assert said["runs_past_window"]["time_us"] == 2421 - 1900
     assert said["unlaunched_work"]["n"] == 1
-    early = [*launched("gemm", 10, 8, 100, 1)]
-    assert caveats_of(early)["work_before_launch"]["n"] == 1
+    assert caveats_in(traces, "early")["work_before_launch"]["n"] == 1
 
 
-@pytest.mark.slow  # 6 s
+@pytest.mark.slow  # 2 s
 def test_lost_launches_are_told_from_those_before_the_trace() -> None:
     """What the host saves is too little where the trace lost launches: work without one stays where it is."""
     own = launched("gemm", 100, 120, 50, 1)
     before = [kernel("earlier", at, 10, at, stream=7) for at in (20, 40)]
     after = [kernel("lost", at, 10, at, stream=7) for at in (300, 400, 500)]
     elsewhere = [kernel("other stream", 300, 10, 77, stream=9)]  # of which nothing was launched here
-    for events, n_lost in ((before, 0), (after, 3), ([*before, *after], 3), (elsewhere, 0)):
-        said = caveats_of([*own, *events])["unlaunched_work"]
+    cases = ((before, 0), (after, 3), ([*before, *after], 3), (elsewhere, 0))
+    for (events, n_lost), caveats in zip(cases, caveats_of_all(*([*own, *events] for events, _ in cases)), strict=True):
+        said = caveats["unlaunched_work"]
         told = re.search(r"(\d+) of them", said["detail"])
         assert (said["n"], int(told[1]) if told else 0) == (len(events), n_lost)
 
 
-def test_findings_of_ingestion_are_caveats(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.json"
-    cut.write_text(json.dumps({"traceEvents": [op("a", 0, 10), op("b", 20, 10), op("c", 40, 10)]})[:-60])
-    done = tracelake("critical-path", cut, "--json")
+def cut(folder: Path) -> Path:
+    """A file that ends early."""
+    path = folder / "cut.json"
+    path.write_text(json.dumps({"traceEvents": [op("a", 0, 10), op("b", 20, 10), op("c", 40, 10)]})[:-60])
+    return path
+
+
+def test_findings_of_ingestion_are_caveats(traces: Batch, tmp_path: Path) -> None:
+    assert "truncated" in caveats_in(traces, "cut")
+    assert "caveat: cut.json ends early" in tracelake("critical-path", cut(tmp_path)).stdout
+
+
+@pytest.mark.slow  # 2 s
+def test_findings_of_ingestion_are_caveats_for_programs_too(tmp_path: Path) -> None:
+    done = tracelake("critical-path", cut(tmp_path), "--json")
     assert any(caveat["caveat"] == "truncated" for caveat in json.loads(done.stdout)["caveats"]), done.stdout
-    assert "caveat: cut.json ends early" in tracelake("critical-path", cut).stdout
+
+
+STEP_WITHOUT_WORK = [x("user_annotation", "ProfilerStep#0", 0, 10), op("later", 20, 5)]
+WITHOUT_PATH = {
+    "no operator and no GPU work": ("ProfilerStep", STEP_WITHOUT_WORK),
+    "no event of the trace has a category": (
+        "",
+        [{"ph": "X", "name": "no category", "ts": 1, "dur": 2, "pid": 1, "tid": 1}],
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("events", "annotation", "reason"),
-    [
-        (
-            [x("user_annotation", "ProfilerStep#0", 0, 10), op("later", 20, 5)],
-            "ProfilerStep",
-            "no operator and no GPU work",
-        ),
-        (
-            [{"ph": "X", "name": "no category", "ts": 1, "dur": 2, "pid": 1, "tid": 1}],
-            "",
-            "no event of the trace has a category",
-        ),
-    ],
+    ("reason", "command"),
+    first_of(zip([*WITHOUT_PATH] * 2, ("overlay", "critical-path", "critical-path", "overlay"), strict=True), 2),
 )
-def test_a_trace_without_a_path_says_why(tmp_path: Path, events: list, annotation: str, reason: str) -> None:
+def test_a_trace_without_a_path_says_why(tmp_path: Path, reason: str, command: str) -> None:
+    annotation, events = WITHOUT_PATH[reason]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    for command in ("critical-path", "overlay"):
-        done = tracelake(
-            command, path, "--annotation", annotation, *(["--out", tmp_path] if command == "overlay" else [])
-        )
-        assert (done.returncode, done.stdout) == (1, "")
-        assert reason in done.stderr and "Traceback" not in done.stderr
+    done = tracelake(command, path, "--annotation", annotation, *(["--out", tmp_path] if command == "overlay" else []))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert reason in done.stderr and "Traceback" not in done.stderr
     assert not list(tmp_path.glob("overlaid*"))
 
 
 def test_a_window_without_a_path_is_an_answer_for_programs_too(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": [x("user_annotation", "ProfilerStep#0", 0, 10), op("later", 20, 5)]}))
+    path.write_text(json.dumps({"traceEvents": STEP_WITHOUT_WORK}))
     done = tracelake("critical-path", path, "--annotation", "ProfilerStep", "--json")
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["success"], answer["path"]) == (1, False, [])
@@ -290,12 +311,21 @@ def test_values_are_read_as_people_write_them() -> None:
     }
 
 
-def test_arrows_of_all_edges_need_all_events(tmp_path: Path) -> None:
+def test_arrows_of_all_edges_need_all_events(trace_file: Path) -> None:
+    done = tracelake("overlay", trace_file, "--all-edges", "--only-critical", "--out", trace_file.parent)
+    assert done.returncode == 1 and "--only-critical" in done.stderr
+
+
+@pytest.mark.slow  # 3 s: tests/faces/test_subject.py draws them, too
+def test_arrows_of_all_edges_are_drawn_with_all_events(trace_file: Path) -> None:
+    assert tracelake("overlay", trace_file, "--all-edges", "--out", trace_file.parent).returncode == 0
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": [op("a", 0, 10)]}))
-    done = tracelake("overlay", path, "--all-edges", "--only-critical", "--out", tmp_path)
-    assert done.returncode == 1 and "--only-critical" in done.stderr
-    assert tracelake("overlay", path, "--all-edges", "--out", tmp_path).returncode == 0
+    return path
 
 
 @pytest.mark.slow  # paths by data are in test_data_dependencies.py

@@ -11,9 +11,11 @@ import pytest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.invariants import check_rule
-from tests.critical_path.test_covers import paths_of
-from tests.harness import call, connect, connect_all, create_step, each, kernel
+from pipelines.synthetic.capture import Capture
+from tests.critical_path.batch import Batch
+from tests.critical_path.invariants import check_rule_in
+from tests.critical_path.test_covers import TABLES, path_in
+from tests.harness import call, connect_all, each, kernel
 
 Events = list[dict[str, Any]]
 KERNEL_US = 50
@@ -150,40 +152,55 @@ def test_copies_from_the_host_hold_up_the_queue_and_take_no_room(late: float) ->
     found = con.execute(query).fetchall()
     expected = ["Memcpy HtoD (Pinned -> Device)" if (i - 120) % 7 == 0 else "k" for i in range(120, 400)]
     assert found == [*zip(range(120, 400), expected, strict=True)]
-    found, _ = next(iter(paths_of([*trace, call("cudaDeviceSynchronize", 9000, 14000, 9999)])))
-    assert sum(us for who, us, _ in found if who == "cudaLaunchKernel") < 50
+    (con,) = each([[*trace, call("cudaDeviceSynchronize", 9000, 14000, 9999)]], *TABLES)
+    assert sum(us for who, us, _ in path_in(con) if who == "cudaLaunchKernel") < 50
 
 
-def test_a_launch_that_blocked_waited_for_the_stream() -> None:
+SYNCED = [*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)]
+# Cut off while the queue is full: what binds the last launch is the kernel that made room.
+FULL_AT_THE_END = [e for i, e in enumerate(launches(200, 120)) if i % 2 == 0 or i < 2 * 85]
+# Copies within a device take room in the queue, and the call of one counts as blocking.
+COPIES = [
+    {**e, "name": "Memcpy DtoD (Device -> Device)", "cat": "gpu_memcpy"} if e["name"] == "k" else e
+    for e in launches(200, 120, name="cudaMemcpy")
+]
+LOADS = launches(500, 120, took=lambda i: {125: 3005, 130: 905}.get(i, 5))  # the queue empties during the first
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    spec = CaptureSpec(ranks=1, steps=2, shape="full_queue", tokens=100, ops_per_layer=2, op_ns=4000, queue_limit=110)
+    return write_capture(spec, tmp_path_factory.mktemp("full_queue"))
+
+
+@pytest.fixture(scope="module")
+def traces(capture: Capture) -> Batch:
+    """Of the tests below."""
+    batch = Batch(*TABLES, "critical_path_nodes", "critical_path_events", steps_of="_call_claims")
+    batch.add_all([("synced", SYNCED), ("full at the end", FULL_AT_THE_END), ("copies", COPIES), ("loads", LOADS)])
+    batch.add("with copies in between", FULL["with copies in between"])
+    batch.add("capture", capture.ranks[0].path)
+    return batch
+
+
+def test_a_launch_that_blocked_waited_for_the_stream(traces: Batch) -> None:
     """The path is the kernels' and not the launches', whose calls cover as much of the window."""
-    # Cut off while the queue is full: what binds the last launch is the kernel that made room.
-    full_at_the_end = [e for i, e in enumerate(launches(200, 120)) if i % 2 == 0 or i < 2 * 85]
-    synced = [*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)]
-    found, cut = (path for path, _ in paths_of(synced, full_at_the_end))
-    of_launches = sum(us for who, us, _ in found if who == "cudaLaunchKernel")
-    of_kernels = sum(us for who, us, _ in found if who == "k")
+    synced = path_in(traces.show("synced"))
+    of_launches = sum(us for who, us, _ in synced if who == "cudaLaunchKernel")
+    of_kernels = sum(us for who, us, _ in synced if who == "k")
     assert of_kernels >= 195 * KERNEL_US and of_launches < 50
+    cut = path_in(traces.show("full at the end"))
     assert sum(us for who, us, _ in cut if who == "k") > 70 * KERNEL_US
 
 
-def test_every_launch_that_blocked_is_found(tmp_path: Path) -> None:
-    spec = CaptureSpec(ranks=1, steps=2, shape="full_queue", tokens=100, ops_per_layer=2, op_ns=4000, queue_limit=110)
-    (rank,) = write_capture(spec, tmp_path).ranks
-    con, _ = connect_all([rank.path])
-    run_models(con, load_catalog(), ["_call_waits"])
-    (told,) = con.execute(
-        "SELECT count(*) FILTER (WHERE has_waited), count(*) FROM _call_waits WHERE is_launch"
-    ).fetchall()
-    assert told[0] == rank.truth.machine.blocked_launches > 50 and told[1] == 400 - 110
+def test_every_launch_that_blocked_is_found(traces: Batch, capture: Capture) -> None:
+    query = "SELECT count(*) FILTER (WHERE has_waited), count(*) FROM _call_waits WHERE is_launch"
+    ((waited, possible),) = traces.show("capture").execute(query).fetchall()
+    assert waited == capture.ranks[0].truth.machine.blocked_launches > 50 and possible == 400 - 110
 
 
-def test_a_copy_that_blocks_and_finds_the_queue_full_has_one_edge_for_each_wait() -> None:
-    """Copies within a device take room in the queue, and the call of one counts as blocking."""
-    copies = [
-        {**e, "name": "Memcpy DtoD (Device -> Device)", "cat": "gpu_memcpy"} if e["name"] == "k" else e
-        for e in launches(200, 120, name="cudaMemcpy")
-    ]
-    (con,) = each([copies], "_profiles", "critical_path_windows", "_call_waits", "critical_path_edges")
+def test_a_copy_that_blocks_and_finds_the_queue_full_has_one_edge_for_each_wait(traces: Batch) -> None:
+    con = traces.show("copies")
     assert con.execute("SELECT count(*) FROM _call_waits WHERE is_launch").fetchall() == [(80,)]
     query = "SELECT count(*), count(DISTINCT edge_id) FROM critical_path_edges GROUP BY src_node_id, dst_node_id"
     assert set(con.execute(query).fetchall()) == {(1, 1)}
@@ -191,14 +208,14 @@ def test_a_copy_that_blocks_and_finds_the_queue_full_has_one_edge_for_each_wait(
     assert con.execute(query).fetchall() == [(True,)]
 
 
-def test_a_full_queue_keeps_the_rule() -> None:
-    check_rule({"traceEvents": FULL["with copies in between"]})
+def test_a_full_queue_keeps_the_rule(traces: Batch) -> None:
+    con = traces.show("with copies in between")
+    assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0]
+    check_rule_in(con)
 
 
-def test_what_a_launch_takes_is_no_average_with_one_that_loads_a_module() -> None:
-    loads = launches(500, 120, took=lambda i: {125: 3005, 130: 905}.get(i, 5))  # the queue empties during the first
-    con, _ = connect(loads)
-    create_step(con, "_call_claims", "bound_calls")
+def test_what_a_launch_takes_is_no_average_with_one_that_loads_a_module(traces: Batch) -> None:
+    con = traces.show_step("bound_calls", "loads")
     assert con.execute("SELECT DISTINCT need_ns FROM bound_calls").fetchall() == [(5000,)]
 
 

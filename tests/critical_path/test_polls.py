@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pipelines.critical_path.graph.host_nodes import HostNodes, nodes_without
-from pipelines.critical_path.graph.windows import WindowRequest, request_windows
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
-from tests.critical_path.test_covers import TABLES, frame, owners_in, path_in, paths_of
-from tests.harness import call, connect, connect_all, create_step, each, kernel, only, op, x
+from tests.critical_path.batch import Batch
+from tests.critical_path.test_covers import TABLES, frame, owners_in, path_in
+from tests.harness import call, each, kernel, op, x
 
 Events = list[dict[str, Any]]
 KERNEL = 1  # the place of the kernel that ends at 500 us
+TRACES = Batch(*TABLES, "critical_path_nodes", "critical_path_events", steps_of="_call_claims")
+"""Of all tests of the file."""
 
 
 def polls(since: int, until: int, every: int = 3, name: str = "cudaEventQuery", tid: int = 1) -> Events:
@@ -71,17 +72,22 @@ def test_a_loop_waited_for_what_ended_before_its_last_call() -> None:
     assert dict(zip(NO_LOOPS, found[len(LOOPS) + 1 :], strict=True)) == {name: [] for name in NO_LOOPS}
 
 
-def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
-    """Frames that begin and end in it, and another thread that works meanwhile, have no part in it."""
-    trace = [
+TRACES.add(
+    "a loop",
+    [
         op("a", 0, 10),
         *launched(),
         *polls(30, 480, 25),
         *(frame("<built-in function sleep>", at + 2, 22) for at in range(30, 480, 25)),
         *polls(500, 504),
         *(op("worker", 40, 455, tid=2), op("b", 510, 100)),
-    ]
-    (con,) = each([trace], *TABLES, "critical_path_nodes", "critical_path_events")
+    ],
+)
+
+
+def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
+    """Frames that begin and end in it, and another thread that works meanwhile, have no part in it."""
+    con = TRACES.show("a loop")
     assert path_in(con)[-5:] == [
         ("gemm", 480, "gpu_compute_bound"),
         ("cudaEventQuery", 3, "cpu_bound"),
@@ -95,42 +101,59 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
     assert con.execute(left_out).fetchall() == []
 
 
+LONG_LAST = [*launched(), *polls(30, 497, 4), call("cudaEventQuery", 498, 4, 7), op("b", 510, 90)]
+TRACES.add("a long last call", LONG_LAST)
+
+
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
     """By the clocks, at least: it did see the end. The time is the work's own: it changes with it."""
-    trace = [*launched(), *polls(30, 497, 4), call("cudaEventQuery", 498, 4, 7), op("b", 510, 90)]
-    ((path, con),) = paths_of(trace)
-    assert owners_in(path)[-4:] == [("gemm", 478), ("cudaEventQuery", 4), ("outside operators, thread 1", 8), ("b", 90)]
+    con = TRACES.show("a long last call")
+    assert owners_in(path_in(con))[-4:] == [
+        ("gemm", 478),
+        ("cudaEventQuery", 4),
+        ("outside operators, thread 1", 8),
+        ("b", 90),
+    ]
     query = "SELECT src_is_start, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = {} AND dst_event_id = {}"
-    assert con.execute(query.format(KERNEL, len(trace) - 2)).fetchall() == [(True, "OPERATOR_KERNEL", 478_000)]
+    assert con.execute(query.format(KERNEL, len(LONG_LAST) - 2)).fetchall() == [(True, "OPERATOR_KERNEL", 478_000)]
+
+
+TRACES.add(
+    "work of the step before",
+    [
+        *(*launched(), x("user_annotation", "ProfilerStep#1", 0, 25)),
+        *(x("user_annotation", "ProfilerStep#2", 25, 600), *polls(30, 504), op("b", 510, 100)),
+    ],
+    "ProfilerStep#2",
+)
 
 
 def test_a_loop_for_work_of_the_step_before() -> None:
-    trace = [
-        *(*launched(), x("user_annotation", "ProfilerStep#1", 0, 25)),
-        *(x("user_annotation", "ProfilerStep#2", 25, 600), *polls(30, 504), op("b", 510, 100)),
-    ]
-    con, trace_id = connect(trace)
-    request_windows(con, [WindowRequest(trace_id, "w", annotation="ProfilerStep#2")])
-    run_models(con, load_catalog(), TABLES)
-    assert ("earlier work, not in the window", 476, "gpu_earlier_work") in path_in(con)
+    path = path_in(TRACES.show("work of the step before"))
+    assert ("earlier work, not in the window", 476, "gpu_earlier_work") in path
+
+
+TRACES.add(
+    "a cut loop",
+    [
+        *(*launched(), *polls(30, 504), op("b", 510, 100)),
+        *(x("user_annotation", f"ProfilerStep#{n}", 300 * n, 300) for n in range(2)),
+    ],
+    "ProfilerStep#0",
+    "ProfilerStep#1",
+)
 
 
 def test_a_window_that_cuts_a_loop() -> None:
     """Its end: the loop goes on, and nothing is known. Its start: the calls that are left."""
-    trace = [
-        *(*launched(), *polls(30, 504), op("b", 510, 100)),
-        *(x("user_annotation", f"ProfilerStep#{n}", 300 * n, 300) for n in range(2)),
-    ]
-    con, trace_id = connect(trace)
-    request_windows(con, [WindowRequest(trace_id, str(n), annotation="ProfilerStep", first=n, last=n) for n in (0, 1)])
-    create_step(con, "_call_claims", "poll_waits", "_left_out", "critical_path_windows")
-    query = "SELECT w.window_id, count(*) FROM {} JOIN critical_path_windows AS w USING (window_no) GROUP BY ALL"
-    assert con.execute(query.format("poll_waits")).fetchall() == [("1", 1)]
-    assert con.execute(query.format("_left_out")).fetchall() == [("1", len(polls(300, 504)) - 1)]
+    for step, n_waits, n_left_out in (("ProfilerStep#0", 0, 0), ("ProfilerStep#1", 1, len(polls(300, 504)) - 1)):
+        con = TRACES.show_step("poll_waits", "a cut loop", step)
+        assert con.execute("SELECT count(*) FROM poll_waits").fetchall() == [(n_waits,)]
+        assert con.execute("SELECT count(*) FROM _left_out").fetchall() == [(n_left_out,)]
 
 
-def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
-    """The function is its thread's first node in the window. It is left out with the loop, so its edges are, too."""
+def loops_in_functions() -> Iterator[tuple[str, Events]]:
+    """Each of them without the functions, too."""
     queries = polls(200, 523, 46, tid=2)
     sleeps = [frame("<built-in function sleep>", at + 4, 40, tid=2) for at in range(200, 520, 46)]
     launch = [call("cudaLaunchKernel", 0, 2, 1, tid=2), call("cudaEventRecord", 4, 2, 2, tid=2)]
@@ -143,34 +166,45 @@ def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
         [launch[0], short, *queries, op("after", 525, 65, tid=2), *own, kernel("own", 130, 370, 3), record],
         [*launch, long, *queries, op("after", 525, 65, tid=2), {**step, "tid": 9}],
     ]
-    con, found = connect_all([*traces, *([*trace, *sleeps] for trace in traces)])
-    request_windows(con, [WindowRequest(trace_id, annotation="step") for trace_id in found])
-    run_models(con, load_catalog(), TABLES)
-    query = "SELECT edge_type, src_node_id, dst_node_id, path_weight_ns FROM critical_path_edges ORDER BY ALL"
-    edges, paths = [], []
-    for trace_id in found:
-        only(con, trace_id, TABLES)
-        edges.append(con.execute(query).fetchall())
-        paths.append(path_in(con))
-    assert (edges[3:], paths[3:]) == (edges[:3], paths[:3])
-    assert [sum(us for _, us, _ in path) for path in paths[:2]] == [600, 600]
+
+    for number, trace in enumerate(traces):
+        yield f"a loop alone {number}", trace
+        yield f"a loop in a function {number}", [*trace, *sleeps]
+
+
+TRACES.add_all(loops_in_functions(), "step")
+
+
+def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
+    """The function is its thread's first node in the window. It is left out with the loop, so its edges are, too."""
+
+    def edges_and_path(name: str) -> tuple[list[tuple], Any]:
+        con = TRACES.show(name)
+        query = "SELECT edge_type, src_node_id, dst_node_id, path_weight_ns FROM critical_path_edges ORDER BY ALL"
+        return con.execute(query).fetchall(), path_in(con)
+
+    for number in range(3):
+        edges, path = edges_and_path(f"a loop alone {number}")
+        assert edges_and_path(f"a loop in a function {number}") == (edges, path)
+        assert number == 2 or sum(us for _, us, _ in path) == 600
+
+
+SECOND = [
+    *(call("cudaLaunchKernel", 600, 5, 5), kernel("short", 610, 10, 5), call("cudaEventRecord", 606, 2, 6)),
+    *(*polls(700, 701), op("b", 710, 10)),
+]
+LOOP, PLAIN = [*launched(), *polls(30, 504), *SECOND], [*launched(), op("c", 100, 30), *SECOND]
+TRACES.add_all([("a loop before", LOOP), ("no loop before", PLAIN)])
 
 
 def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
     """Where its thread has loops, and only there: such edges claim the shortest time that a loop took to see it."""
-    second = [
-        *(call("cudaLaunchKernel", 600, 5, 5), kernel("short", 610, 10, 5), call("cudaEventRecord", 606, 2, 6)),
-        *(*polls(700, 701), op("b", 710, 10)),
-    ]
-    loop, plain = [*launched(), *polls(30, 504), *second], [*launched(), op("c", 100, 30), *second]
-    found = [
-        con.execute(
+    for name, trace, expected in (("a loop before", LOOP, [(len(LOOP) - 4, 1000)]), ("no loop before", PLAIN, [])):
+        edges = TRACES.show(name).execute(
             "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_is_start AND is_inferred "
             f"AND dst_event_id = {len(trace) - 2}"
-        ).fetchall()
-        for con, trace in zip(each([loop, plain], "_profiles", "critical_path_windows", "critical_path_edges"), [loop, plain], strict=True)
-    ]  # fmt: skip
-    assert found == [[(len(loop) - 4, 1000)], []]
+        )
+        assert edges.fetchall() == expected
 
 
 def test_no_first_node_of_a_thread_ends_a_gap() -> None:

@@ -1,0 +1,76 @@
+"""The traces of a file's tests in one connection: the models run once for all of them, when a test first looks at one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.critical_path.answer.answer import PathAnswer
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import answer_shown, connect_all, only
+
+
+class Batch:
+    """Traces by name, each with its windows, and these tables of them, with what the model `steps_of` reads."""
+
+    def __init__(self, *tables: str, steps_of: str = "") -> None:
+        models = load_catalog().models
+        self.tables = {
+            "_profiles",
+            "critical_path_windows",
+            *tables,
+            *(models[steps_of].dependencies if steps_of else ()),
+        }
+        self._steps, _, _ = models[steps_of].sql.partition("\n)\nSELECT") if steps_of else ("", "", "")
+        self._traces: dict[str, list[dict[str, Any]] | Path] = {}
+        self._annotations: dict[str, tuple[str, ...]] = {}
+
+    def add(self, name: str, trace: list[dict[str, Any]] | Path, *annotations: str) -> None:
+        """The windows are what the annotations span, "" for the whole trace, which it is without any."""
+        assert name not in self._traces, name
+        self._traces[name], self._annotations[name] = trace, annotations or ("",)
+
+    def add_all(self, traces: Iterable[tuple[str, list[dict[str, Any]]]], *annotations: str) -> None:
+        for name, trace in traces:
+            self.add(name, trace, *annotations)
+
+    def show(self, name: str, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
+        """The tables, which show this trace until another is shown; the window is its only one unless it is named."""
+        con, windows = self._computed
+        window = windows[name, self._annotations[name][0] if annotation is None else annotation]
+        only(con, window.trace_id, self._of_traces, window.window_id)
+        return con
+
+    def answer(self, name: str, annotation: str | None = None) -> PathAnswer:
+        """What the tables ANSWERED say of the window."""
+        return answer_shown(self.show(name, annotation))
+
+    def show_step(self, step: str, name: str, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
+        """And a step (CTE) of the model, as a table of that name."""
+        con = self.show(name, annotation)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {step} AS {self._steps}\n)\nFROM {step}")
+        return con
+
+    @cached_property
+    def _of_traces(self) -> list[str]:
+        models = load_catalog().models
+        of_one = {"trace_id", "window_no", "trace_profile_id"}
+        return [table for table in self.tables if of_one & {column.name for column in models[table].columns}]
+
+    @cached_property
+    def _computed(self) -> tuple[duckdb.DuckDBPyConnection, dict[tuple[str, str], WindowRequest]]:
+        con, trace_ids = connect_all(self._traces.values())
+        windows = {
+            (name, annotation): WindowRequest(trace_id, annotation or "full", annotation=annotation)
+            for (name, annotations), trace_id in zip(self._annotations.items(), trace_ids, strict=True)
+            for annotation in annotations
+        }
+        request_windows(con, list(windows.values()))
+        run_models(con, load_catalog(), self.tables)
+        return con, windows
