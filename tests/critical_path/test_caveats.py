@@ -24,7 +24,7 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.batch import Batch
+from tests.batch import Batch
 from tests.effort import first_of
 from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, x
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from pipelines.critical_path.graph import hand_offs
-from tests.critical_path.batch import Batch
+from tests.batch import Batch
 from tests.harness import call, each, kernel, op, sync, x
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

@@ -12,7 +12,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from pipelines.synthetic.capture import Capture
-from tests.critical_path.batch import Batch
+from tests.batch import Batch
 from tests.critical_path.invariants import check_rule_in
 from tests.critical_path.test_covers import TABLES, path_in
 from tests.harness import call, connect_all, each, kernel

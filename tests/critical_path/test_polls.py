@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.critical_path.graph.host_nodes import HostNodes, nodes_without
-from tests.critical_path.batch import Batch
+from tests.batch import Batch
 from tests.critical_path.test_covers import TABLES, frame, owners_in, path_in
 from tests.harness import call, each, kernel, op, x
 
