@@ -8,11 +8,10 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.critical_path.answer.answer import PathAnswer
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import answer_in, connect_all, only
+from tests.harness import connect_all, only
 
 
 class Batch:
@@ -31,10 +30,6 @@ class Batch:
         """The rows of a query that sees only this trace, in the tables of the batch."""
         con, _ = self.connection(number, *set(self._tables).intersection(re.findall(r"\w+", query)))
         return con.execute(query).fetchall()
-
-    def answer(self, number: int) -> PathAnswer:
-        """The path of the trace's window; the batch needs the tables in ANSWERED."""
-        return answer_in(*self.connection(number))
 
     def connection(self, number: int, *tables: str) -> tuple[duckdb.DuckDBPyConnection, WindowRequest]:
         """The connection, in which these tables now show this trace only, and the window of the trace."""
