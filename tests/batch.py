@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,43 +15,59 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import answer_shown, connect_all, only
 
+Trace = list[dict[str, Any]] | dict[str, Any] | Path
+_BY_WINDOW = {"window_no": "critical_path_windows", "trace_profile_id": "_profiles"}
+"""Columns by which tables name a window or a trace, and the tables of these."""
+
 
 class Batch:
     """Traces by name, each with its windows, and these tables of them, with what the model `steps_of` reads."""
 
     def __init__(self, *tables: str, steps_of: str = "") -> None:
         models = load_catalog().models
-        self.tables = {
-            "_profiles",
-            "critical_path_windows",
-            *tables,
-            *(models[steps_of].dependencies if steps_of else ()),
-        }
+        asked = {*tables, *(models[steps_of].dependencies if steps_of else ())}
+        columns = [{column.name for column in models[table].columns} for table in asked]
+        named_by = {name for names in columns if "trace_id" not in names for name in _BY_WINDOW.keys() & names}
+        self.tables = asked | {_BY_WINDOW[name] for name in named_by}
         self._steps, _, _ = models[steps_of].sql.partition("\n)\nSELECT") if steps_of else ("", "", "")
-        self._traces: dict[str, list[dict[str, Any]] | Path] = {}
-        self._annotations: dict[str, tuple[str, ...]] = {}
+        self._traces: dict[Hashable, Trace] = {}
+        self._annotations: dict[Hashable, tuple[str, ...]] = {}
 
-    def add(self, name: str, trace: list[dict[str, Any]] | Path, *annotations: str) -> None:
+    def add(self, name: Hashable, trace: Trace, *annotations: str) -> None:
         """The windows are what the annotations span, "" for the whole trace, which it is without any."""
         assert name not in self._traces, name
         self._traces[name], self._annotations[name] = trace, annotations or ("",)
 
-    def add_all(self, traces: Iterable[tuple[str, list[dict[str, Any]]]], *annotations: str) -> None:
+    def add_all(self, traces: Iterable[tuple[str, Trace]], *annotations: str) -> None:
         for name, trace in traces:
             self.add(name, trace, *annotations)
 
-    def show(self, name: str, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
+    def append(self, trace: Trace, *annotations: str) -> int:
+        """Add a trace whose name is its number, and return that."""
+        number = len(self._traces)
+        self.add(number, trace, *annotations)
+        return number
+
+    def show(self, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
         """The tables, which show this trace until another is shown; the window is its only one unless it is named."""
-        con, windows = self._computed
-        window = windows[name, self._annotations[name][0] if annotation is None else annotation]
+        window = self.window(name, annotation)
+        con, _ = self._computed
         only(con, window.trace_id, self._of_traces, window.window_id)
         return con
 
-    def answer(self, name: str, annotation: str | None = None) -> PathAnswer:
+    def rows(self, name: Hashable, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query that sees only this trace."""
+        return self.show(name).execute(query).fetchall()
+
+    def window(self, name: Hashable, annotation: str | None = None) -> WindowRequest:
+        _, windows = self._computed
+        return windows[name, self._annotations[name][0] if annotation is None else annotation]
+
+    def answer(self, name: Hashable, annotation: str | None = None) -> PathAnswer:
         """What the tables ANSWERED say of the window."""
         return answer_shown(self.show(name, annotation))
 
-    def show_step(self, step: str, name: str, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
+    def show_step(self, step: str, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
         """And a step (CTE) of the model, as a table of that name."""
         con = self.show(name, annotation)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {step} AS {self._steps}\n)\nFROM {step}")
@@ -60,11 +76,11 @@ class Batch:
     @cached_property
     def _of_traces(self) -> list[str]:
         models = load_catalog().models
-        of_one = {"trace_id", "window_no", "trace_profile_id"}
-        return [table for table in self.tables if of_one & {column.name for column in models[table].columns}]
+        names = {"trace_id", *_BY_WINDOW}
+        return [table for table in self.tables if names & {column.name for column in models[table].columns}]
 
     @cached_property
-    def _computed(self) -> tuple[duckdb.DuckDBPyConnection, dict[tuple[str, str], WindowRequest]]:
+    def _computed(self) -> tuple[duckdb.DuckDBPyConnection, dict[tuple[Hashable, str], WindowRequest]]:
         con, trace_ids = connect_all(self._traces.values())
         windows = {
             (name, annotation): WindowRequest(trace_id, annotation or "full", annotation=annotation)

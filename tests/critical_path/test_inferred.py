@@ -14,15 +14,17 @@ from pipelines.critical_path.answer.answer import PathAnswer, critical_path
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.window import load
+from pipelines.critical_path.whatif.window import Window
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.batch import Batch
 from tests.critical_path.test_invariants import without_sync_rows
+from tests.critical_path.whatif.windows import _loaded, loaded
 from tests.effort import SLOW
 from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, each, kernel, only, op, sync, x
 from tests.synthetic.random_capture import random_capture
-from tests.synthetic.textbook import TEXTBOOK, TextbookCase, textbook
+from tests.synthetic.textbook import TEXTBOOK, textbook
 
 Waits = dict[int, tuple[int, str]]
 """What waited → what it waited for, and the basis."""
@@ -34,6 +36,32 @@ _WAITS = """
     SELECT trace_profile_id, waiting_kernel_id, source_kernel_id, 'wait_call' FROM _event_waits
     WHERE evidence IN ('record', 'calls', 'none') AND source_kernel_id IS NOT NULL AND waiting_kernel_id IS NOT NULL
 """
+
+
+BATCH = Batch(
+    *("_profiles", "_stated_traces", "threads", "category_sides", "_inferred_waits", "_event_waits", "event_waits"),
+    *("_likely_waits", "_sync_edges", "_path_bounds", "critical_path", "critical_path_summary"),
+    *("critical_path_windows", "critical_path_edges", "critical_path_events"),
+)
+
+
+def waits_of(number: int) -> Waits:
+    """The inferred waits of a trace of the batch."""
+    rows = BATCH.rows(number, f"SELECT event_id, source_event_id, basis FROM ({_WAITS})")
+    return {event: (source, basis) for event, source, basis in rows}
+
+
+def path_of(number: int) -> list[tuple[str, float, str]]:
+    """Name, duration (us) and bound of each step of the path."""
+    return BATCH.rows(number, "SELECT name, duration_ns / 1000.0, bound_by FROM critical_path ORDER BY seq")
+
+
+def summary_of(number: int) -> dict[str, float]:
+    return dict(BATCH.rows(number, "SELECT bound_by, percent FROM critical_path_summary"))
+
+
+def window_of(number: int) -> Window:
+    return _loaded(BATCH.show(number), BATCH.window(number).trace_id)
 
 
 def inferred_in(traces: list[Any]) -> list[Waits]:
@@ -61,15 +89,19 @@ def document_of(path: Path) -> dict[str, Any]:
     return json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
 
 
+LATE = [
+    *(call("cudaLaunchKernel", 0, 2, 1), kernel("before", 5, 5, 1, 7)),
+    *(call("cudaLaunchKernel", 10, 2, 2), kernel("other", 15, 300, 2, 20)),
+    *(call("cudaLaunchKernel", 20, 2, 3), kernel("late", 316, 9, 3, 7)),
+]
+ROW = [call("cudaDeviceSynchronize", 400, 20, 4), sync("Context Sync", 400, 20, 4, -1)]
+WITHOUT_ROW, WITH_ROW = BATCH.append(LATE), BATCH.append([*LATE, *ROW])
+
+
 def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None:
     """Work starts 300 us after its launch, as work on another stream ends: in a trace with a row of any wait, by chance."""
-    events = [
-        *(call("cudaLaunchKernel", 0, 2, 1), kernel("before", 5, 5, 1, 7)),
-        *(call("cudaLaunchKernel", 10, 2, 2), kernel("other", 15, 300, 2, 20)),
-        *(call("cudaLaunchKernel", 20, 2, 3), kernel("late", 316, 9, 3, 7)),
-    ]
-    row = [call("cudaDeviceSynchronize", 400, 20, 4), sync("Context Sync", 400, 20, 4, -1)]
-    assert inferred_in([events, [*events, *row]]) == [{5: (3, "timing")}, {}]
+    assert waits_of(WITHOUT_ROW) == {5: (3, "timing")}
+    assert waits_of(WITH_ROW) == {}
 
 
 def late(start: float, *source: float, before: float = 10) -> list[dict[str, Any]]:
@@ -182,18 +214,20 @@ def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
     return found
 
 
-def test_textbook_cases_without_their_rows(tmp_path: Path) -> None:
-    traces = [trace for name in TEXTBOOK for trace in both_ways(textbook(name), tmp_path / name)]
-    lengths = [answer.length_us for _, answer in answers(traces)]
-    for name, told, guessed in zip(TEXTBOOK, lengths[::2], lengths[1::2], strict=True):
+def both_ways(document: dict[str, Any]) -> tuple[int, int]:
+    """With the rows of waits and without."""
+    return BATCH.append(document), BATCH.append(without_sync_rows(document))
+
+
+BOTH_WAYS = {name: both_ways(json.loads(textbook(name).text)) for name in TEXTBOOK}
+
+
+def test_textbook_cases_without_their_rows() -> None:
+    query = "SELECT sum(path_weight_ns) / 1000.0 FROM _path_bounds"
+    for name, pair in BOTH_WAYS.items():
+        ((told,),), ((guessed,),) = (BATCH.rows(number, query) for number in pair)
         # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
         assert told <= guessed <= told * 1.05, name
-
-
-def both_ways(case: TextbookCase, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """With the rows of waits and without."""
-    folder.mkdir()
-    return case.write(folder), without_sync_rows(json.loads(case.text))
 
 
 STREAMS = [
@@ -219,11 +253,12 @@ def test_a_stream_that_was_told_to_wait_waited_for_what_ended_last() -> None:
     assert "gpu_communication_bound" not in never.summary
 
 
+OF_STREAMS = BATCH.append(STREAMS)
+
+
 def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
     """So that a what-if which takes the wait away does not let it begin before that work has ended."""
-    con, trace_id = connect(STREAMS)
-    critical_path(con, load_catalog(), WindowRequest(trace_id), with_edges=True)
-    edges = con.execute("SELECT src_event_id, dst_event_id, edge_type FROM critical_path_edges").fetchall()
+    edges = BATCH.rows(OF_STREAMS, "SELECT src_event_id, dst_event_id, edge_type FROM critical_path_edges")
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 
 
@@ -338,10 +373,13 @@ def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_a
     assert con.execute(sources).fetchall() == [(7,)]  # and not for the work launched last as well
 
 
+STILL_RUNNING = BATCH.append(
+    [*two_streams(600), call("cudaLaunchKernel", 425, 2, 9), kernel("copy", 602, 400, 9, stream=30)]
+)
+
+
 def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
-    trace = [*two_streams(600), call("cudaLaunchKernel", 425, 2, 9), kernel("copy", 602, 400, 9, stream=30)]
-    (waits,) = inferred_in([trace])
-    assert waits[10] == (7, "blocking_call")
+    assert waits_of(STILL_RUNNING)[10] == (7, "blocking_call")
 
 
 @pytest.mark.slow  # 4 s
@@ -362,25 +400,27 @@ def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
     assert sources == [[(5,)], [(1,)]]
 
 
+NOT_HELD_UP = BATCH.append([
+    call("cudaStreamSynchronize", 0, 4, 1),
+    *(call("cudaLaunchKernel", 10, 5, 2), kernel("gemm", 20, 80.1, 2)),
+    *(call("cudaStreamSynchronize", 100, 4, 3), sync("Stream Sync", 101, 2, 3, 7)),
+])  # fmt: skip
+
+
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
     """Work ends right after the second call began, which returns as soon as the first, that waited for nothing."""
-    trace = [
-        call("cudaStreamSynchronize", 0, 4, 1),
-        *(call("cudaLaunchKernel", 10, 5, 2), kernel("gemm", 20, 80.1, 2)),
-        *(call("cudaStreamSynchronize", 100, 4, 3), sync("Stream Sync", 101, 2, 3, 7)),
-    ]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_edges"])
     edges = "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_event_id = 3 AND NOT dst_is_start ORDER BY 1"
-    assert con.execute(edges).fetchall() == [(2, 2000), (3, 4000)]
+    assert BATCH.rows(NOT_HELD_UP, edges) == [(2, 2000), (3, 4000)]
+
+
+COPIES = [
+    BATCH.append([call("cudaMemcpyAsync", 10, 10, 1), kernel(f"Memcpy {name}", 12, 7, 1, cat="gpu_memcpy")])
+    for name in ("PtoP (Device -> Device)", "DtoD", "HtoD (Pageable -> Device)")
+]
 
 
 def test_a_call_does_not_wait_for_its_copy_between_devices() -> None:
-    found = inferred_in(
-        [call("cudaMemcpyAsync", 10, 10, 1), {**kernel(f"Memcpy {name}", 12, 7, 1), "cat": "gpu_memcpy"}]
-        for name in ("PtoP (Device -> Device)", "DtoD", "HtoD (Pageable -> Device)")
-    )
-    assert [len(waits) for waits in found] == [0, 0, 1]
+    assert [len(waits_of(number)) for number in COPIES] == [0, 0, 1]
 
 
 def waited_for(name: str) -> list[dict[str, Any]]:
@@ -415,18 +455,19 @@ def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> 
         assert {tuple(rest) for _, *rest in edges} == {(False, 2000, True)}
 
 
+FREED = BATCH.append([
+    op("step", 0, 2000),
+    *(call("cudaLaunchKernel", 10, 5, 1), kernel("comm", 20, 800, 1, stream=20)),
+    *(call("cudaLaunchKernel", 30, 5, 2), kernel("gemm", 40, 980, 2)),
+    call("cudaFree", 50, 1070, 3),
+    *(call("cudaStreamSynchronize", 1130, 5, 4), sync("Stream Sync", 1131, 2, 4, 7)),
+])  # fmt: skip
+
+
 def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> None:
     """cudaFree from 50 to 1120, for kernels that end at 820 and 1020, beside a stream synchronization with its row. The
     100 us after both are its own, and what it takes when it waits for nothing."""
-    trace = [
-        op("step", 0, 2000),
-        *(call("cudaLaunchKernel", 10, 5, 1), kernel("comm", 20, 800, 1, stream=20)),
-        *(call("cudaLaunchKernel", 30, 5, 2), kernel("gemm", 40, 980, 2)),
-        call("cudaFree", 50, 1070, 3),
-        *(call("cudaStreamSynchronize", 1130, 5, 4), sync("Stream Sync", 1131, 2, 4, 7)),
-    ]
-    con, trace_id = connect(trace)
-    window = load(con, load_catalog(), WindowRequest(trace_id))
+    window = window_of(FREED)
     assert window.n_inferred == 2
     kernels, host = (
         compared.after.length_us
@@ -435,82 +476,88 @@ def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> No
     assert kernels == pytest.approx(50 + 100 + 880) and host == pytest.approx(1020 + 880)
 
 
+def ends_late(us: float) -> list[dict[str, Any]]:
+    """Kernels 1 and 4 of stream 20, each with its event, and 8 on stream 7, which starts so long before 4 ends."""
+    return [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("comm", 10, 20, 1, stream=20)),
+        call("cudaEventRecord", 8, 2, 2),
+        *(call("cudaLaunchKernel", 12, 5, 3), kernel("comm", 30, 70 + us, 3, stream=20)),
+        *(call("cudaEventRecord", 18, 2, 4), call("cudaStreamWaitEvent", 22, 2, 5)),
+        *(call("cudaLaunchKernel", 26, 5, 6), kernel("gemm", 100, 50, 6)),
+    ]
+
+
+ENDS_LATE = [BATCH.append(ends_late(us)) for us in (2, 2.001)]
+
+
 def test_a_stream_waits_for_an_older_event_where_the_newest_ended_over_2_us_too_late() -> None:
-    """Kernels 1 and 4 of stream 20, each with its event, and 8 on stream 7, which starts before 4 ends."""
+    query = "SELECT waiting_kernel_id, source_kernel_id, record_event_id FROM event_waits"
+    assert [BATCH.rows(number, query) for number in ENDS_LATE] == [[(8, 4, 5)], [(8, 1, 2)]]
 
-    def waiting(late: float) -> list[dict[str, Any]]:
-        return [
-            *(call("cudaLaunchKernel", 0, 5, 1), kernel("comm", 10, 20, 1, stream=20)),
-            call("cudaEventRecord", 8, 2, 2),
-            *(call("cudaLaunchKernel", 12, 5, 3), kernel("comm", 30, 70 + late, 3, stream=20)),
-            *(call("cudaEventRecord", 18, 2, 4), call("cudaStreamWaitEvent", 22, 2, 5)),
-            *(call("cudaLaunchKernel", 26, 5, 6), kernel("gemm", 100, 50, 6)),
-        ]
 
-    con, found = connect_all(map(waiting, (2, 2.001)))
-    run_models(con, load_catalog(), ["event_waits"])
-    query = "SELECT waiting_kernel_id, source_kernel_id, record_event_id FROM event_waits WHERE trace_id = "
-    assert [con.execute(f"{query}'{trace_id}'").fetchall() for trace_id in found] == [[(8, 4, 5)], [(8, 1, 2)]]
+ON_BOTH_STREAMS = BATCH.append([
+    op("step", 0, 400),
+    *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 40, 160, 1)),
+    *(call("cudaLaunchKernel", 20, 5, 2), kernel("comm", 45, 255, 2, stream=20)),
+    call("cudaDeviceSynchronize", 50, 253, 3),
+])  # fmt: skip
 
 
 def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it() -> None:
     """Kernels that end at 200 and 300; the device's sync returns at 303. Without the second one it returns at 203."""
-    trace = [
-        op("step", 0, 400),
-        *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 40, 160, 1)),
-        *(call("cudaLaunchKernel", 20, 5, 2), kernel("comm", 45, 255, 2, stream=20)),
-        call("cudaDeviceSynchronize", 50, 253, 3),
-    ]
-    con, trace_id = connect(trace)
-    window = load(con, load_catalog(), WindowRequest(trace_id))
-    (compared,) = what_if(window, [Scenario((("comm", 0.0),))])
+    (compared,) = what_if(window_of(ON_BOTH_STREAMS), [Scenario((("comm", 0.0),))])
     assert (compared.before.length_us, compared.after.length_us) == (400, 300)
 
 
 @pytest.mark.slow  # 4 s
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
     """Collectives of 800 us that take twice as long end at 1620; the call then returns with them, and 1097 us are left."""
-    after = {}
-    for name in ("cudaDeviceSynchronize", "cudaStreamSynchronize"):
-        con, trace_id = connect(waited_for(name)[:6])
-        window = load(con, load_catalog(), WindowRequest(trace_id))
+    names = ("cudaDeviceSynchronize", "cudaStreamSynchronize")
+    for name, window in zip(names, loaded(waited_for(name)[:6] for name in names), strict=True):
         (compared,) = what_if(window, [Scenario((("comm", 2.0),))])
-        after[name] = compared.after.length_us
-    assert after["cudaDeviceSynchronize"] == pytest.approx(1620 + 1097, abs=5)
-    assert after["cudaStreamSynchronize"] == pytest.approx(2000)
+        expected = pytest.approx(1620 + 1097, abs=5) if name == "cudaDeviceSynchronize" else pytest.approx(2000)
+        assert compared.after.length_us == expected
+
+
+def copied(at: float, kind: str) -> int:
+    copy = kernel(f"Memcpy DtoH (Device -> {kind})", at, 20, 2, cat="gpu_memcpy")
+    return BATCH.append([*blocked("cudaMemcpyAsync"), copy])
+
+
+COPIED, COPIED_LATER = copied(1002, "Pageable"), copied(1202, "Pinned")
 
 
 def test_a_copying_call_waited_for_its_copy() -> None:
-    copy = kernel("Memcpy DtoH (Device -> Pageable)", 1002, 20, 2, cat="gpu_memcpy")
-    long_after = kernel("Memcpy DtoH (Device -> Pinned)", 1202, 20, 2, cat="gpu_memcpy")
-    waited, did_not = inferred_in([[*blocked("cudaMemcpyAsync"), one] for one in (copy, long_after)])
-    assert waited[3] == (4, "own_copy") and 3 not in did_not
+    assert waits_of(COPIED)[3] == (4, "own_copy") and 3 not in waits_of(COPIED_LATER)
+
+
+def short_copy(kind: str) -> list[dict[str, Any]]:
+    return [
+        op("step", 0, 1100),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("nccl", 20, 980, 1, stream=20)),
+        call("cudaStreamWaitEvent", 20, 2, 2),
+        call("cudaMemcpyAsync", 30, 990, 3),
+        kernel(f"Memcpy DtoH (Device -> {kind})", 1004, 1, 3, cat="gpu_memcpy"),
+    ]
+
+
+TO_PAGEABLE, TO_PINNED = BATCH.append(short_copy("Pageable")), BATCH.append(short_copy("Pinned"))
 
 
 def test_a_copy_to_pageable_memory_ends_before_its_call_returns() -> None:
     """What CUDA says of it, however short the copy; to pinned memory a call that lasts as long may do anything else."""
-    own_copy = {4: (5, "own_copy")}
-    expected = {"Pageable": (own_copy, 105), "Pinned": ({}, 1100)}
-    traces = [
-        [
-            op("step", 0, 1100),
-            *(call("cudaLaunchKernel", 10, 5, 1), kernel("nccl", 20, 980, 1, stream=20)),
-            call("cudaStreamWaitEvent", 20, 2, 2),
-            call("cudaMemcpyAsync", 30, 990, 3),
-            kernel(f"Memcpy DtoH (Device -> {kind})", 1004, 1, 3, cat="gpu_memcpy"),
-        ]
-        for kind in expected
-    ]
-    for (own, cpu_us), (waits, answer) in zip(expected.values(), inferred_and_answered(traces), strict=True):
-        assert waits == {5: (2, "wait_call")} | own
-        assert sum(step["duration_us"] for step in answer.path if step["bound_by"] == "cpu_bound") == cpu_us
+    for number, own, cpu_us in ((TO_PAGEABLE, {4: (5, "own_copy")}, 105), (TO_PINNED, {}, 1100)):
+        assert waits_of(number) == {5: (2, "wait_call")} | own
+        assert sum(us for _, us, bound_by in path_of(number) if bound_by == "cpu_bound") == cpu_us
+
+
+FIRST_WORK = BATCH.append([call("hipLaunchKernel", 10, 5, 1), kernel("decode", 400_000, 100, 1)])
 
 
 def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> None:
-    trace = [call("hipLaunchKernel", 10, 5, 1), kernel("decode", 400_000, 100, 1)]
-    ((waits, answer),) = inferred_and_answered([trace])
-    assert waits == {1: (None, "before_trace")}
-    assert answer.summary["gpu_earlier_work"] > 99 and "gpu_kernel_launch_overhead" not in answer.summary
+    assert waits_of(FIRST_WORK) == {1: (None, "before_trace")}
+    summary = summary_of(FIRST_WORK)
+    assert summary["gpu_earlier_work"] > 99 and "gpu_kernel_launch_overhead" not in summary
 
 
 @pytest.mark.slow
@@ -573,150 +620,147 @@ def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
     )
 
 
+ORPHAN = BATCH.append([
+    x("user_annotation", "ProfilerStep#0", 0, 100),
+    *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),
+    *(call("cudaLaunchKernel", 50, 5, 2), kernel("gemm", 300, 10, 2)),
+    kernel("orphan", 200, 90, 77),
+], "ProfilerStep")  # fmt: skip
+
+
 def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
     """Work without a launch lies outside of the window when it begins after it; the stream was busy with it all the same."""
-    trace = [
-        x("user_annotation", "ProfilerStep#0", 0, 100),
-        *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),
-        *(call("cudaLaunchKernel", 50, 5, 2), kernel("gemm", 300, 10, 2)),
-        kernel("orphan", 200, 90, 77),
+    summary = summary_of(ORPHAN)
+    assert "gpu_earlier_work" in summary and summary["gpu_kernel_launch_overhead"] == pytest.approx(100 * 5 / 310)
+
+
+def with_a_gap(end: float) -> list[dict[str, Any]]:
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, end - 5, 1)),
+        x("user_annotation", "ProfilerStep#1", 10, 100),
+        *(op("aten::mm", 12, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 100, 300, 2)),
     ]
-    con, trace_id = connect(trace)
-    answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep"))
-    assert "gpu_earlier_work" in answer.summary and answer.summary["gpu_kernel_launch_overhead"] == pytest.approx(
-        100 * 5 / 310
-    )
+
+
+GAP_UNTIL = {end: BATCH.append(with_a_gap(end), "ProfilerStep") for end in (80, 40)}
 
 
 def test_a_gap_is_named_after_what_fills_half_of_it() -> None:
     """The launch returns at 20 and its kernel begins at 100; work of the step before has the stream until then or less long."""
-    expected = {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}
-    traces = [
-        [
-            *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, end - 5, 1)),
-            x("user_annotation", "ProfilerStep#1", 10, 100),
-            *(op("aten::mm", 12, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 100, 300, 2)),
-        ]
-        for end in expected
+    for end, label in {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}.items():
+        bounds = [bound_by for _, us, bound_by in path_of(GAP_UNTIL[end]) if us == pytest.approx(80, abs=3)]
+        assert bounds == [label]
+
+
+def with_a_call(end: float) -> list[dict[str, Any]]:
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, end - 5, 1)),
+        *(x("user_annotation", "ProfilerStep#1", 50, 400), op("step", 60, 360)),
+        *(call("cudaDeviceSynchronize", 100, 300, 2), sync("Context Sync", 101, 298, 2)),
     ]
-    for label, path in zip(expected.values(), paths_of_steps(traces), strict=True):
-        (gap,) = [step for step in path if step["duration_us"] == pytest.approx(80, abs=3)]
-        assert gap["bound_by"] == label
 
 
-def paths_of_steps(traces: list[Any]) -> list[list[dict[str, Any]]]:
-    """Of the step of each trace; the models run once."""
-    con, found = connect_all(traces)
-    windows = [WindowRequest(trace_id, "w", annotation="ProfilerStep") for trace_id in found]
-    request_windows(con, windows)
-    run_models(con, load_catalog(), ANSWERED)
-    return [answer_in(con, window).path for window in windows]
+CALL_UNTIL = {end: BATCH.append(with_a_call(end), "ProfilerStep") for end in (380, 250, 249)}
 
 
 def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> None:
     """The call lasts from 100 to 400 us; work of the step before ends within it. Rows tell of the wait."""
-    expected = {380: "gpu_earlier_work", 250: "gpu_earlier_work", 249: "cpu_bound"}
-    traces = [
-        [
-            *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, end - 5, 1)),
-            *(x("user_annotation", "ProfilerStep#1", 50, 400), op("step", 60, 360)),
-            *(call("cudaDeviceSynchronize", 100, 300, 2), sync("Context Sync", 101, 298, 2)),
-        ]
-        for end in expected
-    ]
-    told = [
-        {step["name"]: step["bound_by"] for step in path if step["duration_us"] == 300}
-        for path in paths_of_steps(traces)
-    ]
-    assert told == [{"cudaDeviceSynchronize": label} for label in expected.values()]
+    for end, label in {380: "gpu_earlier_work", 250: "gpu_earlier_work", 249: "cpu_bound"}.items():
+        steps = {name: bound_by for name, us, bound_by in path_of(CALL_UNTIL[end]) if us == 300}
+        assert steps == {"cudaDeviceSynchronize": label}
+
+
+HOST_EVENT = BATCH.append([
+    *(call("cudaLaunchKernel", 10, 5, 1), kernel("first", 20, 300, 1), call("cudaEventRecord", 30, 2, 8)),
+    *(call("cudaLaunchKernel", 40, 5, 2), kernel("second", 330, 300, 2), call("cudaEventSynchronize", 900, 3, 9)),
+])  # fmt: skip
+BACKWARD = BATCH.append([
+    *(op("aten::linear", 0, 30), call("cudaLaunchKernel", 10, 5, 1), kernel("forward", 20, 10, 1)),
+    *(op("autograd::engine::evaluate_function: X", 50, 50, tid=2), call("cudaLaunchKernel", 60, 5, 2, tid=2)),
+    *(kernel("backward", 70, 100, 2), call("cudaEventRecord", 120, 2, 8), call("cudaStreamWaitEvent", 125, 2, 9)),
+    *(call("cudaLaunchKernel", 130, 5, 3), kernel("reduce", 172, 50, 3, stream=20)),
+])  # fmt: skip
 
 
 def test_events_of_calls_and_of_autograds_threads() -> None:
     """A call for an event waits for the work before that event; an event recorded by the thread that called backward follows
     what autograd's thread has launched.
     """
-    event = [
-        *(call("cudaLaunchKernel", 10, 5, 1), kernel("first", 20, 300, 1), call("cudaEventRecord", 30, 2, 8)),
-        *(call("cudaLaunchKernel", 40, 5, 2), kernel("second", 330, 300, 2), call("cudaEventSynchronize", 900, 3, 9)),
-    ]
-    backward = [
-        *(op("aten::linear", 0, 30), call("cudaLaunchKernel", 10, 5, 1), kernel("forward", 20, 10, 1)),
-        *(op("autograd::engine::evaluate_function: X", 50, 50, tid=2), call("cudaLaunchKernel", 60, 5, 2, tid=2)),
-        *(kernel("backward", 70, 100, 2), call("cudaEventRecord", 120, 2, 8), call("cudaStreamWaitEvent", 125, 2, 9)),
-        *(call("cudaLaunchKernel", 130, 5, 3), kernel("reduce", 172, 50, 3, stream=20)),
-    ]
-    queries = (
-        "SELECT event_id, source_event_id FROM _likely_waits",
-        "SELECT waiting_kernel_id, source_kernel_id FROM _event_waits",
-    )
-    connections = each([event, backward], "_profiles", "_likely_waits", "_event_waits")
-    waits = [con.execute(query).fetchall() for con, query in zip(connections, queries, strict=True)]
-    assert waits == [[(5, 1)], [(9, 5)]]
+    assert BATCH.rows(HOST_EVENT, "SELECT event_id, source_event_id FROM _likely_waits") == [(5, 1)]
+    assert BATCH.rows(BACKWARD, "SELECT waiting_kernel_id, source_kernel_id FROM _event_waits") == [(9, 5)]
+
+
+NO_GPU_WORK_BEFORE = BATCH.append([
+    *(call("cudaEventRecord", 1, 1, 1), call("cudaEventRecord", 3, 1, 2), call("cudaDeviceSynchronize", 5, 2, 3)),
+    *(call("cudaLaunchKernel", 10, 5, 4), kernel("gemm", 20, 50, 4, 7)),
+    *(call("cudaLaunchKernel", 20, 5, 8), kernel("gemm", 75, 5, 8, 7)),
+    *(call("cudaDeviceSynchronize", 30 + 20 * i, 15, 9 + i) for i in range(3)),
+])  # fmt: skip
 
 
 def test_calls_may_have_waited_for_gpu_work_alone() -> None:
     """Not for another call, nor for an event recorded before anything was launched."""
-    events = [
-        call("cudaEventRecord", 1, 1, 1),
-        call("cudaEventRecord", 3, 1, 2),
-        call("cudaDeviceSynchronize", 5, 2, 3),
-    ]
-    events += [call("cudaLaunchKernel", 10, 5, 4), kernel("gemm", 20, 50, 4, 7)]
-    events += [call("cudaLaunchKernel", 20, 5, 8), kernel("gemm", 75, 5, 8, 7)]
-    events += [call("cudaDeviceSynchronize", 30 + 20 * i, 15, 9 + i) for i in range(3)]
-    con, _ = connect(events)
-    run_models(con, load_catalog(), ["_likely_waits"])
-    found = con.execute("SELECT event_id, source_event_id FROM _likely_waits ORDER BY 1").fetchall()
-    assert found == [(7, 6), (8, 6), (9, 6)]  # the last on the stream
+    waits = BATCH.rows(NO_GPU_WORK_BEFORE, "SELECT event_id, source_event_id FROM _likely_waits ORDER BY 1")
+    assert waits == [(7, 6), (8, 6), (9, 6)]  # the last on the stream
+
+
+BARRIER = BATCH.append([
+    *(call("hipLaunchKernel", 1, 5, 1), kernel("gemm", 10, 50, 1, 7), call("hipEventRecord", 7, 1, 2)),
+    *(call("hipStreamWaitEvent", 9, 1, 3), kernel("barrier", 70, 1, 3, 8)),
+    *(call("hipLaunchKernel", 12, 5, 4), kernel("gemm", 80, 50, 4, 8)),
+])  # fmt: skip
 
 
 def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
     """As barriers on AMD; and not the next launch."""
-    events = [call("hipLaunchKernel", 1, 5, 1), kernel("gemm", 10, 50, 1, 7), call("hipEventRecord", 7, 1, 2)]
-    events += [call("hipStreamWaitEvent", 9, 1, 3), kernel("barrier", 70, 1, 3, 8)]
-    events += [call("hipLaunchKernel", 12, 5, 4), kernel("gemm", 80, 50, 4, 8)]
-    con, _ = connect(events)
-    run_models(con, load_catalog(), ["event_waits"])
-    assert con.execute("SELECT waiting_kernel_id, source_kernel_id FROM event_waits").fetchall() == [(4, 1)]
+    assert BATCH.rows(BARRIER, "SELECT waiting_kernel_id, source_kernel_id FROM event_waits") == [(4, 1)]
+
+
+def with_a_copy(name: str, node: int) -> int:
+    copy = kernel("Memcpy DtoH (Device -> Pageable)", 400, 10, 2, cat="gpu_memcpy")
+    copy["args"]["graph node id"] = node
+    return BATCH.append([call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1, 9), call(name, 20, 150, 2), copy])
+
+
+COPY_ALONE, COPY_IN_GRAPH = with_a_copy("cudaMemcpyAsync", 0), with_a_copy("cudaGraphLaunch", 3)
+CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call"
 
 
 def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
     """Unlike the copy by itself. The launch takes long, and work of another stream ends meanwhile."""
+    assert BATCH.rows(COPY_ALONE, CALLS_WAITS) == [(2, 1)]
+    assert BATCH.rows(COPY_IN_GRAPH, CALLS_WAITS) == []
 
-    def trace(name: str, **args: int) -> list[dict]:
-        copy = kernel("Memcpy DtoH (Device -> Pageable)", 400, 10, 2, cat="gpu_memcpy")
-        copy["args"].update(args)
-        return [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1, 9), call(name, 20, 150, 2), copy]
 
-    traces = [trace("cudaMemcpyAsync", **{"graph node id": 0}), trace("cudaGraphLaunch", **{"graph node id": 3})]
-    query = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call"
-    found = [con.execute(query).fetchall() for con in each(traces, "_profiles", "_inferred_waits")]
-    assert found == [[(2, 1)], []]
+def launched_by_another_thread(at: float) -> int:
+    return BATCH.append([
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1), call("cudaStreamSynchronize", 200, 100, 2)),
+        *(call("cudaLaunchKernel", at, 5, 3, tid=2), kernel("other", 210, 80, 3, stream=20)),
+    ])  # fmt: skip
+
+
+AS_IT_BEGINS, RIGHT_BEFORE = launched_by_another_thread(200), launched_by_another_thread(199)
 
 
 def test_a_call_waits_for_nothing_that_another_thread_launches_when_it_begins() -> None:
-    trace = [
-        *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1), call("cudaStreamSynchronize", 200, 100, 2)),
-        *(call("cudaLaunchKernel", 200, 5, 3, tid=2), kernel("other", 210, 80, 3, stream=20)),
-    ]
-    earlier = [*trace[:3], {**trace[3], "ts": 199}, trace[4]]
-    found = [
-        con.execute("SELECT event_id, source_event_id FROM _inferred_waits").fetchall()
-        for con in each([trace, earlier], "_profiles", "_inferred_waits")
-    ]
-    assert found == [[], [(2, 4)]]
+    query = "SELECT event_id, source_event_id FROM _inferred_waits"
+    assert BATCH.rows(AS_IT_BEGINS, query) == []
+    assert BATCH.rows(RIGHT_BEFORE, query) == [(2, 4)]
+
+
+SHARED_STREAM = [
+    *(call("cudaLaunchKernel", 0, 5, 1), kernel("own", 10, 100, 1), call("cudaStreamSynchronize", 20, 94, 2)),
+    *(sync("Stream Sync", 21, 92, 2, stream=7), call("cudaLaunchKernel", 30, 5, 3, tid=2)),
+    kernel("other", 111, 400, 3),
+]
+OWN_AND_OTHER, OTHER_ALONE = BATCH.append(SHARED_STREAM), BATCH.append(SHARED_STREAM[2:])
 
 
 def test_nor_if_a_row_records_the_wait() -> None:
     """Two threads share a stream, and the second launches while the first waits."""
-    trace = [
-        *(call("cudaLaunchKernel", 0, 5, 1), kernel("own", 10, 100, 1), call("cudaStreamSynchronize", 20, 94, 2)),
-        *(sync("Stream Sync", 21, 92, 2, stream=7), call("cudaLaunchKernel", 30, 5, 3, tid=2)),
-        kernel("other", 111, 400, 3),
-    ]
     query = "SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges"
-    connections = each([trace, trace[2:]], "_profiles", "critical_path_windows", "_sync_edges")
-    assert [con.execute(query).fetchall() for con in connections] == [[(1, 2, True)], []]
+    assert BATCH.rows(OWN_AND_OTHER, query) == [(1, 2, True)]
+    assert BATCH.rows(OTHER_ALONE, query) == []
 
 
 def copy(at: float, dur: float, correlation: int) -> dict[str, Any]:
@@ -725,31 +769,33 @@ def copy(at: float, dur: float, correlation: int) -> dict[str, Any]:
     return {"ph": "X", "cat": "gpu_memcpy", "name": "CopyDeviceToDevice", "ts": at, "dur": dur, "args": args}
 
 
+EARLIER_COPY = BATCH.append([
+    *(call("hipLaunchKernel", 0, 4, 1), kernel("k", 10, 107, 1, stream=0), call("hipEventRecord", 5, 1, 9)),
+    *(call("hipMemcpyAsync", 7, 4, 2), copy(300, 100, 2), call("hipEventSynchronize", 20, 100, 3)),
+    *(call("hipMemcpyAsync", 30, 4, 4, tid=2), copy(40, 78, 4)),
+])  # fmt: skip
+
+
 def test_a_call_waits_for_no_copy_that_is_launched_later_and_begins_earlier_than_another() -> None:
-    trace = [
-        *(call("hipLaunchKernel", 0, 4, 1), kernel("k", 10, 107, 1, stream=0), call("hipEventRecord", 5, 1, 9)),
-        *(call("hipMemcpyAsync", 7, 4, 2), copy(300, 100, 2), call("hipEventSynchronize", 20, 100, 3)),
-        *(call("hipMemcpyAsync", 30, 4, 4, tid=2), copy(40, 78, 4)),
-    ]
-    (con,) = each([trace], "_profiles", "_inferred_waits")
-    found = con.execute("SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call").fetchall()
-    assert found == [(5, 1)]
+    assert BATCH.rows(EARLIER_COPY, CALLS_WAITS) == [(5, 1)]
+
+
+BEFORE_ITS_LAUNCH = BATCH.append([
+    *(call("hipMemcpyAsync", 83, 4, 1), copy(270, 1, 1), call("hipStreamSynchronize", 145, 60, 2)),
+    *(call("hipMemcpyAsync", 208, 5, 3), copy(205, 5, 3)),
+])  # fmt: skip
 
 
 def test_a_copy_that_began_before_its_launch_makes_no_cycle_with_the_call_before() -> None:
-    trace = [
-        *(call("hipMemcpyAsync", 83, 4, 1), copy(270, 1, 1), call("hipStreamSynchronize", 145, 60, 2)),
-        *(call("hipMemcpyAsync", 208, 5, 3), copy(205, 5, 3)),
-    ]
-    (con,) = each([trace], "critical_path_windows", "critical_path")
-    assert con.execute("SELECT sum(duration_ns) FROM critical_path").fetchall() == [(271_000 - 83_000,)]
+    assert BATCH.rows(BEFORE_ITS_LAUNCH, "SELECT sum(duration_ns) FROM critical_path") == [(271_000 - 83_000,)]
+
+
+TWO_EVENTS = BATCH.append([
+    *(call("cudaLaunchKernel", 0, 5, 1), kernel("a", 10, 10, 1), call("cudaEventRecord", 6, 1, 2)),
+    *(call("cudaLaunchKernel", 10, 5, 3), kernel("b", 30, 60, 3), call("cudaEventRecord", 16, 1, 4)),
+    call("cudaEventSynchronize", 26, 66, 6),
+])  # fmt: skip
 
 
 def test_a_call_for_an_event_waits_for_what_was_recorded_right_before_it() -> None:
-    trace = [
-        *(call("cudaLaunchKernel", 0, 5, 1), kernel("a", 10, 10, 1), call("cudaEventRecord", 6, 1, 2)),
-        *(call("cudaLaunchKernel", 10, 5, 3), kernel("b", 30, 60, 3), call("cudaEventRecord", 16, 1, 4)),
-        call("cudaEventSynchronize", 26, 66, 6),
-    ]
-    (con,) = each([trace], "_profiles", "_likely_waits")
-    assert con.execute("SELECT event_id, source_event_id FROM _likely_waits").fetchall() == [(6, 4)]
+    assert BATCH.rows(TWO_EVENTS, "SELECT event_id, source_event_id FROM _likely_waits") == [(6, 4)]

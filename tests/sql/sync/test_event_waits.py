@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from tests.batch import Batch
 from tests.harness import call, kernel, op, rows_of, sync, x
 
 COLUMNS = "wait_event_id, record_event_id, source_kernel_id, waiting_kernel_id"
+BATCH = Batch("event_waits")
 
 
-@pytest.mark.parametrize(
-    ("launch", "record", "wait"),
-    [
-        ("cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent"),
-        ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"),
-        ("hipLaunchKernel", "hipEventRecord", "hipStreamWaitEvent"),
-        ("cudaLaunchKernel_ptsz", "cudaEventRecord_ptsz", "cudaStreamWaitEvent_ptsz"),
-        ("hipLaunchKernel_spt", "hipEventRecord_spt", "hipStreamWaitEvent_spt"),
-    ],
-)
-def test_a_wait_finds_the_work_before_its_record_and_the_work_after_itself(launch: str, record: str, wait: str) -> None:
+def waits(number: int) -> list[tuple]:
+    return BATCH.rows(number, f"SELECT {COLUMNS} FROM event_waits ORDER BY ALL")
+
+
+def spelled(launch: str, record: str, wait: str) -> list[dict]:
+    """A kernel, its record and another kernel on stream 7, and a wait and a kernel on stream 8."""
     args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 2}
-    events = [
+    return [
         call(launch, 100, 5, 1),
         kernel("a", 110, 50, 1, stream=7),
         call(record, 106, 1, 2),
@@ -32,81 +29,93 @@ def test_a_wait_finds_the_work_before_its_record_and_the_work_after_itself(launc
         call(launch, 112, 5, 4),
         kernel("b", 165, 10, 4, stream=8),
     ]
-    assert rows_of(events, "event_waits", COLUMNS) == [(6, 2, 1, 8)]
+
+
+SPELLED = {
+    spelling: BATCH.append(
+        spelled(*(spelling.replace("*", name) for name in ("LaunchKernel", "EventRecord", "StreamWaitEvent")))
+    )
+    for spelling in ("cuda*", "cu*", "hip*", "cuda*_ptsz", "hip*_spt")
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLED)
+def test_a_wait_finds_the_work_before_its_record_and_the_work_after_itself(spelling: str) -> None:
+    assert waits(SPELLED[spelling]) == [(6, 2, 1, 8)]
+
+
+BACKWARD = "autograd::engine::evaluate_function: X"
+END_OF_BACKWARD = BATCH.append([
+    *(op("aten::forward", 0, 30), call("cudaLaunchKernel", 10, 5, 1), kernel("forward", 20, 10, 1, stream=7)),
+    *(op(BACKWARD, 50, 60, tid=2), call("cudaLaunchKernel", 60, 5, 2, tid=2), kernel("grad", 70, 99, 2, stream=8)),
+    *(call("cudaEventRecord", 70, 2, 3, tid=2), call("cudaStreamWaitEvent", 75, 2, 4, tid=2)),
+    sync("Stream Wait Event", 75, 2, 4, stream=7, wait_on_stream=8, wait_on_cuda_event_record_corr_id=3),
+    *(call("cudaLaunchKernel", 130, 5, 5), kernel("optimizer", 172, 50, 5, stream=7)),
+    *(op(BACKWARD, 250, 20, tid=2), call("cudaLaunchKernel", 260, 5, 6, tid=2), kernel("next", 270, 9, 6, stream=7)),
+])  # fmt: skip
 
 
 def test_what_autograds_thread_makes_a_stream_wait_for_holds_up_the_next_launch_of_the_thread_that_called_backward() -> (
     None
 ):
     """At the end of backward, autograd's thread makes the caller's stream wait for the other streams."""
-    args = {"wait_on_stream": 8, "wait_on_cuda_event_record_corr_id": 3}
-    backward = "autograd::engine::evaluate_function: X"
-    events = [
-        *(op("aten::forward", 0, 30), call("cudaLaunchKernel", 10, 5, 1), kernel("forward", 20, 10, 1, stream=7)),
-        *(op(backward, 50, 60, tid=2), call("cudaLaunchKernel", 60, 5, 2, tid=2), kernel("grad", 70, 99, 2, stream=8)),
-        *(call("cudaEventRecord", 70, 2, 3, tid=2), call("cudaStreamWaitEvent", 75, 2, 4, tid=2)),
-        sync("Stream Wait Event", 75, 2, 4, stream=7, **args),
-        *(call("cudaLaunchKernel", 130, 5, 5), kernel("optimizer", 172, 50, 5, stream=7)),
-        *(
-            op(backward, 250, 20, tid=2),
-            call("cudaLaunchKernel", 260, 5, 6, tid=2),
-            kernel("next", 270, 9, 6, stream=7),
-        ),
-    ]
-    assert rows_of(events, "event_waits", COLUMNS) == [(8, 6, 5, 10)]
+    assert waits(END_OF_BACKWARD) == [(8, 6, 5, 10)]
+
+
+AT_THE_RECORDS_TIME = BATCH.append([
+    *(call("cudaLaunchKernel", 100, 5, 1), kernel("a", 110, 50, 1, stream=7), call("cudaEventRecord", 100, 1, 2)),
+    call("cudaEventSynchronize", 120, 60, 3),
+    sync("Event Sync", 120, 60, 3, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
+    call("cudaStreamWaitEvent", 190, 1, 5),
+    sync("Stream Wait Event", 190, 1, 5, stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=77),
+])  # fmt: skip
 
 
 def test_a_launch_at_the_records_time_counts_and_a_missing_record_is_null() -> None:
-    events = [
-        call("cudaLaunchKernel", 100, 5, 1),
-        kernel("a", 110, 50, 1, stream=7),
-        call("cudaEventRecord", 100, 1, 2),
-        call("cudaEventSynchronize", 120, 60, 3),
-        sync("Event Sync", 120, 60, 3, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
-        call("cudaStreamWaitEvent", 190, 1, 5),
-        sync("Stream Wait Event", 190, 1, 5, stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=77),
-    ]
-    assert rows_of(events, "event_waits", COLUMNS) == [(4, 2, 1, None), (6, None, None, None)]
+    assert waits(AT_THE_RECORDS_TIME) == [(4, 2, 1, None), (6, None, None, None)]
+
+
+THIRD_ON_7 = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
+AT_ONCE = BATCH.append([
+    *(call("cudaLaunchKernel", 100, 0, 1), kernel("a", 110, 20, 1, stream=7)),
+    *(call("cudaLaunchKernel", 100, 0, 2), kernel("last", 131, 20, 2, stream=7)),
+    call("cudaEventRecord", 100, 1, 3),
+    *(call("cudaStreamWaitEvent", 110, 1, 4), sync("Stream Wait Event", 110, 1, 4, stream=8, **THIRD_ON_7)),
+    *(call("cudaLaunchKernel", 110, 1, 5), kernel("before", 120, 10, 5, stream=8)),
+    *(call("cudaLaunchKernel", 112, 5, 6), kernel("waiting", 165, 10, 6, stream=8)),
+])  # fmt: skip
 
 
 def test_of_calls_that_begin_at_once_the_last_was_recorded_and_a_launch_came_before_a_wait() -> None:
     """Times in whole microseconds make such ties."""
-    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
-    events = [
-        *(call("cudaLaunchKernel", 100, 0, 1), kernel("a", 110, 20, 1, stream=7)),
-        *(call("cudaLaunchKernel", 100, 0, 2), kernel("last", 131, 20, 2, stream=7)),
-        call("cudaEventRecord", 100, 1, 3),
-        *(call("cudaStreamWaitEvent", 110, 1, 4), sync("Stream Wait Event", 110, 1, 4, stream=8, **args)),
-        *(call("cudaLaunchKernel", 110, 1, 5), kernel("before", 120, 10, 5, stream=8)),
-        *(call("cudaLaunchKernel", 112, 5, 6), kernel("waiting", 165, 10, 6, stream=8)),
-    ]
-    assert rows_of(events, "event_waits", COLUMNS) == [(6, 4, 3, 10)]
+    assert waits(AT_ONCE) == [(6, 4, 3, 10)]
+
+
+TWO_DEVICES = [
+    *(call("cudaLaunchKernel", 100, 2, 1), kernel("own", 110, 50, 1, stream=7, device=1)),
+    *(call("cudaLaunchKernel", 103, 2, 2), kernel("other", 110, 50, 2, stream=7, device=0)),
+    call("cudaEventRecord", 106, 1, 3),
+    call("cudaStreamWaitEvent", 110, 1, 4),
+    sync("Stream Wait Event", 110, 1, 4, stream=8, device=1, **THIRD_ON_7),
+    *(call("cudaLaunchKernel", 112, 5, 5), kernel("waiting", 165, 10, 5, stream=8, device=1)),
+]
+SHOWN = x("cuda_event", "cudaEvent", 107, 0.001, 7, 0, correlation=3, stream=7, device=0, event_id=1)
+BOTH, OTHER, OTHER_SHOWN = map(BATCH.append, (TWO_DEVICES, TWO_DEVICES[2:], [*TWO_DEVICES, SHOWN]))
 
 
 def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
     """Both devices have a stream 7, and the other one's work was launched later, also before the record."""
-    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
-    events = [
-        *(call("cudaLaunchKernel", 100, 2, 1), kernel("own", 110, 50, 1, stream=7, device=1)),
-        *(call("cudaLaunchKernel", 103, 2, 2), kernel("other", 110, 50, 2, stream=7, device=0)),
-        call("cudaEventRecord", 106, 1, 3),
-        call("cudaStreamWaitEvent", 110, 1, 4),
-        sync("Stream Wait Event", 110, 1, 4, stream=8, device=1, **args),
-        *(call("cudaLaunchKernel", 112, 5, 5), kernel("waiting", 165, 10, 5, stream=8, device=1)),
-    ]
-    assert rows_of(events, "event_waits", COLUMNS) == [(6, 4, 1, 8)]
+    assert waits(BOTH) == [(6, 4, 1, 8)]
     # An event of another device: where its own has launched nothing on such a stream, it is that one's work.
-    assert rows_of(events[2:], "event_waits", COLUMNS) == [(4, 2, 1, 6)]
+    assert waits(OTHER) == [(4, 2, 1, 6)]
     # So it is if a cuda_event row shows that the event was recorded there.
-    shown = x("cuda_event", "cudaEvent", 107, 0.001, 7, 0, correlation=3, stream=7, device=0, event_id=1)
-    assert rows_of([*events, shown], "event_waits", COLUMNS) == [(6, 4, 3, 8)]
+    assert waits(OTHER_SHOWN) == [(6, 4, 3, 8)]
 
 
 @pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("waits_on", [2, 7])
 def test_of_streams_with_one_number_on_other_devices_the_one_launched_on_last_counts(waits_on: int) -> None:
     """Its own device has no such stream, or it is the stream that waits. Which device has which number says nothing."""
-    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
 
     def trace(earlier: int, later: int) -> list[dict]:
         return [
@@ -114,7 +123,7 @@ def test_of_streams_with_one_number_on_other_devices_the_one_launched_on_last_co
             *(call("cudaLaunchKernel", 103, 2, 2), kernel("later", 110, 50, 2, stream=7, device=later)),
             call("cudaEventRecord", 106, 1, 3),
             call("cudaStreamWaitEvent", 110, 1, 4),
-            sync("Stream Wait Event", 110, 1, 4, stream=waits_on, device=2, **args),
+            sync("Stream Wait Event", 110, 1, 4, stream=waits_on, device=2, **THIRD_ON_7),
             *(call("cudaLaunchKernel", 112, 5, 5), kernel("waiting", 165, 10, 5, stream=waits_on, device=2)),
         ]
 

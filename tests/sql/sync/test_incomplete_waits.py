@@ -6,22 +6,24 @@ from typing import Any
 
 from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest
-from tests.harness import call, connect, each, kernel, op, sync
+from tests.batch import Batch
+from tests.harness import call, connect, kernel, op, sync
 from tests.sql.sync.test_unstated_waits import NUMBER, QUERY, RECORD, STREAM, Program, lacking
 
 Event = dict[str, Any]
+BATCH = Batch("event_waits", "events", "_inferred_waits", "_likely_waits", "_profiles")
 
 
-def sources(*traces: list[Event]) -> list[list[tuple]]:
-    """Source, waiting work, evidence and record of each wait of each trace."""
+def sources(numbers: list[int]) -> list[list[tuple]]:
+    """Source, waiting work, evidence and record of each wait of each of these traces."""
     return [
-        [(of, waiting, evidence, record) for _, _, of, waiting, evidence, _, record in con.execute(QUERY).fetchall()]
-        for con in each(traces, "event_waits")
+        [(of, waiting, evidence, record) for _, _, of, waiting, evidence, _, record in BATCH.rows(number, QUERY)]
+        for number in numbers
     ]
 
 
-def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() -> None:
-    """The stated stream counts; no record in the file takes the place of the lost one."""
+def without_record() -> list[list[Event]]:
+    """Waits of the host, then of a stream, whose row states the stream of a record outside the file, or not even that."""
     work, other = kernel("K", 0, 500, 70, 7), [call("cudaEventRecord", 5, 2, 9), call("cudaEventRecord", 8, 1, 10)]
     on_host = [
         *(work, call("cudaEventSynchronize", 10, 493, 3), op("after", 510, 20)),
@@ -34,9 +36,15 @@ def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() 
     rows = [{STREAM: on, RECORD: 77, NUMBER: 5} for on in (7, -1)]
     host_rows = [sync("Event Sync", 10, 493, 3, -1, **row) for row in rows]
     stream_rows = [sync("Stream Wait Event", 10, 1, 3, 8, **row) for row in rows]
-    assert sources(
-        *([*on_host, *other, row] for row in host_rows), *([*on_stream, *other, row] for row in stream_rows)
-    ) == [
+    return [[*on_host, *other, row] for row in host_rows] + [[*on_stream, *other, row] for row in stream_rows]
+
+
+WITHOUT_RECORD = [BATCH.append(trace) for trace in without_record()]
+
+
+def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() -> None:
+    """The stated stream counts; no record in the file takes the place of the lost one."""
+    assert sources(WITHOUT_RECORD) == [
         [("K", None, "stream", None)],
         [("K", None, "none", None)],
         [("K", "M", "stream", None)],
@@ -44,17 +52,17 @@ def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() 
     ]  # fmt: skip
 
 
+TOO_LATE = BATCH.append([
+    *(kernel("K", 0, 600, 70, 7), call("cudaLaunchKernel", 2, 2, 1), kernel("ended", 5, 495, 1, 20)),
+    *(call("cudaEventSynchronize", 10, 493, 3), op("after", 510, 20)),
+    sync("Event Sync", 10, 493, 3, -1, **{STREAM: 7, RECORD: 77, NUMBER: 5}),
+])  # fmt: skip
+
+
 def test_a_call_whose_record_is_outside_the_file_is_left_to_the_times() -> None:
     """Its stream did not end in time: the call waited for what ended 3 us before its return."""
-    trace = [
-        *(kernel("K", 0, 600, 70, 7), call("cudaLaunchKernel", 2, 2, 1), kernel("ended", 5, 495, 1, 20)),
-        *(call("cudaEventSynchronize", 10, 493, 3), op("after", 510, 20)),
-        sync("Event Sync", 10, 493, 3, -1, **{STREAM: 7, RECORD: 77, NUMBER: 5}),
-    ]
-    (con,) = each([trace], "_profiles", "_inferred_waits")
-    assert con.execute("SELECT event_id, source_event_id, basis FROM _inferred_waits").fetchall() == [
-        (3, 2, "blocking_call")
-    ]
+    rows = BATCH.rows(TOO_LATE, "SELECT event_id, source_event_id, basis FROM _inferred_waits")
+    assert rows == [(3, 2, "blocking_call")]
 
 
 def test_waits_for_records_outside_the_file_need_the_models_that_infer() -> None:
@@ -66,8 +74,8 @@ def test_waits_for_records_outside_the_file_need_the_models_that_infer() -> None
     assert needed == [False, True]
 
 
-def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
-    """An event is recorded twice before a wait. With the second cuda_event row lost, the first may be outdated."""
+def recorded_twice() -> list[list[Event]]:
+    """With both cuda_event rows, without the first, without the second, and without both."""
     program = Program()
     program.launch("old", 20, 30)
     program.record(1, 20)
@@ -78,17 +86,25 @@ def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
     program.launch("waiter", 8, 20)
     events = lacking(program.events, STREAM, RECORD)
     first, second = [event for event in events if event["cat"] == "cuda_event"]
-    without = [[event for event in events if event not in lost] for lost in ([], [first], [second], [first, second])]
+    return [[event for event in events if event not in lost] for lost in ([], [first], [second], [first, second])]
+
+
+RECORDED_TWICE = [BATCH.append(trace) for trace in recorded_twice()]
+
+
+def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
+    """An event is recorded twice before a wait. With the second cuda_event row lost, the first may be outdated."""
     evidence = ["cuda_event", "cuda_event", "calls", "calls"]
-    assert [[row[:3] for row in rows] for rows in sources(*without)] == [[("new", "waiter", of)] for of in evidence]
+    rows = [[row[:3] for row in rows] for rows in sources(RECORDED_TWICE)]
+    assert rows == [[("new", "waiter", of)] for of in evidence]
 
 
 def of_process(pid: int, *events: Event) -> list[Event]:
     return [{**event, "pid": pid} if event["cat"] == "cuda_runtime" else event for event in events]
 
 
-def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
-    """Other work ends closer to the waiting work, or alone ends in time."""
+def two_processes() -> list[list[Event]]:
+    """Without the other process, with its work, with its work and record, and with these alone."""
     own = [
         *(call("hipLaunchKernel", 0, 2, 1), kernel("K", 6, 482, 1, 20), call("hipEventRecord", 4, 2, 2)),
         *(call("hipStreamWaitEvent", 8, 2, 3), call("hipLaunchKernel", 12, 2, 4), kernel("M", 500, 5, 4)),
@@ -96,8 +112,15 @@ def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
     foreign = of_process(200, call("hipLaunchKernel", 1, 2, 11), kernel("Foreign", 7, 488, 11, 9, 1))
     record = of_process(200, call("hipEventRecord", 5, 2, 12))
     unrecorded = [event for event in own if event["name"] not in ("hipEventRecord", "K")]
-    traces = [own, [*own, *foreign], [*own, *foreign, *record], [*unrecorded, *foreign, *record]]
-    assert [[row[:2] for row in rows] for rows in sources(*traces)] == [[("K", "M")]] * 3 + [[(None, "M")]]
+    return [own, [*own, *foreign], [*own, *foreign, *record], [*unrecorded, *foreign, *record]]
+
+
+TWO_PROCESSES = [BATCH.append(trace) for trace in two_processes()]
+
+
+def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
+    """Other work ends closer to the waiting work, or alone ends in time."""
+    assert [[row[:2] for row in rows] for rows in sources(TWO_PROCESSES)] == [[("K", "M")]] * 3 + [[(None, "M")]]
 
 
 def on_two_devices(number: int, other: int) -> list[Event]:
@@ -119,28 +142,28 @@ def on_two_devices(number: int, other: int) -> list[Event]:
     ]
 
 
+TWO_DEVICES = [BATCH.append(on_two_devices(5, 6)), BATCH.append(on_two_devices(5, 5))]
+
+
 def test_events_of_two_devices_may_have_one_number() -> None:
-    found = sources(on_two_devices(5, 6), on_two_devices(5, 5))
-    assert [[row[:2] for row in rows] for rows in found] == [[("A", "X0"), ("B", "X1")]] * 2
+    assert [[row[:2] for row in rows] for rows in sources(TWO_DEVICES)] == [[("A", "X0"), ("B", "X1")]] * 2
+
+
+def for_another_device(stream: int, record: int) -> list[Event]:
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("K", 6, 494, 1, stream), call("cudaEventRecord", 4, 2, 2)),
+        *(call("cudaLaunchKernel", 5, 2, 5), kernel("earlier", 8, 20, 5, 7, 1), call("cudaStreamWaitEvent", 8, 2, 3)),
+        sync("Stream Wait Event", 8, 1, 3, 7, 1, **{STREAM: stream, RECORD: record}),
+        *(call("cudaLaunchKernel", 12, 2, 4), kernel("M", 503, 5, 4, 7, 1)),
+    ]
+
+
+ANOTHER_DEVICE = [BATCH.append(for_another_device(stream, record)) for stream in (20, 7) for record in (2, -1)]
 
 
 def test_a_stated_stream_may_be_on_another_device() -> None:
     """The wait's device has no such stream, or only the one that waits."""
-    traces = [
-        [
-            *(call("cudaLaunchKernel", 0, 2, 1), kernel("K", 6, 494, 1, stream), call("cudaEventRecord", 4, 2, 2)),
-            *(
-                call("cudaLaunchKernel", 5, 2, 5),
-                kernel("earlier", 8, 20, 5, 7, 1),
-                call("cudaStreamWaitEvent", 8, 2, 3),
-            ),
-            sync("Stream Wait Event", 8, 1, 3, 7, 1, **{STREAM: stream, RECORD: record}),
-            *(call("cudaLaunchKernel", 12, 2, 4), kernel("M", 503, 5, 4, 7, 1)),
-        ]
-        for stream in (20, 7)
-        for record in (2, -1)
-    ]
-    assert [[row[:2] for row in rows] for rows in sources(*traces)] == [[("K", "M")]] * 4
+    assert [[row[:2] for row in rows] for rows in sources(ANOTHER_DEVICE)] == [[("K", "M")]] * 4
 
 
 def captured(spelling: str, *, row: bool = False, tid: int = 1) -> list[Event]:
@@ -155,30 +178,38 @@ def captured(spelling: str, *, row: bool = False, tid: int = 1) -> list[Event]:
     ]
 
 
+CAPTURED = [
+    *(BATCH.append(captured(spelling)) for spelling in ("cuda*", "hip*", "hip*_spt")),
+    *(BATCH.append(captured("cuda*", row=True)), BATCH.append(captured("cuda*", tid=2))),
+]
+
+
 def test_a_capture_neither_records_an_event_nor_makes_a_stream_wait() -> None:
-    spelled = [captured(spelling) for spelling in ("cuda*", "hip*", "hip*_spt")]
-    found = sources(*spelled, captured("cuda*", row=True), captured("cuda*", tid=2))
-    assert found == [[]] * 4 + [[("Old", "K", "calls", "cudaEventRecord")]]
+    assert sources(CAPTURED) == [[]] * 4 + [[("Old", "K", "calls", "cudaEventRecord")]]
+
+
+AFTER_A_CAPTURE = BATCH.append([
+    *(call("cudaStreamBeginCapture", 0, 2, 1), call("cudaStreamEndCapture", 10, 2, 2)),
+    *(call("cudaLaunchKernel", 20, 2, 3), kernel("K", 26, 474, 3, 20), call("cudaEventRecord", 24, 2, 4)),
+    *(call("cudaStreamWaitEvent", 28, 2, 5), call("cudaLaunchKernel", 32, 2, 6), kernel("M", 503, 5, 6)),
+])  # fmt: skip
 
 
 def test_records_and_waits_after_a_capture_count() -> None:
-    trace = [
-        *(call("cudaStreamBeginCapture", 0, 2, 1), call("cudaStreamEndCapture", 10, 2, 2)),
-        *(call("cudaLaunchKernel", 20, 2, 3), kernel("K", 26, 474, 3, 20), call("cudaEventRecord", 24, 2, 4)),
-        *(call("cudaStreamWaitEvent", 28, 2, 5), call("cudaLaunchKernel", 32, 2, 6), kernel("M", 503, 5, 6)),
-    ]
-    assert sources(trace) == [[("K", "M", "calls", "cudaEventRecord")]]
+    assert sources([AFTER_A_CAPTURE]) == [[("K", "M", "calls", "cudaEventRecord")]]
+
+
+BEFORE = [
+    *(call("cudaLaunchKernel", 0, 2, 1), kernel("A", 6, 400, 1), call("cudaEventRecord", 10, 2, 2)),
+    *(call("cudaLaunchKernel", 20, 2, 3), kernel("B", 30, 300, 3, 20)),
+]
+CAPTURE = [call("cudaStreamBeginCapture", 40, 2, 4), call("cudaStreamEndCapture", 60, 2, 6)]
+ON_THE_HOST = [call("cudaEventRecord", 50, 2, 5), call("cudaEventSynchronize", 70, 340, 7)]
+RECORDED, RECORDED_IN_CAPTURE = map(BATCH.append, ([*BEFORE, *ON_THE_HOST], [*BEFORE, *CAPTURE, *ON_THE_HOST]))
 
 
 def test_a_record_in_a_capture_is_no_record_of_what_the_host_waits_for() -> None:
     """The host waits for the event that it recorded after A. The record after B became part of a graph."""
-    before = [
-        *(call("cudaLaunchKernel", 0, 2, 1), kernel("A", 6, 400, 1), call("cudaEventRecord", 10, 2, 2)),
-        *(call("cudaLaunchKernel", 20, 2, 3), kernel("B", 30, 300, 3, 20)),
-    ]
-    capture = [call("cudaStreamBeginCapture", 40, 2, 4), call("cudaStreamEndCapture", 60, 2, 6)]
-    record, wait = call("cudaEventRecord", 50, 2, 5), call("cudaEventSynchronize", 70, 340, 7)
-    found = []
-    for con in each(([*before, record, wait], [*before, *capture, record, wait]), "_profiles", "_likely_waits"):
-        found.append(con.execute("SELECT source_event_id FROM _likely_waits").fetchall())
-    assert found == [[(4,)], [(1,)]]  # B, A
+    query = "SELECT source_event_id FROM _likely_waits"
+    assert BATCH.rows(RECORDED, query) == [(4,)]  # B
+    assert BATCH.rows(RECORDED_IN_CAPTURE, query) == [(1,)]  # A

@@ -15,7 +15,9 @@ from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import load
 from pipelines.models.catalog import load_catalog
-from tests.harness import call, connect, each, kernel, rows_of, sync, x
+from tests.batch import Batch
+from tests.effort import first_of
+from tests.harness import call, connect, each, kernel, sync, x
 
 Event = dict[str, Any]
 Wait = tuple[str, int, str | None, str | None]
@@ -230,13 +232,25 @@ QUERY = """
     LEFT JOIN events AS r ON r.trace_id = w.trace_id AND r.event_id = w.record_event_id
     ORDER BY c.start_ns
 """
+BATCH = Batch("event_waits", "events", "_event_wait_targets", "_inferred_waits", "_profiles")
+
+
+def sources(numbers: list[int]) -> list[list[str | None]]:
+    """The work that each wait of these traces of the batch was for."""
+    return [[row[2] for row in BATCH.rows(number, QUERY)] for number in numbers]
+
+
 # Without the number of the event nothing tells which of several waits in a row is for which of the events that were
 # recorded before them; the order of the records is taken.
 UNKNOWABLE = {("branches", "no event number"), ("new events", "no event number")}
 
 
-def test_every_form_of_a_wait_gives_the_same_join() -> None:
-    cases = [(name, form) for name in PROGRAMS for form in FORMS if (name, form) not in UNKNOWABLE]
+CASES = [(name, form) for name in PROGRAMS for form in FORMS if (name, form) not in UNKNOWABLE]
+
+
+@pytest.mark.parametrize("cases", first_of((CASES[first::7] for first in range(7)), 1))  # 3 s each
+def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) -> None:
+    """The first seventh of the cases has each program and each form."""
     programs = {name: make() for name, make in PROGRAMS.items()}
     traces = [FORMS[form][0](programs[name].events) for name, form in cases]
     for (name, form), con in zip(cases, each(traces, "event_waits"), strict=True):
@@ -249,16 +263,19 @@ def test_every_form_of_a_wait_gives_the_same_join() -> None:
         assert all("EventRecord" in row[6] for row in rows if row[6] or row[4] not in ("none", "stream"))
 
 
+LOST = {"all": lambda n: True, "some": lambda n: n % 3 == 1}
+WITHOUT_ROWS = {
+    (name, lost): BATCH.append(without_cuda_events(without_rows(PROGRAMS[name]().events, is_lost)))
+    for name in ("cuda", "hip", "reused")
+    for lost, is_lost in LOST.items()
+}
+
+
 def test_without_their_rows_waits_of_streams_are_known_by_their_calls() -> None:
     """All rows gone (AMD), or one in three, as if the profiler had lost them."""
-    names = ("cuda", "hip", "reused")
-    forms = {"all": lambda n: True, "some": lambda n: n % 3 == 1}
-    cases = [(name, form) for name in names for form in forms]
-    programs = {name: PROGRAMS[name]() for name in names}
-    traces = [without_cuda_events(without_rows(programs[name].events, forms[form])) for name, form in cases]
-    for (name, form), con in zip(cases, each(traces, "event_waits"), strict=True):
-        rows = con.execute(QUERY).fetchall()
-        assert [row[:4] for row in rows] == programs[name].expected, (name, form)
+    for (name, form), number in WITHOUT_ROWS.items():
+        rows = BATCH.rows(number, QUERY)
+        assert [row[:4] for row in rows] == PROGRAMS[name]().expected, (name, form)
         assert {row[4] for row in rows} == ({"calls"} if form == "all" else {"record_and_stream", "calls"})
 
 
@@ -396,27 +413,31 @@ CHOICES = {
 }
 
 
+AT_THRESHOLDS = {(name, case): BATCH.append(choosing(*case[:2])) for name, pair in CHOICES.items() for case in pair}
+
+
 def test_which_stream_was_waited_for_at_each_threshold() -> None:
-    cases = [(name, *case) for name, pair in CHOICES.items() for case in pair]
-    for (name, likely, other, source), con in zip(
-        cases, each([choosing(c[1], c[2]) for c in cases], "event_waits"), strict=True
-    ):
-        ((_, _, of, waiting, evidence, _, _),) = con.execute(QUERY).fetchall()
+    for (name, (likely, other, source)), number in AT_THRESHOLDS.items():
+        ((_, _, of, waiting, evidence, _, _),) = BATCH.rows(number, QUERY)
         assert (of, waiting, evidence) == (source, "waiting", "calls"), (name, likely, other)
 
 
-def test_which_stream_was_waited_for_where_times_contradict_the_likely_one() -> None:
-    cases = [
+CONTRADICTED = {
+    case: BATCH.append(choosing(*case[:2], of_other_thread=case[2]))
+    for case in (
         # Of another thread's record only what the times support.
         ((20, 1500), (20, 990), True, "other"),
         ((20, 1500), EARLY, True, None),
         # Else any that ended in the gap.
         ((20, 1500), (800, 810), False, "other"),
         ((20, 1500), EARLY, False, None),
-    ]
-    traces = [choosing(likely, other, of_other_thread=thread) for likely, other, thread, _ in cases]
-    for case, con in zip(cases, each(traces, "event_waits"), strict=True):
-        ((_, _, source, waiting, evidence, _, _),) = con.execute(QUERY).fetchall()
+    )
+}
+
+
+def test_which_stream_was_waited_for_where_times_contradict_the_likely_one() -> None:
+    for case, number in CONTRADICTED.items():
+        ((_, _, source, waiting, evidence, _, _),) = BATCH.rows(number, QUERY)
         assert (source, waiting, evidence) == (case[-1], "waiting", "calls"), case
 
 
@@ -436,10 +457,11 @@ def recorded_again(n_later: int) -> list[Event]:
     ]
 
 
+RECORDED_AGAIN = [BATCH.append(recorded_again(n)) for n in range(6)]
+
+
 def test_the_record_is_at_most_the_fourth_before_the_wait() -> None:
-    traces = [recorded_again(n) for n in range(6)]
-    sources = [[row[2] for row in con.execute(QUERY).fetchall()] for con in each(traces, "event_waits")]
-    assert sources == [["first"]] * 4 + [[None]] * 2
+    assert sources(RECORDED_AGAIN) == [["first"]] * 4 + [[None]] * 2
 
 
 def returning(us: float, early: float) -> list[Event]:
@@ -460,26 +482,28 @@ RETURNS = {
     "call_disagrees_most_ns/a long call": (9000, 50),
 }
 BOUNDARIES = (CHOICES, RETURNS)
+RETURNING = [BATCH.append(returning(us, early)) for us, most in RETURNS.values() for early in (most, most + 0.1)]
 
 
 def test_how_early_a_call_returns_from_its_wait() -> None:
-    traces = [returning(us, early) for us, most in RETURNS.values() for early in (most, most + 0.1)]
-    sources = [[row[2] for row in con.execute(QUERY).fetchall()] for con in each(traces, "event_waits")]
-    assert sources == [["work"], [None]] * len(RETURNS)
+    assert sources(RETURNING) == [["work"], [None]] * len(RETURNS)
+
+
+TOO_EARLY = [*returning(500, 30), call("cudaLaunchKernel", 14, 2, 9), kernel("ended", 19, 498, 9, 21)]
+WITH_AND_WITHOUT_ROW = [BATCH.append(TOO_EARLY), BATCH.append(without_rows(TOO_EARLY))]
 
 
 def test_a_row_that_shows_nothing_leaves_its_call_to_the_times() -> None:
     """The work before the record ends long after the call: the call waited for what ended 3 us before its return."""
-    events = [*returning(500, 30), call("cudaLaunchKernel", 14, 2, 9), kernel("ended", 19, 498, 9, 21)]
     query = (
         "SELECT c.start_ns, s.name, w.basis FROM _inferred_waits AS w JOIN events AS c USING (event_id) "
         "JOIN events AS s ON s.event_id = w.source_event_id"
     )
-    for con in each([events, without_rows(events)], "_profiles", "_inferred_waits", "events"):
-        assert con.execute(query).fetchall() == [(20_000, "ended", "blocking_call")]
+    for number in WITH_AND_WITHOUT_ROW:
+        assert BATCH.rows(number, query) == [(20_000, "ended", "blocking_call")]
 
 
-def test_waits_in_a_row_for_one_event_share_its_record() -> None:
+def three_waits() -> Program:
     program = Program()
     program.launch("earlier", 32, 30)
     program.record(9, 32)
@@ -489,46 +513,65 @@ def test_waits_in_a_row_for_one_event_share_its_record() -> None:
         program.wait(1, stream)
     for stream in (20, 24, 28):
         program.launch(f"branch {stream}", stream, 50)
-    (con,) = each([FORMS["cuda 13"][0](program.events)], "event_waits")
-    assert [row[:4] for row in con.execute(QUERY).fetchall()] == program.expected
+    return program
+
+
+THREE_WAITS = BATCH.append(FORMS["cuda 13"][0](three_waits().events))
+
+
+def test_waits_in_a_row_for_one_event_share_its_record() -> None:
+    assert [row[:4] for row in BATCH.rows(THREE_WAITS, QUERY)] == three_waits().expected
+
+
+SECOND_ROW_LOST = BATCH.append(without_cuda_events(without_rows(early_event().events, lambda n: n == 1)))
 
 
 def test_a_call_without_a_row_holds_up_no_work_that_a_row_holds_up() -> None:
     """The second wait has lost its row; what begins late on stream 8 does so because of the third."""
-    events = without_cuda_events(without_rows(early_event().events, lambda n: n == 1))
-    (con,) = each([events], "event_waits")
-    assert [row[3] for row in con.execute(QUERY).fetchall()][:3] == ["side 0", "join 0", "side 1"]
+    assert [row[3] for row in BATCH.rows(SECOND_ROW_LOST, QUERY)][:3] == ["side 0", "join 0", "side 1"]
+
+
+LAUNCHES = [(110, 8), (112, 9), (114, 8), (116, 9)]
+FOUR_LAUNCHES = BATCH.append([
+    *(call("cudaLaunchKernel", 100, 2, 1), kernel("a", 110, 50, 1, 7), call("cudaEventRecord", 106, 1, 2)),
+    call("cudaStreamWaitEvent", 110, 1, 3),
+    *(e for i, (at, s) in enumerate(LAUNCHES) for e in (call("cudaLaunchKernel", at, 1, 10 + i), kernel("b", 165 + 9 * i, 5, 10 + i, s))),
+])  # fmt: skip
 
 
 def test_a_wait_without_a_row_may_hold_up_the_next_launch_and_the_first_on_each_other_stream() -> None:
     """Up to the thread's next such call. A launch at the same time came after it."""
-    launches = [(110, 8), (112, 9), (114, 8), (116, 9)]
-    events = [
-        *(call("cudaLaunchKernel", 100, 2, 1), kernel("a", 110, 50, 1, 7), call("cudaEventRecord", 106, 1, 2)),
-        call("cudaStreamWaitEvent", 110, 1, 3),
-        *(e for i, (at, s) in enumerate(launches) for e in (call("cudaLaunchKernel", at, 1, 10 + i), kernel("b", 165 + 9 * i, 5, 10 + i, s))),
-    ]  # fmt: skip
-    found = rows_of(events, "_event_wait_targets", "wait_event_id, waiting_kernel_id, is_next")
-    assert found == [(3, 5, True), (3, 7, False)]
+    rows = BATCH.rows(
+        FOUR_LAUNCHES, "SELECT wait_event_id, waiting_kernel_id, is_next FROM _event_wait_targets ORDER BY ALL"
+    )
+    assert rows == [(3, 5, True), (3, 7, False)]
 
 
-def source(*events: Event) -> str:
-    """The work that `b` waited for: of a trace in which nothing but calls shows the wait."""
+def shown_by_calls(*events: Event) -> int:
+    """A trace in which nothing but calls shows that `b` waits."""
     waits = [
         *(call("cudaEventRecord", 106, 1, 20), call("cudaStreamWaitEvent", 108, 1, 21)),
         *(call("cudaLaunchKernel", 112, 2, 22), kernel("b", 163, 10, 22, 8)),
     ]
-    trace = [*events, *waits]
-    ((event_id,),) = rows_of(trace, "event_waits", "source_kernel_id")
-    return trace[event_id]["name"]
+    return BATCH.append([*events, *waits])
+
+
+AT_ONCE = shown_by_calls(
+    *(call("cudaLaunchKernel", 100, 2, 1), kernel("earlier", 105, 15, 1, 20)),
+    *(call("cudaLaunchKernel", 106, 0, 2), kernel("at once", 110, 50, 2, 7)),
+)
 
 
 def test_work_launched_when_the_event_was_recorded_belongs_to_it() -> None:
-    earlier = (call("cudaLaunchKernel", 100, 2, 1), kernel("earlier", 105, 15, 1, 20))
-    assert source(*earlier, call("cudaLaunchKernel", 106, 0, 2), kernel("at once", 110, 50, 2, 7)) == "at once"
+    assert sources([AT_ONCE]) == [["at once"]]
+
+
+OF_TWO_THREADS = shown_by_calls(
+    *(call("cudaLaunchKernel", 100, 2, 1), kernel("own", 110, 50, 1, 7)),
+    *(call("cudaLaunchKernel", 103, 2, 2, 2), kernel("other", 110, 51, 2, 20)),
+)
 
 
 def test_the_likely_stream_is_the_one_that_the_recording_thread_launched_on() -> None:
     """Work of another thread, launched later and ended later, is not."""
-    other = (call("cudaLaunchKernel", 103, 2, 2, 2), kernel("other", 110, 51, 2, 20))
-    assert source(call("cudaLaunchKernel", 100, 2, 1), kernel("own", 110, 50, 1, 7), *other) == "own"
+    assert sources([OF_TWO_THREADS]) == [["own"]]
