@@ -190,7 +190,13 @@ def test_many_findings_are_told_over_several_ticks_each_once(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than a page lists, at a webhook that takes a second for each: Dagster gives up a tick after 60 s."""
-    reject(lake, tmp_path, *map(str, range(MOST + 5)))
+    staged = tmp_path / "rejects.parquet"  # to ingest as many files takes seconds
+    one = f"({no_row(lake.catalog(), 'rejects')}) AS r"
+    rows = duckdb.sql(
+        f"SELECT r.* REPLACE ('/in/' || n AS path, 'cut' AS reason) FROM {one}, range({MOST + 5}) AS t(n)"
+    )
+    rows.write_parquet(str(staged))
+    lake.put("rejects", lake.new_batch(), staged)
     clock, got = count(), list[Finding]()
     monkeypatch.setattr(alerts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(alerts, "tell", lambda url, finding, form: got.append(finding))
