@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
+import duckdb
 import pytest
 
 from assets.checks import findings_checks
@@ -21,6 +22,8 @@ from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
 from pipelines.fleet.trends.findings import Finding, NotificationFailed, findings, tell
 from pipelines.fleet.trends.fleet_today import MOST, Fleet, fleet_today
 from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.publish.contents import no_row
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.store import open_store
@@ -71,17 +74,30 @@ def hook() -> Iterator[Hook]:
     one.server.server_close()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture and a rejected file, published in `lake`."""
+    folder = tmp_path_factory.mktemp("whole")
+    lake = Lake(folder / "lake")
+    (folder / "old.json").write_text("{<")
+    files = write_capture(CaptureSpec(ranks=1, steps=1), folder / "capture").paths
+    ingest([*files, folder / "old.json"], lake)
+    publish(lake)
+    return folder
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path / "lake")
-    ingest(write_capture(CaptureSpec(ranks=1, steps=1), tmp_path / "capture").paths, lake)
-    reject(lake, tmp_path, "old")
-    return lake
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards."""
+    with world.kept(whole) as lake:
+        yield lake
 
 
-def reject(lake: Lake, folder: Path, name: str) -> None:
-    (folder / f"{name}.json").write_text("{<")
-    ingest([folder / f"{name}.json"], lake)
+def reject(lake: Lake, folder: Path, *names: str) -> None:
+    files = [folder / f"{name}.json" for name in names]
+    for file in files:
+        file.write_text("{<")
+    ingest(files, lake)
 
 
 def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> None:
@@ -94,20 +110,34 @@ def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> N
     assert notify_new(open_store(lake), second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
 
 
-def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(hook: Hook, lake: Lake) -> None:
+def compute_summary(lake: Lake) -> None:
+    materialize_captures(lake, ["capture_summary"])
+
+
+def put_summary(lake: Lake) -> None:
+    """As if no capture had a summary, which costs less than to compute it."""
+    batch = lake.batches("captures")[-1]
+    staged = lake.staging(batch) / "summary.parquet"
+    duckdb.sql(f"{no_row(lake.catalog(), 'capture_summary')} WHERE false").write_parquet(str(staged))
+    lake.put("capture_summary", batch, staged)
+
+
+@pytest.mark.parametrize("add_summary", [put_summary, pytest.param(compute_summary, marks=pytest.mark.slow)])  # 3 s
+def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(
+    hook: Hook, lake: Lake, add_summary: Callable[[Lake], None]
+) -> None:
     """Its captures are there, but not yet the tables that their findings are read from. Other findings are posted."""
     materialize_captures(lake, ["captures"])
     first = notify_new(open_store(lake), {"of a regression"}, hook.url)
     assert "of a regression" in first.keys and (first.posted, len(first.keys)) == (1, 2)
     assert [message["kind"] for message in hook.got] == ["rejected"]
-    materialize_captures(lake, ["capture_summary"])
+    add_summary(lake)
     second = notify_new(open_store(lake), first.keys, hook.url)
     assert (second.keys, second.posted) == (first.keys - {"of a regression"}, 0)
 
 
 def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        reject(lake, tmp_path, name)
+    reject(lake, tmp_path, "a", "b", "c")
     hook.takes = 2
     found = notify_new(open_store(lake), set(), hook.url)
     assert (found.posted, len(found.keys)) == (2, 2) and "127.0.0.1" in found.failed and "HTTP 503" in found.failed
@@ -138,8 +168,7 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
 
 def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     """Others that fail do, as of a webhook that is away: see above."""
-    for name in ("a", "b"):
-        reject(lake, tmp_path, name)
+    reject(lake, tmp_path, "a", "b")
     hook.refuses = "b.json"  # neither the first nor the last
     told = notify_new(open_store(lake), set(), hook.url)
     assert (told.posted, len(told.keys), len(hook.got)) == (2, 2, 2) and "HTTP 400" in told.failed
@@ -158,21 +187,24 @@ def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: 
 
 
 def test_many_findings_are_told_over_several_ticks_each_once(
-    hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than a page lists, at a webhook that takes a second for each: Dagster gives up a tick after 60 s."""
-    folder = tmp_path / "bad"
-    folder.mkdir()
-    for n in range(MOST + 5):
-        (folder / f"{n}.json").write_text("{<")
-    ingest([folder], lake)
-    clock = count()
+    staged = tmp_path / "rejects.parquet"  # to ingest as many files takes seconds
+    one = f"({no_row(lake.catalog(), 'rejects')}) AS r"
+    rows = duckdb.sql(
+        f"SELECT r.* REPLACE ('/in/' || n AS path, 'cut' AS reason) FROM {one}, range({MOST + 5}) AS t(n)"
+    )
+    rows.write_parquet(str(staged))
+    lake.put("rejects", lake.new_batch(), staged)
+    clock, got = count(), list[Finding]()
     monkeypatch.setattr(alerts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(alerts, "tell", lambda url, finding, form: got.append(finding))
     keys, posted, n_ticks = set[str](), 0, 0
-    while (told := notify_new(open_store(lake), keys, hook.url)).posted:
+    while (told := notify_new(open_store(lake), keys, "http://127.0.0.1")).posted:
         assert told.posted <= 20
         keys, posted, n_ticks = told.keys, posted + told.posted, n_ticks + 1
-    assert posted == len(hook.got) == len({message["about"] for message in hook.got}) == MOST + 6 and n_ticks == 3
+    assert posted == len(got) == len({finding.about for finding in got}) == MOST + 6 and n_ticks == 3
 
 
 def test_a_model_that_fails_on_a_trace_is_one_finding() -> None:

@@ -13,6 +13,7 @@ from dagster_project import sensors
 from dagster_project.definitions import definitions
 from dagster_project.runs_in_progress import PURPOSE_TAG
 from dagster_project.sensors import daily_schedule, trace_file_sensor
+from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
 from pipelines.runs.store import open_store
 from tests.dagster.test_sensors import namesake
@@ -34,7 +35,23 @@ def request_of_sensor(lake: Lake) -> dg.RunRequest:
     return result.run_requests[0]
 
 
-def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake) -> None:
+SOME = ("kernels", "captures", "capture_ranks")
+
+
+@pytest.mark.parametrize(
+    ("tables", "computed"),
+    [
+        (SOME, ["kernels", "capture_ranks"]),
+        pytest.param(FLEET_TABLES, ["causes", "fixes", "capture_summary"], marks=pytest.mark.slow),  # 15 s
+    ],
+    ids=["some", "all"],
+)
+def test_a_run_computes_what_pages_alerts_and_why_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tables: tuple[str, ...], computed: list[str]
+) -> None:
+    """The names of all are in the request, below."""
+    left_out = {dg.AssetKey("quality")} if tables == SOME else set()  # it needs half of the models
+    monkeypatch.setattr(sensors, "FLEET_TABLES", tables)
     request = request_of_sensor(lake)
     job = definitions(str(lake.root)).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:
@@ -42,23 +59,24 @@ def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake) -> None:
             run_config=request.run_config,
             partition_key=today(),
             instance=instance,
-            asset_selection=list(request.asset_selection or ()),
+            asset_selection=[key for key in request.asset_selection or () if key not in left_out],
         )
     assert result.success
     reported = {
         event.asset_key.to_user_string() for event in result.get_asset_materialization_events() if event.asset_key
     }
-    assert {"traces", "causes", "fixes", "capture_summary", "fleet_today"} <= reported
+    assert {"traces", "fleet_today", *computed} <= reported
     assert reported.isdisjoint({"call_stacks", "memory_timeline", "overlay"})
     with open_store(lake.root).analyst() as con:
-        assert con.execute("SELECT count(*) FROM causes").fetchone() != (0,)
+        assert con.execute(f"SELECT count(*) FROM {computed[0]}").fetchone() != (0,)
         assert con.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
-    assert lake.batches("causes") and not lake.batches("call_stacks")
+    assert all(map(lake.batches, computed)) and not lake.batches("call_stacks")
 
 
 def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request_of_sensor(lake).asset_selection
-    assert asked and dg.AssetKey("causes") in asked and dg.AssetKey("call_stacks") not in asked
+    assert asked and {*map(dg.AssetKey, ("traces", "causes", "fixes", "capture_summary", "fleet_today"))} <= {*asked}
+    assert dg.AssetKey("call_stacks") not in asked
     at = datetime(2026, 1, 3, 0, 30, tzinfo=UTC)
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     later = sensors.time.time() + 60

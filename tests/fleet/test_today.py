@@ -26,6 +26,7 @@ from pipelines.fleet.trends.history import JobVerdict
 from pipelines.fleet.trends.openmetrics import Family, _scaled, openmetrics
 from pipelines.fleet.trends.regression import Verdict
 from pipelines.lake import Lake
+from pipelines.lake.retain.compaction import compact
 from pipelines.models.questions import question_named
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -54,6 +55,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ingest(paths, lake, job=job)
     (folder / "broken.json").write_text("{")
     ingest([folder / "broken.json"], lake)
+    compact(lake, older_than=0)  # into one batch, so that the models run once
     return lake.root
 
 

@@ -129,8 +129,11 @@ def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, mon
 
 @pytest.mark.parametrize("error", [OSError("disk"), duckdb.IOException("disk"), CatalogError("code")])
 def test_no_trace_is_blamed_for_the_machine_or_the_code(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "rank0.json", 0)], lake)
+
     def failing(*_: object, **__: object) -> None:
         raise error
 
