@@ -13,12 +13,21 @@ from pipelines.models.run import run_models
 from tests.effort import LARGE_TRACES
 from tests.harness import connect_all, only
 
+TABLES = (
+    *("spans", "span_gpu_work", "span_kernels", "span_names", "span_attribution", "unattributed_gpu_work"),
+    *("backward_links", "kernels", "op_kernels", "op_work", "op_work_coverage", "op_shape_utilization"),
+    *("span_utilization", "span_name_utilization", "family_utilization"),
+)
+"""Of spans and operators: three files of tests read them of the same two small traces, so they are computed together."""
 
-def computed(folder: Path, name: str, names: Iterable[str], tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
+
+def computed(
+    shared: Path, name: str, names: Iterable[str], tables: tuple[str, ...] = TABLES
+) -> duckdb.DuckDBPyConnection:
     """These tables show one of the traces; the models run over it alone if it is large, else over all that are not."""
-    small = tuple(other for other in names if other not in LARGE_TRACES)
+    small = tuple(sorted({*names} - {*LARGE_TRACES}))
     together = small if name in small else (name,)
-    con, trace_ids = _run(folder, together, tuple(tables))
+    con, trace_ids = _run(shared / "traces" / "single", together, tables)
     only(con, trace_ids[together.index(name)], tables)
     return con
 

@@ -91,10 +91,9 @@ COLUMNS = (
 @pytest.fixture(scope="module", params=named(REAL))
 def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict], list[dict[str, Any]]]:
     """The events of a real trace, and its rows of graph_kernels."""
-    folder = shared / "traces" / "single"
-    text = gzip.decompress((folder / f"{request.param}.json.gz").read_bytes())
+    text = gzip.decompress((shared / "traces" / "single" / f"{request.param}.json.gz").read_bytes())
     events = json.loads(text, parse_float=Decimal)["traceEvents"]
-    con = computed(folder, request.param, REAL, ["graph_kernels"])
+    con = computed(shared, request.param, REAL, ("graph_kernels",))
     found = con.execute(f"SELECT {COLUMNS} FROM graph_kernels ORDER BY event_id").fetchall()
     return request.param, events, [dict(zip(COLUMNS.split(", "), row, strict=True)) for row in found]
 

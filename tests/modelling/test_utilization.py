@@ -30,8 +30,7 @@ REAL = ("h100_qwen", "mi300_rccl_metadata")
 
 @pytest.fixture(scope="module", params=REAL)
 def computed(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
-    tables = ("span_utilization", "span_name_utilization", "family_utilization")
-    con = real_traces.computed(shared / "traces" / "single", request.param, REAL, tables)
+    con = real_traces.computed(shared, request.param, REAL)
     return con, json.loads((shared / "golden" / "modelling" / f"mfu__{request.param}.json").read_text())
 
 
