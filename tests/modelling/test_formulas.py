@@ -92,6 +92,7 @@ def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> No
     )
 
 
+@pytest.mark.slow  # 6 s: torch and its counter are loaded; test_shapes_that_torch_was_asked_about has recorded answers
 @settings(max_examples=examples(25), deadline=None)
 @given(
     st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),
@@ -116,7 +117,7 @@ def test_convolutions_as_torch_counts_them(
 def test_attention_is_the_same_as_its_products(
     batch: int, heads: int, rows: int, columns: int, width: int, causal: bool
 ) -> None:
-    """Masked by counting the pairs that a causal mask leaves; unmasked as torch counts the two products."""
+    """Masked by counting the pairs that a causal mask leaves; unmasked the two products, as torch counts them above."""
     q, k = [batch, heads, rows, width], [batch, heads, columns, width]
     types = ["c10::BFloat16"] * 3 + ["Scalar"] * 4
     found = work_of(
@@ -126,17 +127,18 @@ def test_attention_is_the_same_as_its_products(
         ["", "", "", "0.", str(causal), "False", ""],
     )
     assert isinstance(found, Work)
-    full = counted(lambda t: t.matmul(t.ones(q), t.ones(*q[:3][:2], width, columns))) + counted(
-        lambda t: t.matmul(t.ones(*q[:3], columns), t.ones(k))
-    )
+    pairs = [batch * heads, rows, columns]
+    full = flops("aten::bmm", [[batch * heads, rows, width], [batch * heads, width, columns]])
+    full += flops("aten::bmm", [pairs, [batch * heads, columns, width]])
     assert found.flops_uncausal == full
     if causal and rows != columns:
-        pairs = sum(1 for i in range(rows) for j in range(columns) if j <= i)
-        assert found.flops_matrix == 4 * batch * heads * width * pairs
+        n_pairs = sum(1 for i in range(rows) for j in range(columns) if j <= i)
+        assert found.flops_matrix == 4 * batch * heads * width * n_pairs
     else:
         assert found.flops_matrix == (full // 2 if causal else full)
 
 
+@pytest.mark.slow  # 3 s: torch is loaded; the first position is in the test above
 def test_positions_of_causal_flags_are_those_of_the_schemas() -> None:
     torch = pytest.importorskip("torch")
     places = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from copy import deepcopy
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +24,9 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import LISTS, at_once, named
-from tests.harness import call, connect, connect_all, each, kernel, only, rows_of, x
+from tests.harness import call, connect_all, each, kernel, only, x
 from tests.modelling.graph_traces import Op, blocks, captured, eager, replay
+from tests.modelling.real_traces import computed
 
 ADD: Op = ("aten::add", [[8], [8]])
 MUL: Op = ("aten::mul", [[4], [4]])
@@ -43,19 +45,37 @@ def known(*ops: Op | None, source: str, confidence: float) -> list[tuple]:
     return [(place, *a, *b) for place, (a, b) in enumerate(zip(shown, rest, strict=True))]
 
 
-def table(trace: list[dict[str, Any]], columns: str = KNOWN) -> list[tuple]:
-    (found,) = tables(trace, columns=columns)
-    return found
-
-
-def tables(*traces: list[dict[str, Any]], columns: str = KNOWN) -> list[list[tuple]]:
-    """Of each trace; the models run once."""
+def rows(con: duckdb.DuckDBPyConnection, columns: str = KNOWN) -> list[tuple]:
     query = f"SELECT {columns} FROM graph_kernels ORDER BY start_ns, ordinal"
-    return [[*map(_compact, con.execute(query).fetchall())] for con in each(traces, "graph_kernels")]
+    return [*map(_compact, con.execute(query).fetchall())]
 
 
 def _compact(row: tuple) -> tuple:
     return tuple(v.replace(" ", "") if isinstance(v, str) and v.startswith("[") else v for v in row)
+
+
+TRACES: dict[str, list[dict[str, Any]]] = {}
+"""Traces by hand, each added above its test."""
+
+Shown = Callable[..., duckdb.DuckDBPyConnection]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """graph_kernels, and further tables, of one of TRACES or SYNTHETIC, over which the models run once."""
+    folder, names = tmp_path_factory.mktemp("captures"), [*TRACES, *SYNTHETIC]
+    synthetic = [write_capture(one, folder / name).paths[0] for name, one in SYNTHETIC.items()]
+    con, trace_ids = connect_all([*TRACES.values(), *synthetic])
+    ids = dict(zip(names, trace_ids, strict=True))
+    for name, capture in PAIRS.items():
+        use_capture(con, ids[name], ids[capture])
+    run_models(con, load_catalog(), ["graph_kernels", "kernels", "op_work", "quality"])
+
+    def of(name: str, *tables: str) -> duckdb.DuckDBPyConnection:
+        only(con, ids[name], ("graph_kernels", *tables))
+        return con
+
+    return of
 
 
 # Real traces ----------------------------------------------------------------------------------------------------------
@@ -71,11 +91,11 @@ COLUMNS = (
 @pytest.fixture(scope="module", params=named(REAL))
 def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict], list[dict[str, Any]]]:
     """The events of a real trace, and its rows of graph_kernels."""
-    path = shared / "traces" / "single" / f"{request.param}.json.gz"
-    events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
-    rows = rows_of(path, "graph_kernels", COLUMNS, "event_id")
-    names = [name.strip() for name in COLUMNS.split(",")]
-    return request.param, events, [dict(zip(names, row, strict=True)) for row in rows]
+    text = gzip.decompress((shared / "traces" / "single" / f"{request.param}.json.gz").read_bytes())
+    events = json.loads(text, parse_float=Decimal)["traceEvents"]
+    con = computed(shared, request.param, REAL, ("graph_kernels",))
+    found = con.execute(f"SELECT {COLUMNS} FROM graph_kernels ORDER BY event_id").fetchall()
+    return request.param, events, [dict(zip(COLUMNS.split(", "), row, strict=True)) for row in found]
 
 
 def replays_of(events: list[dict]) -> dict[int, list[int]]:
@@ -177,16 +197,18 @@ def spec(origin: str, **more: Any) -> CaptureSpec:
 
 ORIGINS = {"none": ("repetition", 0.5), "warm_up": ("eager", 0.8), "capture": ("capture", 0.7), "both": ("eager", 0.8)}
 """Where the program shows what it recorded, and how its replays' operators are then known."""
+PAIRS = {f"{origin} elsewhere": origin for origin in ("warm_up", "capture")}
+"""A trace and another one, which has its capture."""
+SYNTHETIC = {
+    **{origin: spec(origin) for origin in ORIGINS},
+    **{name: spec("none", seed=seed, first_step=7) for seed, name in enumerate(PAIRS, 4)},
+}
 
 
-def test_operators_of_synthetic_captures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_operators_of_synthetic_captures(shown: Shown, origin: str) -> None:
     """2 steps of 3 tokens, each a replay of 5 layers of 8 kernels, whose operators the program knows."""
-    con, found = connect_all([write_capture(spec(origin), tmp_path / origin).paths[0] for origin in ORIGINS])
-    tables = ["graph_kernels", "kernels", "events"]
-    run_models(con, load_catalog(), [*tables, "_host_ancestors", "threads"])
-    for trace_id, (origin, how) in zip(found, ORIGINS.items(), strict=True):
-        only(con, trace_id, tables)
-        check_operators(con, origin, how)
+    check_operators(shown(origin, "kernels", "events"), origin, ORIGINS[origin])
 
 
 def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple[str, float]) -> None:
@@ -211,35 +233,27 @@ def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple
         assert wrong == 0
 
 
-def test_another_trace_has_the_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", PAIRS)
+def test_another_trace_has_the_capture(shown: Shown, name: str) -> None:
     """Other kernels, other steps, another seed; the replays of the first trace get the operators of the second."""
-    pairs = [
-        write_capture(made, tmp_path / origin / str(number)).paths[0]
-        for seed, origin in enumerate(("warm_up", "capture"))
-        for number, made in enumerate((spec("none", seed=seed), spec(origin, seed=4, first_step=7)))
-    ]
-    con, found = connect_all(pairs)
-    for trace_id, capture_id in zip(found[::2], found[1::2], strict=True):
-        use_capture(con, trace_id, capture_id)
-    run_models(con, load_catalog(), ["graph_kernels"])
-    for trace_id, capture_id in zip(found[::2], found[1::2], strict=True):
-        rows = con.execute(
-            f"SELECT repetition_ordinal, op, capture_trace_id FROM graph_kernels WHERE trace_id = '{trace_id}'"
-        ).fetchall()
-        assert len(rows) == 240
-        assert {row for row in rows} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
+    ((capture_id,),) = shown(PAIRS[name], "traces").execute("SELECT trace_id FROM traces").fetchall()
+    found = rows(shown(name), "repetition_ordinal, op, capture_trace_id")
+    assert len(found) == 240
+    assert {*found} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
 
 
 # By hand --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_capture_gives_operators_and_shapes() -> None:
+TRACES["a capture"] = [*captured(OPS, 0, 100), *replay(NAMES, 500, 1)]
+TRACES["a call outside operators"] = [*captured([MM, None, MUL, ADD], 0, 100), *replay(NAMES, 500, 1)]
+
+
+def test_a_capture_gives_operators_and_shapes(shown: Shown) -> None:
     """A call outside of operators leaves its kernel unknown."""
-    all_ops, outside = [*captured(OPS, 0, 100)], [*captured([MM, None, MUL, ADD], 0, 100)]
-    assert tables([*all_ops, *replay(NAMES, 500, 1)], [*outside, *replay(NAMES, 500, 1)]) == [
-        known(*OPS, source="capture", confidence=0.7),
-        known(MM, None, MUL, ADD, source="capture", confidence=0.7),
-    ]
+    assert rows(shown("a capture")) == known(*OPS, source="capture", confidence=0.7)
+    outside = rows(shown("a call outside operators"))
+    assert outside == known(MM, None, MUL, ADD, source="capture", confidence=0.7)
 
 
 UNFIT = {
@@ -263,53 +277,62 @@ UNFIT = {
     ],
 }
 
-
-def test_what_does_not_fit_is_not_guessed() -> None:
-    for why, con in zip(UNFIT, each(UNFIT.values(), "graph_kernels"), strict=True):
-        found = con.execute("SELECT DISTINCT op, dims, module, source, confidence FROM graph_kernels").fetchall()
-        assert found == [(None,) * 5], why
+TRACES |= UNFIT
 
 
-def test_the_same_work_before_gives_operators_and_shapes() -> None:
+@pytest.mark.parametrize("why", UNFIT)
+def test_what_does_not_fit_is_not_guessed(shown: Shown, why: str) -> None:
+    assert {*rows(shown(why), "op, dims, module, source, confidence")} == {(None,) * 5}
+
+
+AROUND = [(MUL, "mul"), *zip(OPS, ["gemm@4", *NAMES[1:]], strict=True), (MM, "gemm")]
+TRACES["the same work before"] = [*eager(AROUND, 0, 100), *replay(NAMES, 500, 1)]
+
+
+def test_the_same_work_before_gives_operators_and_shapes(shown: Shown) -> None:
     """With other work around it; a grid that only one side has does not matter."""
-    around = [(MUL, "mul"), *zip(OPS, ["gemm@4", *NAMES[1:]], strict=True), (MM, "gemm")]
-    assert table([*eager(around, 0, 100), *replay(NAMES, 500, 1)]) == known(*OPS, source="eager", confidence=0.8)
+    assert rows(shown("the same work before")) == known(*OPS, source="eager", confidence=0.8)
 
 
-def test_captures_that_disagree_leave_null() -> None:
+TWO = [*captured(OPS, 0, 100), *captured([WIDE, ADD, MUL, ADD], 300, 1200)]
+TRACES["two that disagree"] = [*TWO, *replay(NAMES, 900, 1)]
+TRACES["three that disagree"] = [*TWO, *captured([MM, ADD, MUL, MUL], 600, 2200), *replay(NAMES, 900, 1)]
+
+
+def test_captures_that_disagree_leave_null(shown: Shown) -> None:
     """Shapes of two batch sizes; then another operator, too. What they agree on stays."""
-    two = [*captured(OPS, 0, 100), *captured([WIDE, ADD, MUL, ADD], 300, 1200)]
-    three = [*two, *captured([MM, ADD, MUL, MUL], 600, 2200)]
-    of_two, of_three = tables([*two, *replay(NAMES, 900, 1)], [*three, *replay(NAMES, 900, 1)])
+    of_two, of_three = rows(shown("two that disagree")), rows(shown("three that disagree"))
     assert of_two[0] == (0, "aten::mm", None, "capture", 0.7)
     assert of_two[1:] == known(*OPS, source="capture", confidence=0.7)[1:]
     assert of_three[3] == (3, None, None, None, None)
 
 
-def test_work_of_another_thread_in_a_capture_belongs_to_it_but_not_where_two_are_open() -> None:
+ON_TWO_THREADS = [event | {"tid": 2 if 5 <= n < 9 else 1} for n, event in enumerate(captured(OPS, 0, 100))]
+OPEN = [call("cudaStreamBeginCapture", 0, 1, 50, tid=3), call("cudaStreamEndCapture", 90, 1, 51, tid=3)]
+TRACES["on two threads"] = [*ON_TWO_THREADS, *replay(NAMES, 500, 1)]
+TRACES["on two threads, another open"] = [*ON_TWO_THREADS, *OPEN, *replay(NAMES, 500, 1)]
+
+
+def test_work_of_another_thread_in_a_capture_belongs_to_it_but_not_where_two_are_open(shown: Shown) -> None:
     """The backward pass is captured on its own thread."""
-    trace = captured(OPS, 0, 100)
-    for event in trace[5:-1]:
-        event["tid"] = 2
-    other = [call("cudaStreamBeginCapture", 0, 1, 50, tid=3), call("cudaStreamEndCapture", 90, 1, 51, tid=3)]
-    one, two = tables([*trace, *replay(NAMES, 500, 1)], [*trace, *other, *replay(NAMES, 500, 1)])
-    assert one == known(*OPS, source="capture", confidence=0.7)
-    assert {row[1] for row in two} == {None}
+    assert rows(shown("on two threads")) == known(*OPS, source="capture", confidence=0.7)
+    assert {row[1] for row in rows(shown("on two threads, another open"))} == {None}
 
 
-def test_node_ids_are_the_order_of_the_capture() -> None:
+TRACES["node ids"] = [
+    *captured(OPS, 0, 100),
+    *replay(NAMES, 500, 1, nodes=[0, 1, 2, 3], streams=[7, 8, 7, 7], times=[510, 540, 520, 530]),
+]
+
+
+def test_node_ids_are_the_order_of_the_capture(shown: Shown) -> None:
     """The second node, on another stream, ran last."""
-    trace = [
-        *captured(OPS, 0, 100),
-        *replay(NAMES, 500, 1, nodes=[0, 1, 2, 3], streams=[7, 8, 7, 7], times=[510, 540, 520, 530]),
-    ]
-    rows = sorted(table(trace, f"{KNOWN}, name, graph_node, start_ns"))
-    assert [row[:5] for row in rows] == known(*OPS, source="capture", confidence=0.7)
-    assert rows[1][5:] == ("add", (5 << 32) + 1, 540_000)
+    found = sorted(rows(shown("node ids"), f"{KNOWN}, name, graph_node, start_ns"))
+    assert [row[:5] for row in found] == known(*OPS, source="capture", confidence=0.7)
+    assert found[1][5:] == ("add", (5 << 32) + 1, 540_000)
 
 
-def test_hip_calls_name_their_kernels() -> None:
-    """So a capture of other kernels does not fit, and one that fits is worth more."""
+def of_hip() -> dict[str, list[dict[str, Any]]]:
     calls = captured(OPS, 0, 100)
     launches = [event for event in calls if event["name"] == "cudaLaunchKernel"]
     for event, name in zip(launches, NAMES, strict=True):
@@ -319,65 +342,85 @@ def test_hip_calls_name_their_kernels() -> None:
     trace = [*calls, *replay(NAMES, 500, 1, call_name="hipGraphLaunch")]
     unfit = deepcopy(trace)
     unfit[trace.index(launches[2])]["args"]["kernel"] = "another"
-    found, of_unfit = tables(trace, unfit)
-    assert found == known(*OPS, source="capture", confidence=0.9)
-    assert {row[1] for row in of_unfit} == {None}
+    return {"of hip": trace, "of hip, another kernel": unfit}
 
 
-def test_annotations_of_pytorch_are_modules() -> None:
+TRACES |= of_hip()
+
+
+def test_hip_calls_name_their_kernels(shown: Shown) -> None:
+    """So a capture of other kernels does not fit, and one that fits is worth more."""
+    assert rows(shown("of hip")) == known(*OPS, source="capture", confidence=0.9)
+    assert {row[1] for row in rows(shown("of hip, another kernel"))} == {None}
+
+
+ANNOTATED = replay(NAMES, 0, 1, nodes=[0, 1, 2, 3])
+for _event, _text in zip(ANNOTATED[1:], ({"name": "layers.0"}, {"str": "norm"}, {"annotation": "x"}, {}), strict=True):
+    _event["args"] |= _text
+TRACES["annotated"] = ANNOTATED
+TRACES["annotated, captured"] = [*captured([None, *OPS[1:]], -500, 100), *ANNOTATED]
+
+
+def test_annotations_of_pytorch_are_modules(shown: Shown) -> None:
     """As `torch.cuda._annotate_cuda_graph_trace` of torch 2.13 writes `mark_kernels` into the trace."""
-    trace = replay(NAMES, 0, 1, nodes=[0, 1, 2, 3])
-    for event, told in zip(trace[1:], ({"name": "layers.0"}, {"str": "norm"}, {"annotation": "x"}, {}), strict=True):
-        event["args"] |= told
-    both = [*captured([None, *OPS[1:]], -500, 100), *trace]
-    alone, shown = tables(trace, both, columns="module, op, source, confidence")
+    columns = "module, op, source, confidence"
+    alone, both = rows(shown("annotated"), columns), rows(shown("annotated, captured"), columns)
     expected = [*((name, "annotation", 1.0) for name in ("layers.0", "norm", "x")), (None, None, None)]
     assert [(module, *how) for module, _, *how in alone] == expected
-    assert shown[0] == ("layers.0", None, "annotation", 1.0)
-    assert shown[1] == ("norm", "aten::add", "capture", 0.7)
+    assert both[0] == ("layers.0", None, "annotation", 1.0)
+    assert both[1] == ("norm", "aten::add", "capture", 0.7)
 
 
-def test_modules_around_the_calls() -> None:
-    modules = [
-        x("python_function", "nn.Module: Net_0", 5, 60, **{"Python id": 1}),
-        x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
-    ]
-    trace = [*modules, *captured(OPS, 0, 100), *replay(NAMES, 500, 1)]
-    assert [row[0] for row in table(trace, "module")] == ["Linear_3", "Net_0", "Net_0", "Net_0"]
+TRACES["in modules"] = [
+    x("python_function", "nn.Module: Net_0", 5, 60, **{"Python id": 1}),
+    x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
+    *captured(OPS, 0, 100),
+    *replay(NAMES, 500, 1),
+]
 
 
-def test_zeros_for_graph_and_node_are_no_graph() -> None:
+def test_modules_around_the_calls(shown: Shown) -> None:
+    assert [row[0] for row in rows(shown("in modules"), "module")] == ["Linear_3", "Net_0", "Net_0", "Net_0"]
+
+
+TRACES["zeros"] = eager([(MM, "gemm")], 0, 100)
+TRACES["zeros"][-1]["args"] |= {"graph id": 0, "graph node id": 0}
+
+
+def test_zeros_for_graph_and_node_are_no_graph(shown: Shown) -> None:
     """Kineto writes them on all GPU work if it is built with CUDA 12; the operator keeps its work."""
-    trace = eager([(MM, "gemm")], 0, 100)
-    trace[-1]["args"] |= {"graph id": 0, "graph node id": 0}
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["graph_kernels", "kernels", "op_work", "op_kernels", "quality"])
+    con = shown("zeros", "kernels", "op_work", "quality")
     assert con.execute("SELECT count(*) FROM graph_kernels").fetchall() == [(0,)]
     assert con.execute("SELECT graph_node FROM kernels").fetchall() == [(None,)]
     assert con.execute("SELECT op, not_modelled FROM op_work").fetchall() == [("aten::mm", "no_shapes")]
     assert con.execute("SELECT count(*) FROM quality WHERE check_name = 'graph_replays'").fetchall() == [(0,)]
 
 
-def test_a_replay_whose_launch_is_missing_is_known_by_its_correlation() -> None:
-    trace = replay(NAMES, 0, 1, nodes=[0, 1, 2, 3])[1:] + replay(NAMES, 100, 2, nodes=[0, 1, 2, 3])
-    rows = table(trace, "replay_id, launch_event_id, sequence_id, ordinal")
-    assert rows == [(0, None, 0, n) for n in range(4)] + [(5, 4, 0, n) for n in range(4)]
+TRACES["a launch is missing"] = [event for n in (1, 2) for event in replay(NAMES, 100 * n, n, nodes=[0, 1, 2, 3])][1:]
 
 
-def test_quality_says_how_much_ran_in_graphs() -> None:
-    trace = [*eager([(MM, "gemm")], 0, 100), *replay(NAMES, 500, 1)]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["quality"])
+def test_a_replay_whose_launch_is_missing_is_known_by_its_correlation(shown: Shown) -> None:
+    found = rows(shown("a launch is missing"), "replay_id, launch_event_id, sequence_id, ordinal")
+    assert found == [(0, None, 0, n) for n in range(4)] + [(5, 4, 0, n) for n in range(4)]
+
+
+TRACES["mostly in a graph"] = [*eager([(MM, "gemm")], 0, 100), *replay(NAMES, 500, 1)]
+
+
+def test_quality_says_how_much_ran_in_graphs(shown: Shown) -> None:
+    con = shown("mostly in a graph", "quality")
     ((n, detail),) = con.execute("SELECT n, detail FROM quality WHERE check_name = 'graph_replays'").fetchall()
     assert n == 4 and detail.startswith("80 % of the GPU time ran in replays") and detail.endswith("see graph_kernels")
 
 
-def test_only_equal_replays_share_a_sequence() -> None:
+ORDERS = ["abcd", "dcba", "abcd", "acbd", "dcba", "abbabaab", "baababba"]
+TRACES["seven replays"] = [event for n, names in enumerate(ORDERS) for event in replay(names, 100 * n, n + 1)]
+
+
+def test_only_equal_replays_share_a_sequence(shown: Shown) -> None:
     """The last two have equal sums of places and of squared places for each name: the sums alone would join them."""
-    orders = ["abcd", "dcba", "abcd", "acbd", "dcba", "abbabaab", "baababba"]
-    trace = [event for n, names in enumerate(orders) for event in replay(names, 100 * n, n + 1)]
-    rows = rows_of(trace, "graph_kernels", "DISTINCT replay_id, sequence_id", "replay_id")
-    assert rows == [(1, 1), (6, 6), (11, 1), (16, 16), (21, 6), (26, 26), (35, 35)]
+    found = sorted({*rows(shown("seven replays"), "replay_id, sequence_id")})
+    assert found == [(1, 1), (6, 6), (11, 1), (16, 16), (21, 6), (26, 26), (35, 35)]
 
 
 # Periods --------------------------------------------------------------------------------------------------------------
@@ -404,10 +447,12 @@ def test_blocks_of_random_replays(many: list[list[str]]) -> None:
         assert found_blocks(con) == blocks(names), names
 
 
-def test_a_block_without_a_kernel_is_no_layer() -> None:
-    names = ["Memset@1", "Memset@2"] * 5
-    con, _ = connect([*replay(names, 0, 1), *replay([*names, *["gemm", "Memset@1"] * 5], 200, 2)])
-    run_models(con, load_catalog(), ["graph_kernels"])
+MEMSETS = ["Memset@1", "Memset@2"] * 5
+TRACES["memsets"] = [*replay(MEMSETS, 0, 1), *replay([*MEMSETS, *["gemm", "Memset@1"] * 5], 200, 2)]
+
+
+def test_a_block_without_a_kernel_is_no_layer(shown: Shown) -> None:
+    con = shown("memsets")
     found = con.execute("SELECT DISTINCT replay_id, period FROM graph_kernels ORDER BY ALL NULLS FIRST").fetchall()
     assert found == [(1, None), (12, None), (12, 2)]
 
@@ -468,7 +513,9 @@ def test_operators_are_right_or_null_and_no_work_is_lost(many: list[tuple[list[d
                 assert right is not None and (op, json.loads(dims)) == right
 
 
-def test_every_kernel_name_keeps_its_own_place() -> None:
+TRACES["work without a graph"] = [*replay(NAMES, 0, 1), call("cudaLaunchKernel", 100, 2, 9), kernel("gemm", 110, 3, 9)]
+
+
+def test_every_kernel_name_keeps_its_own_place(shown: Shown) -> None:
     """Work on a second device or without a graph is not counted."""
-    trace = [*replay(NAMES, 0, 1), call("cudaLaunchKernel", 100, 2, 9), kernel("gemm", 110, 3, 9)]
-    assert [row[0] for row in table(trace, "name")] == NAMES
+    assert [row[0] for row in rows(shown("work without a graph"), "name")] == NAMES

@@ -61,12 +61,6 @@ def kernels_of(program: Sequence[Call | None]) -> list[str]:
     return [KERNELS[one[0]] if one else "other" for one in program for _ in range(one[2] if one else 1)]
 
 
-def computed(trace: list[dict[str, Any]] | Path, *tables: str) -> duckdb.DuckDBPyConnection:
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), tables or TABLES)
-    return con
-
-
 def work_rows(con: duckdb.DuckDBPyConnection) -> list[tuple]:
     rows = con.execute(
         "SELECT event_id, op, dims, n_kernels, gpu_ns, flops_matrix, not_modelled, source, confidence FROM op_work ORDER BY 1"
@@ -100,18 +94,33 @@ BY_HAND = {
         *calls([*PROGRAM, MM], 0, 100, is_captured=False),
         *replay(kernels_of([*PROGRAM, MM]), 500, 1),
     ],
+    "captured in another trace": ONCE,
+    "a capture in modules": [*MODULES, *CAPTURE],
+    "with names": replay(["gemm", "add", "gemm"], 500, 1, nodes=[0, 1, 2]),
 }
+OTHER_ARGUMENTS = {"Input Dims": [[2, 9], [9, 4]], "Input type": ["half"] * 2, "Concrete Inputs": ["", "1"]}
+for _key, _values in OTHER_ARGUMENTS.items():
+    _again = calls(PROGRAM, 200, 300, is_captured=True)
+    for _event in _again:
+        if _event["name"] == "aten::mm":
+            _event["args"][_key] = _values
+    BY_HAND[f"other {_key}"] = [*CAPTURE, *_again, *ONCE]
 ByHand = Callable[[str], duckdb.DuckDBPyConnection]
 
 
 @pytest.fixture(scope="module")
-def by_hand() -> ByHand:
-    """TABLES of one of these traces, over which the models run once."""
-    con, found = connect_all(BY_HAND.values())
-    run_models(con, load_catalog(), TABLES)
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    """TABLES of one of these traces, or of a synthetic capture, over which the models run once."""
+    captures = [synthetic(origin, tmp_path_factory.mktemp(origin)) for origin in ORIGINS]
+    con, trace_ids = connect_all([*BY_HAND.values(), *captures])
+    ids = dict(zip([*BY_HAND, *ORIGINS], trace_ids, strict=True))
+    use_capture(con, ids["captured in another trace"], ids["a capture in modules"])
+    use_names(con, ids["with names"], {(5 << 32) + 0: "layers.0", (5 << 32) + 2: "layers.1", 77: "elsewhere"})
+    tables = (*TABLES, "span_name_utilization")
+    run_models(con, load_catalog(), tables)
 
     def of(name: str) -> duckdb.DuckDBPyConnection:
-        only(con, found[[*BY_HAND].index(name)], TABLES)
+        only(con, ids[name], tables)
         return con
 
     return of
@@ -159,21 +168,10 @@ def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none(by_ha
     assert con.execute("SELECT graph_ns, graph_known_ns FROM op_work_coverage").fetchall() == [(6000, 6000)]
 
 
-def test_captures_with_other_arguments_give_no_flops() -> None:
+def test_captures_with_other_arguments_give_no_flops(by_hand: ByHand) -> None:
     """Of the operator that differs, in shapes, types or literals; the others keep theirs."""
-    program, others = (
-        [MM, TWICE, ADD],
-        {"Input Dims": [[2, 9], [9, 4]], "Input type": ["half"] * 2, "Concrete Inputs": ["", "1"]},
-    )
-    traces = []
-    for key, other in others.items():
-        two = [calls(program, at, at + 100, is_captured=True) for at in (0, 200)]
-        for event in two[1]:
-            if event["name"] == "aten::mm":
-                event["args"][key] = other
-        traces.append([*two[0], *two[1], *replay(kernels_of(program), 500, 1)])
-    for key, con in zip(others, each(traces, "op_work"), strict=True):
-        rows = {row[1]: row for row in work_rows(con)}
+    for key in OTHER_ARGUMENTS:
+        rows = {row[1]: row for row in work_rows(by_hand(f"other {key}"))}
         assert rows["aten::mm"][2:7] == (None, 1, 3000, None, "no_shapes"), key
         assert rows["aten::add"][2] == ADD[1], key
 
@@ -204,14 +202,8 @@ def test_names_around_only_one_of_two_captures_are_left_out(by_hand: ByHand) -> 
     assert con.execute("SELECT DISTINCT module, op IS NULL FROM kernel_owners").fetchall() == [(None, False)]
 
 
-def test_names_of_another_trace_have_no_spans_here() -> None:
-    program = [MM, TWICE, ADD]
-    con, (here, there) = connect_all(
-        [replay(kernels_of(program), 500, 1), [*MODULES, *calls(program, 0, 100, is_captured=True)]]
-    )
-    use_capture(con, here, there)
-    run_models(con, load_catalog(), [*TABLES, "span_name_utilization"])
-    only(con, here, [*TABLES, "span_name_utilization"])
+def test_names_of_another_trace_have_no_spans_here(by_hand: ByHand) -> None:
+    con = by_hand("captured in another trace")
     assert con.execute(_NAMES).fetchall() == NESTED
     assert con.execute("SELECT DISTINCT n_spans, host_ns FROM span_names").fetchall() == [(0, None)]
     net = (
@@ -220,11 +212,8 @@ def test_names_of_another_trace_have_no_spans_here() -> None:
     assert con.execute(net).fetchall() == [("replay", None, None, 3, 48, 1.0)]
 
 
-def test_names_that_the_program_gave_are_annotations() -> None:
-    trace = replay(["gemm", "add", "gemm"], 500, 1, nodes=[0, 1, 2])
-    con, trace_id = connect(trace)
-    use_names(con, trace_id, {(5 << 32) + 0: "layers.0", (5 << 32) + 2: "layers.1", 77: "elsewhere"})
-    run_models(con, load_catalog(), TABLES)
+def test_names_that_the_program_gave_are_annotations(by_hand: ByHand) -> None:
+    con = by_hand("with names")
     found = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
     assert found == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
     assert con.execute(_NAMES).fetchall() == [("annotation", f"layers.{n}", "replay", 1, 3000) for n in (0, 1)]
@@ -302,13 +291,17 @@ def check_sums(con: duckdb.DuckDBPyConnection, whole: int) -> None:
 # Synthetic captures and real traces -----------------------------------------------------------------------------------
 
 
-SLOW = [pytest.mark.slow]
+ORIGINS = ("capture", "none", "warm_up")
 
 
-@pytest.mark.parametrize("origin", ["capture", *(pytest.param(one, marks=SLOW) for one in ("none", "warm_up"))])
-def test_a_synthetic_capture_adds_up(tmp_path: Path, origin: str) -> None:
+def synthetic(origin: str, folder: Path) -> Path:
     spec = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=3, layers=4, graph_origin=origin)
-    con = computed(write_capture(spec, tmp_path).paths[0])
+    return write_capture(spec, folder).paths[0]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_synthetic_capture_adds_up(by_hand: ByHand, origin: str) -> None:
+    con = by_hand(origin)
     ((whole,),) = con.execute("SELECT sum(duration_ns) FROM kernels").fetchall()
     check_sums(con, whole)
     ((in_graphs, unknown, known),) = con.execute(
@@ -319,13 +312,15 @@ def test_a_synthetic_capture_adds_up(tmp_path: Path, origin: str) -> None:
     assert layers == [(n, 3 * 8) for n in range(4)]
 
 
+SLOW = [pytest.mark.slow]
 REAL = ("a100_cuda_graphs_rank0_of_16", "h100_qwen", "mi300_rccl_metadata")
 
 
 @pytest.fixture(scope="module", params=["mi300_sglang_decode_graph", *(pytest.param(one, marks=SLOW) for one in REAL)])
 def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, duckdb.DuckDBPyConnection]:
-    tables = ("critical_path", "critical_path_by_operator", "_call_operators")
-    return request.param, computed(shared / "traces" / "single" / f"{request.param}.json.gz", *TABLES, *tables)
+    con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
+    run_models(con, load_catalog(), [*TABLES, "critical_path", "critical_path_by_operator", "_call_operators"])
+    return request.param, con
 
 
 def test_real_traces_add_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
@@ -364,11 +359,10 @@ def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]
     assert found == expected != []
 
 
-def test_layers_of_a_decode_step_on_the_path(shared: Path) -> None:
+@pytest.mark.parametrize("real", ["mi300_sglang_decode_graph"], indirect=True)
+def test_layers_of_a_decode_step_on_the_path(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
     """SGLang's replay is one stream without gaps: 36 layers, all of them on the path, known by repetition only."""
-    con = computed(
-        shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz", "critical_path_by_operator", "graph_kernels"
-    )
+    _, con = real
     rows = con.execute(
         "SELECT layer, sum(n_events) FROM critical_path_by_operator WHERE source = 'repetition' GROUP BY 1 ORDER BY 1"
     ).fetchall()

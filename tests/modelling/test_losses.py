@@ -46,22 +46,49 @@ ONE_OF_TWO = [
     *(STEP, x("user_annotation", "ProfilerStep#2", 100, 100)),
     *(call("cudaLaunchKernel", 110, 2, 1), kernel("k", 120, 30, 1)),
 ]
-TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
+SERVED = [
+    call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
+    x("user_annotation", "ProfilerStep#3", 40, 60),
+    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins when it ends
+    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # a launch that is not recorded is no earlier one
+]  # fmt: skip
+TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, SERVED, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
+ALEXNET = SHARED / "traces" / "critical_path" / "alexnet.json.gz"
+SGLANG = SHARED / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
+Shown = Callable[..., duckdb.DuckDBPyConnection]
 Rows = Callable[..., list[tuple]]
 
 
 @pytest.fixture(scope="module")
-def rows() -> Rows:
-    """Columns of a table of one of TRACES, over which the models run once."""
-    tables = ["idle_gaps", "step_losses", "host_gpu_overlap", "step_times"]
-    con, found = connect_all(TRACES)
-    run_models(con, load_catalog(), tables)
+def shown() -> Shown:
+    """These or all TABLES of one of TRACES, or of two real traces, over which the models run once; ALEXNET is a capture, too."""
+    traces = [*TRACES, *(path for path in (ALEXNET, SGLANG) if path.exists())]
+    con, trace_ids = connect_all(traces)
+    ids = dict(zip(map(id, traces), trace_ids, strict=True))
+    con.execute(
+        f"CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, '{ids.get(id(ALEXNET))}' AS trace_id, "
+        "CAST(NULL AS VARCHAR) AS left_out_reason; "
+        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS lane, 0 AS rank, 0 AS event_id, "
+        "0 AS start_ns, 0 AS wait_ns LIMIT 0; "
+        "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS lane, 0 AS rank, '' AS group_name, '' AS group_ranks, "
+        "'' AS refused_reason LIMIT 0"
+    )
+    have = frozenset({"capture_ranks", "collective_ranks", "collective_groups"})
+    run_models(con, load_catalog(), [*TABLES, "gpu_time_by_cause"], have=have)
 
-    def of(trace: list[dict[str, Any]], table: str, columns: str) -> list[tuple]:
-        only(con, found[[*map(id, TRACES)].index(id(trace))], tables)
-        return con.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+    def of(trace: Any, *tables: str) -> duckdb.DuckDBPyConnection:
+        only(con, ids[id(trace)], tables or ("traces", *TABLES))
+        return con
 
     return of
+
+
+@pytest.fixture
+def rows(shown: Shown) -> Rows:
+    """Columns of a table of one of TRACES."""
+    return lambda trace, table, columns: (
+        shown(trace, table).execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+    )
 
 
 def test_what_ended_a_gap_and_who_owns_it(rows: Rows) -> None:
@@ -300,48 +327,25 @@ def test_sums_on_large_real_traces(trace: Path) -> None:
     check([trace])
 
 
-def test_idle_time_of_a_capture_has_the_same_owners(shared: Path) -> None:
-    trace = shared / "traces" / "critical_path" / "alexnet.json.gz"
-    con, (trace_id,) = connect_all([trace])
-    con.execute(
-        f"CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, "
-        "CAST(NULL AS VARCHAR) AS left_out_reason; "
-        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS lane, 0 AS rank, 0 AS event_id, "
-        "0 AS start_ns, 0 AS wait_ns LIMIT 0; "
-        "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS lane, 0 AS rank, '' AS group_name, '' AS group_ranks, "
-        "'' AS refused_reason LIMIT 0"
-    )
-    have = frozenset({"capture_ranks", "collective_ranks", "collective_groups"})
-    run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have=have)
+def test_idle_time_of_a_capture_has_the_same_owners(shared: Path, shown: Shown) -> None:
+    con = shown(ALEXNET)
     causes = dict(con.execute("SELECT cause, sum(gpu_ns) FROM gpu_time_by_cause GROUP BY cause").fetchall())
     ours = dict(con.execute("SELECT cause, sum(duration_ns) FROM idle_causes GROUP BY cause").fetchall())
     launch = sum(ours.pop(one, 0) for one in ("launching", "gpu_waiting"))
     assert causes["launch_overhead"] == launch > 0 and causes["idle_host"] == sum(ours.values()) > 0
 
 
-SERVED = [
-    call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
-    x("user_annotation", "ProfilerStep#3", 40, 60),
-    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins when it ends
-    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # a launch that is not recorded is no earlier one
-]  # fmt: skip
+def test_work_from_before_the_trace_is_said_and_no_step_has_it(rows: Rows) -> None:
+    assert rows(SERVED, "temporal_breakdown", "n_earlier, earlier_ns") == [(2, 48 * US)]
+    assert rows(SERVED, "step_times", "busy_ns, own_busy_ns") == [(25 * US, 20 * US)]
+    assert rows(SERVED, "serving_steps", "step_ns, earlier_ns") == [(60 * US, 10 * US)]
+    causes = {cause for start_ns, cause in rows(SERVED, "idle_causes", "start_ns, cause") if start_ns == 50 * US}
+    assert causes and "earlier_work" not in causes
 
 
-def test_work_from_before_the_trace_is_said_and_no_step_has_it() -> None:
-    con, _ = connect_all([SERVED])
-    tables = ("temporal_breakdown", "step_times", "serving_steps", "idle_causes")
-    run_models(con, load_catalog(), tables)
-    assert con.execute("SELECT n_earlier, earlier_ns FROM temporal_breakdown").fetchall() == [(2, 48 * US)]
-    assert con.execute("SELECT busy_ns, own_busy_ns FROM step_times").fetchall() == [(25 * US, 20 * US)]
-    assert con.execute("SELECT step_ns, earlier_ns FROM serving_steps").fetchall() == [(60 * US, 10 * US)]
-    told = con.execute("SELECT cause, name FROM idle_causes WHERE start_ns = 50000").fetchall()
-    assert told and "earlier_work" not in told[0]
-
-
-def test_a_wait_for_work_that_the_trace_lacks_is_said_alike(shared: Path) -> None:
+def test_a_wait_for_work_that_the_trace_lacks_is_said_alike(shared: Path, shown: Shown) -> None:
     """A copy of 463 ms in a decode waits for what is not recorded: its owner, its rates and its idle time say so."""
-    con, _ = connect_all([shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"])
-    run_models(con, load_catalog(), [*TABLES])
+    con = shown(SGLANG)
     assert sums_that_differ(con) == []
     found = con.execute(
         "SELECT cause, name, owned_ns // 1000000 FROM idle_gaps ORDER BY duration_ns DESC LIMIT 1"

@@ -12,19 +12,18 @@ import pytest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import named
-from tests.harness import call, connect, kernel, op, x
+from tests.harness import call, connect, connect_all, kernel, only, op, x
+from tests.modelling import real_traces
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
 # Kernels of servers and compilers got their formulas after the reference was made (test_custom_formulas.py has them).
 YOUNGER = ("_C::", "_C_cache_ops::", "triton_")
 OLDER = "NOT regexp_matches(op, '^(_C::|_C_cache_ops::|triton_)')"
-TABLES = ["op_kernels", "op_work", "op_work_coverage", "op_shape_utilization", "kernels"]
 
 
 @pytest.fixture(scope="module", params=named(TRACES))
 def computed(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
-    con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
-    run_models(con, load_catalog(), TABLES)
+    con = real_traces.computed(shared, request.param, TRACES)
     return con, json.loads((shared / "golden" / "modelling" / f"flops__{request.param}.json").read_text())
 
 
@@ -127,7 +126,7 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
 def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: str) -> None:
     """778 pairs of events cross in the last of these traces."""
     con, _ = connect(shared / "traces" / "single" / f"{name}.json.gz")
-    run_models(con, load_catalog(), TABLES)
+    run_models(con, load_catalog(), ["op_kernels", "kernels"])
     walked = _walk(con)
     found = con.execute(
         "SELECT event_id, launch_event_id, op_event_id FROM op_kernels JOIN kernels USING (trace_id, event_id)"
@@ -176,8 +175,10 @@ def test_what_has_no_work_says_why() -> None:
         call("cudaLaunchKernel", 27, 1, 7), kernel("alone", 200, 128, 7),
         kernel("before", 400, 256, 8),
     ]  # fmt: skip
-    con, _ = connect(events)
-    run_models(con, load_catalog(), TABLES)
+    tables = ["op_work", "op_work_coverage"]
+    con, (trace_id, without_work) = connect_all([events, [op("aten::mm", 0, 10)]])
+    run_models(con, load_catalog(), tables)
+    only(con, trace_id, tables)
     work = con.execute(
         "SELECT op, n_kernels, gpu_ns, flops_matrix, bytes, not_modelled FROM op_work ORDER BY event_id"
     ).fetchall()
@@ -194,9 +195,6 @@ def test_what_has_no_work_says_why() -> None:
     ).fetchall()
     times = [511_000, 127_000, 3_000, 3_000, 16_000, 4_000, 8_000, 96_000, 256_000, 128_000]
     assert [list(row) for row in covered] == [[*times, pytest.approx(3 / 127)]]
-
-
-def test_a_trace_without_gpu_work_has_no_row() -> None:
-    con, _ = connect([op("aten::mm", 0, 10)])
-    run_models(con, load_catalog(), TABLES)
+    # A trace without GPU work has no row.
+    only(con, without_work, tables)
     assert con.execute("SELECT count(*) FROM op_work_coverage").fetchall() == [(0,)]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
 from tests.effort import LISTS, named
-from tests.harness import call, connect, each, kernel, rows_of, x
+from tests.harness import call, connect_all, each, kernel, only, rows_of, x
 
 TOLD = "phase, n_requests, n_prefill_requests, n_prefill_tokens, n_decode_requests, n_decode_tokens, n_tokens"
 PAGED = "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>"
@@ -81,29 +81,60 @@ def launched(name: str, at: float, start: float, dur: float, number: int, tid: i
     return [call("cudaLaunchKernel", at, 1, number, tid), kernel(name, start, dur, number)]
 
 
-def test_each_name_says_what_its_server_meant() -> None:
-    events = [annotation(name, 100 * place, 50) for place, name in enumerate([*NAMES, *OTHERS])]
-    found = rows_of(events, "serving_steps", f"name, phase_source, {TOLD}", "start_ns")
+TRACES: dict[str, list[dict[str, Any]]] = {}
+"""Traces by hand, each added above its test."""
+
+Shown = Callable[[str], duckdb.DuckDBPyConnection]
+
+
+@pytest.fixture(scope="module")
+def shown() -> Shown:
+    """`serving_steps` of one of TRACES, over which the models run once."""
+    con, trace_ids = connect_all(TRACES.values())
+    run_models(con, load_catalog(), ["serving_steps"])
+
+    def of(name: str) -> duckdb.DuckDBPyConnection:
+        only(con, trace_ids[[*TRACES].index(name)], ["serving_steps"])
+        return con
+
+    return of
+
+
+def rows(con: duckdb.DuckDBPyConnection, columns: str, order: str = "step_number") -> list[tuple]:
+    return con.execute(f"SELECT {columns} FROM serving_steps ORDER BY {order}").fetchall()
+
+
+TRACES["names"] = [annotation(name, 100 * place, 50) for place, name in enumerate([*NAMES, *OTHERS])]
+
+
+def test_each_name_says_what_its_server_meant(shown: Shown) -> None:
+    found = rows(shown("names"), f"name, phase_source, {TOLD}", "start_ns")
     assert {name: told for name, _, *told in found} == {name: list(told) for name, told in NAMES.items()}
     assert {source for name, source, *_ in found if NAMES[name][0] != "unknown"} == {"annotation"}
     assert {source for name, source, *_ in found if NAMES[name][0] == "unknown"} == {None}
 
 
-numbers = st.integers(0, 2**40)
+def steps_of(seed: int) -> list[tuple[int, ...]]:
+    """Four numbers for each step, of every length up to 2^40."""
+    dice = random.Random(seed)
+    lengths = [[dice.randint(1, 40) for _ in range(4)] for _ in range(20)]
+    return [(0,) * 4, (2**40,) * 4, *(tuple(dice.randrange(2**n) for n in step) for step in lengths)]
 
 
-@given(st.lists(st.tuples(numbers, numbers, numbers, numbers), min_size=1, max_size=20, unique=True))
-@settings(max_examples=LISTS, deadline=None)
-def test_numbers_come_back_out_of_names(steps: list[tuple[int, int, int, int]]) -> None:
-    formats = (
-        "execute_context_{}({})_generation_{}({})",
-        "execute_9_context_{}(sq{}sk1sqsq1sqsk1)_generation_{}(sq{}sk1sqsq1sqsk1)",
-        "step[MIXED bs=7 c={0} g={2} c_sq={1} c_sk=8 c_sqsq=25 c_sqsk=40 g_sq={3} g_sk=12 g_sqsq=1 g_sqsk=12]",
-    )
-    names = [one.format(*step) for step in steps for one in formats]
-    events = [annotation(name, 100 * place, 50) for place, name in enumerate(names)]
+FORMATS = (
+    "execute_context_{}({})_generation_{}({})",
+    "execute_9_context_{}(sq{}sk1sqsq1sqsk1)_generation_{}(sq{}sk1sqsq1sqsk1)",
+    "step[MIXED bs=7 c={0} g={2} c_sq={1} c_sk=8 c_sqsq=25 c_sqsk=40 g_sq={3} g_sk=12 g_sqsq=1 g_sqsk=12]",
+)
+for _seed in range(LISTS):
+    _names = [text.format(*step) for step in steps_of(_seed) for text in FORMATS]
+    TRACES[f"numbers {_seed}"] = [annotation(name, 100 * place, 50) for place, name in enumerate(_names)]
+
+
+@pytest.mark.parametrize("seed", range(LISTS))
+def test_numbers_come_back_out_of_names(shown: Shown, seed: int) -> None:
     columns = "n_prefill_requests, n_prefill_tokens, n_decode_requests, n_decode_tokens"
-    assert rows_of(events, "serving_steps", columns, "start_ns") == [step for step in steps for _ in formats]
+    assert rows(shown(f"numbers {seed}"), columns, "start_ns") == [step for step in steps_of(seed) for _ in FORMATS]
 
 
 # GPU work -------------------------------------------------------------------------------------------------------------
@@ -158,62 +189,77 @@ def servers(seed: int) -> list[dict[str, Any]]:
     return [*events, *launched("gemm", 0, 0, 1, number + 1, 9)]
 
 
+TRACES |= {f"servers {seed}": servers(seed) for seed in range(LISTS)}
+
+
 @pytest.mark.parametrize("seed", range(LISTS))
-def test_work_belongs_to_the_step_that_launched_it(seed: int) -> None:
-    trace = servers(seed)
+def test_work_belongs_to_the_step_that_launched_it(shown: Shown, seed: int) -> None:
     columns = "name, pid, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns, latency_ns"
-    assert rows_of(trace, "serving_steps", columns, "step_number") == expected(trace)
+    assert rows(shown(f"servers {seed}"), columns) == expected(TRACES[f"servers {seed}"])
 
 
 # Kernels --------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_name_the_kernels_tell_the_phase() -> None:
-    told = [
-        ([PAGED], "decode", "kernels"),
-        ([CONTEXT], "prefill", "kernels"),
-        ([PAGED, FLASH, CONTEXT], "mixed", "kernels"),
-        ([FLASH], "unknown", None),
-        ([], "unknown", None),
-    ]
-    cases = [(frame, *one) for frame in (VLLM_FRAME, SGLANG_FRAME) for one in told]
-    traces = [
-        [x("python_function", frame, 0, 50), *(e for n, k in enumerate(names, 1) for e in launched(k, n, 10 * n, 5, n))]
-        for frame, names, *_ in cases
-    ]
+PHASES = [
+    ([PAGED], "decode", "kernels"),
+    ([CONTEXT], "prefill", "kernels"),
+    ([PAGED, FLASH, CONTEXT], "mixed", "kernels"),
+    ([FLASH], "unknown", None),
+]
+FRAMES = {"vLLM": VLLM_FRAME, "SGLang": SGLANG_FRAME}
+for _server, _frame in FRAMES.items():
+    TRACES[f"{_server}, no work"] = [x("python_function", _frame, 0, 50)]
+    TRACES[_server] = [x("python_function", _frame, 100 * n, 50) for n in range(len(PHASES))]
+    for _n, (_names, *_) in enumerate(PHASES):
+        for _place, _name in enumerate(_names, 1):
+            TRACES[_server] += launched(_name, 100 * _n + _place, 100 * _n + 10 * _place, 5, 10 * _n + _place)
+
+
+@pytest.mark.parametrize("server", FRAMES)
+def test_without_a_name_the_kernels_tell_the_phase(shown: Shown, server: str) -> None:
     columns = "phase, phase_source, n_requests, n_tokens, n_gpu_pieces"
-    for (_, names, phase, source), con in zip(cases, each(traces, "serving_steps"), strict=True):
-        found = con.execute(f"SELECT {columns} FROM serving_steps").fetchall()
-        assert found == [(phase, source, None, None, len(names) or None)]
+    expected = [(phase, source, None, None, len(names)) for names, phase, source in PHASES]
+    assert rows(shown(server), columns) == expected
+    assert rows(shown(f"{server}, no work"), columns) == [("unknown", None, None, None, None)]
 
 
-def test_a_profiler_step_is_a_server_s_only_with_its_kernels() -> None:
-    steps = [annotation(f"ProfilerStep#{n}", 100 * n, 50) for n in range(3)]
-    work = [*launched(PAGED, 101, 110, 5, 1), *launched(FLASH, 201, 210, 5, 2)]
-    assert rows_of([*steps, *work], "serving_steps", "name, phase") == [("ProfilerStep#1", "decode")]
+TRACES["profiler steps"] = [
+    *(annotation(f"ProfilerStep#{n}", 100 * n, 50) for n in range(3)),
+    *launched(PAGED, 101, 110, 5, 1),
+    *launched(FLASH, 201, 210, 5, 2),
+]
 
 
-def test_names_count_and_frames_then_do_not() -> None:
+def test_a_profiler_step_is_a_server_s_only_with_its_kernels(shown: Shown) -> None:
+    assert rows(shown("profiler steps"), "name, phase") == [("ProfilerStep#1", "decode")]
+
+
+TRACES["names and frames"] = [
+    *(x("python_function", SGLANG_FRAME, 0, 90), annotation("ProfilerStep#1", 0, 100)),
+    *(annotation("execute_context_0(0)_generation_2(2)", 1, 80), annotation("step[DECODE bs=2]", 2, 70)),
+    *launched(CONTEXT, 10, 20, 5, 1),
+]
+
+
+def test_names_count_and_frames_then_do_not(shown: Shown) -> None:
     """The frame around a named step, and the step that names another one around it, are the same step."""
-    events = [
-        *(x("python_function", SGLANG_FRAME, 0, 90), annotation("ProfilerStep#1", 0, 100)),
-        *(annotation("execute_context_0(0)_generation_2(2)", 1, 80), annotation("step[DECODE bs=2]", 2, 70)),
-        *launched(CONTEXT, 10, 20, 5, 1),
-    ]
-    found = rows_of(events, "serving_steps", "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
+    found = rows(shown("names and frames"), "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
     assert found == [("vllm", "decode", "annotation", "prefill", 1)]
 
 
-def test_shapes_tell_tokens_where_they_agree() -> None:
-    def attention(ts: float, rows: int) -> dict[str, Any]:
-        return x(
-            "cpu_op", "vllm::unified_attention_with_output", ts, 5, **{"Input Dims": [[rows, 8, 64], [rows, 1, 64]]}
-        )
+def attention(ts: float, rows: int) -> dict[str, Any]:
+    return x("cpu_op", "vllm::unified_attention_with_output", ts, 5, **{"Input Dims": [[rows, 8, 64], [rows, 1, 64]]})
 
-    frames = [x("python_function", VLLM_FRAME, 100 * n, 50) for n in range(3)]
-    events = [*frames, attention(1, 7), attention(10, 7), attention(101, 7), attention(110, 8), attention(151, 9)]
-    found = rows_of(events, "serving_steps", "n_tokens, tokens_source", "step_number")
-    assert found == [(7, "shapes"), (None, None), (None, None)]
+
+TRACES["shapes"] = [
+    *(x("python_function", VLLM_FRAME, 100 * n, 50) for n in range(3)),
+    *(attention(ts, rows) for ts, rows in ((1, 7), (10, 7), (101, 7), (110, 8), (151, 9))),
+]
+
+
+def test_shapes_tell_tokens_where_they_agree(shown: Shown) -> None:
+    assert rows(shown("shapes"), "n_tokens, tokens_source") == [(7, "shapes"), (None, None), (None, None)]
 
 
 # Real traces ----------------------------------------------------------------------------------------------------------
@@ -222,7 +268,7 @@ REAL = {
     "mi300_sglang_decode_graph": ("decode", 32, 32, "decode"),
     "b200_eager_71_process_groups": ("prefill", 1, 888, "prefill"),
 }
-FRAMES = {"mi300_sglang_decode_graph": ("decode", None), "b200_eager_71_process_groups": ("prefill", 888)}
+BY_FRAMES = {"mi300_sglang_decode_graph": ("decode", None), "b200_eager_71_process_groups": ("prefill", 888)}
 
 
 @pytest.mark.slow
@@ -250,7 +296,7 @@ def test_real_servers(shared: Path, name: str) -> None:
 
     nameless = [e for e in trace["traceEvents"] if "user_annotation" not in str(e.get("cat"))]
     found = rows_of(trace | {"traceEvents": nameless}, "serving_steps", "phase, n_tokens, phase_source")
-    assert found == [(*FRAMES[name], "kernels")]
+    assert found == [(*BY_FRAMES[name], "kernels")]
 
 
 @pytest.mark.slow
@@ -260,12 +306,15 @@ def test_traces_of_training_have_no_serving_steps(shared: Path) -> None:
         assert con.execute("SELECT * FROM serving_steps").fetchall() == []
 
 
-def test_rates_are_over_the_time_of_the_steps() -> None:
+TRACES["rates"] = [
+    *(annotation("step[DECODE bs=2]", 10_000 * ms * 2, 1000 * ms) for ms in (1, 2, 3, 4)),
+    annotation("step[MIXED bs=2]", 200_000, 5000),
+]
+
+
+def test_rates_are_over_the_time_of_the_steps(shown: Shown) -> None:
     """Four decodes of 1, 2, 3 and 4 ms with pauses of 10 ms between them; two tokens each."""
-    events = [annotation("step[DECODE bs=2]", 10_000 * ms * 2, 1000 * ms) for ms in (1, 2, 3, 4)]
-    con, _ = connect([*events, annotation("step[MIXED bs=2]", 200_000, 5000)])
-    run_models(con, load_catalog(), ["serving_steps"])
-    found = con.execute(load_questions()["serving-steps"].sql).fetchall()
+    found = shown("rates").execute(load_questions()["serving-steps"].sql).fetchall()
     assert [row[2:] for row in found] == [
         ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0, None, None),
         ("mixed", 2, 1, 5.0, 5.0, 200.0, None, None, 0, None, None),

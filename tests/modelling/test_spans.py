@@ -17,12 +17,9 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import named
 from tests.harness import connect
+from tests.modelling.real_traces import computed
 
 TRACES = ("a100_nccl_metadata", "v100_ns_absolute", "mi300_rccl_metadata", "h100_qwen")
-TABLES = (
-    *("spans", "span_gpu_work", "span_kernels", "span_names", "span_attribution", "unattributed_gpu_work"),
-    *("backward_links", "kernels"),
-)
 HOST = {"cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver"}
 PHASES = ("fwd", "recompute", "bwd", "bwd_direct", "window")
 
@@ -30,8 +27,7 @@ PHASES = ("fwd", "recompute", "bwd", "bwd_direct", "window")
 @pytest.fixture(scope="module", params=named(TRACES))
 def trace(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
     """A connection with the models of a trace, and the reference's numbers."""
-    con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
-    run_models(con, load_catalog(), TABLES)
+    con = computed(shared, request.param, TRACES)
     return con, json.loads((shared / "golden" / "modelling" / f"spans__{request.param}.json").read_text())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import call, connect, kernel, x
+from tests.harness import call, connect, connect_all, kernel, only, x
+from tests.modelling import real_traces
 
 TABLES = [
     *("span_utilization", "span_name_utilization", "family_utilization", "op_utilization", "op_shape_utilization"),
@@ -23,10 +25,12 @@ def near(value: float) -> Any:
     return pytest.approx(value, rel=1e-12)
 
 
-@pytest.fixture(scope="module", params=["h100_qwen", "mi300_rccl_metadata"])
+REAL = ("h100_qwen", "mi300_rccl_metadata")
+
+
+@pytest.fixture(scope="module", params=REAL)
 def computed(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
-    con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
-    run_models(con, load_catalog(), TABLES)
+    con = real_traces.computed(shared, request.param, REAL)
     return con, json.loads((shared / "golden" / "modelling" / f"mfu__{request.param}.json").read_text())
 
 
@@ -98,46 +102,24 @@ def test_from_the_worst_step_to_the_worst_module_to_the_worst_operator(shared: P
     assert ops[0][3] <= inside[0][0]
 
 
-def traced(
-    dtype: str, device: str, kernel_us: float = 100, numbers: tuple[int, ...] = (0,)
-) -> duckdb.DuckDBPyConnection:
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def device(number: int, name: str) -> dict[str, Any]:
+    return {"id": number, "name": name, "totalGlobalMem": 80 << 30, "numSms": 132}
+
+
+def traced(dtype: str, *devices: dict[str, Any], kernel_us: float = 100) -> dict[str, Any]:
     """A step with one product of 1024³ (2,147,483,648 operations)."""
     shapes = {"Input Dims": [[1024, 1024]] * 2, "Input type": [dtype] * 2, "Concrete Inputs": ["", ""]}
     events = [
         x("user_annotation", "ProfilerStep#1", 0, 400),
         x("cpu_op", "aten::mm", 10, 50, **shapes), call("cudaLaunchKernel", 20, 5, 1), kernel("gemm", 90, kernel_us, 1),
     ]  # fmt: skip
-    others = {"totalGlobalMem": 80 << 30, "numSms": 132}
-    properties = [{"id": i, "name": device if i < 8 else "NVIDIA B200", **others} for i in numbers]
-    con, _ = connect({"deviceProperties": properties, "traceEvents": events})
-    run_models(con, load_catalog(), TABLES)
-    return con
+    return {"deviceProperties": devices, "traceEvents": events}
 
 
-def step_row(con: duckdb.DuckDBPyConnection, columns: str) -> list[Any]:
-    query = f"SELECT {columns} FROM span_utilization WHERE kind = 'step' AND phase = 'window'"
-    return [*con.execute(query).fetchall()[0]]
-
-
-def test_fp32_has_both_bounds() -> None:
-    found = step_row(traced("float", "NVIDIA H100 80GB HBM3"), "mfu_busy, mfu_busy_tf32, mfu_wall, suspect, bound_by")
-    at_peak_us = 2 * 1024**3 / 66.9e6, 2 * 1024**3 / 494.7e6
-    assert found == [near(at_peak_us[0] / 100), near(at_peak_us[1] / 100), near(at_peak_us[0] / 400), False, "compute"]
-
-
-def test_what_cannot_be_is_kept_and_flagged() -> None:
-    found = step_row(traced("c10::BFloat16", "NVIDIA H100 80GB HBM3", kernel_us=1), "mfu_busy, suspect")
-    assert found == [near(2 * 1024**3 / 989.4e6), True]
-
-
-def test_an_unknown_device_has_no_utilisation() -> None:
-    columns = (
-        "flops_matrix, coverage, peak_kind, ideal_ns, mfu_wall, mfu_busy, hfu_busy, bandwidth_utilization, bound_by"
-    )
-    assert step_row(traced("float", "Radeon of a friend"), columns) == [2 * 1024**3, 1.0, *[None] * 7]
-
-
-def test_equal_shapes_are_one_row_of_sums() -> None:
+def products() -> dict[str, Any]:
     """Two products of one shape, of 100 and 300 us, one of another, and one whose operator is not known."""
     events, at = [], 0
     for size, us in ((1024, 100), (1024, 300), (64, 50), (None, 40)):
@@ -148,9 +130,59 @@ def test_equal_shapes_are_one_row_of_sums() -> None:
             call("cudaLaunchKernel", at + 1, 5, at + 1), kernel("gemm", at + 60, us, at + 1),
         ]  # fmt: skip
         at += 1000
-    properties = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132}]
-    con, _ = connect({"deviceProperties": properties, "traceEvents": events})
-    run_models(con, load_catalog(), ["op_shape_utilization"])
+    return {"deviceProperties": [device(0, H100)], "traceEvents": events}
+
+
+BY_HAND = {
+    "fp32": traced("float", device(0, H100)),
+    "too fast": traced("c10::BFloat16", device(0, H100), kernel_us=1),
+    "unknown device": traced("float", device(0, "Radeon of a friend")),
+    "products": products(),
+    "type without peak": traced("double", device(0, H100)),
+    "equal devices": traced("float", device(1, H100), device(2, H100)),
+    "different devices": traced("float", device(1, H100), device(8, "NVIDIA B200")),
+}
+ByHand = Callable[[str], duckdb.DuckDBPyConnection]
+
+
+@pytest.fixture(scope="module")
+def by_hand() -> ByHand:
+    """TABLES of one of these traces, over which the models run once."""
+    con, trace_ids = connect_all(BY_HAND.values())
+    run_models(con, load_catalog(), TABLES)
+
+    def of(name: str) -> duckdb.DuckDBPyConnection:
+        only(con, trace_ids[[*BY_HAND].index(name)], TABLES)
+        return con
+
+    return of
+
+
+def step_row(con: duckdb.DuckDBPyConnection, columns: str) -> list[Any]:
+    query = f"SELECT {columns} FROM span_utilization WHERE kind = 'step' AND phase = 'window'"
+    return [*con.execute(query).fetchall()[0]]
+
+
+def test_fp32_has_both_bounds(by_hand: ByHand) -> None:
+    found = step_row(by_hand("fp32"), "mfu_busy, mfu_busy_tf32, mfu_wall, suspect, bound_by")
+    at_peak_us = 2 * 1024**3 / 66.9e6, 2 * 1024**3 / 494.7e6
+    assert found == [near(at_peak_us[0] / 100), near(at_peak_us[1] / 100), near(at_peak_us[0] / 400), False, "compute"]
+
+
+def test_what_cannot_be_is_kept_and_flagged(by_hand: ByHand) -> None:
+    found = step_row(by_hand("too fast"), "mfu_busy, suspect")
+    assert found == [near(2 * 1024**3 / 989.4e6), True]
+
+
+def test_an_unknown_device_has_no_utilisation(by_hand: ByHand) -> None:
+    columns = (
+        "flops_matrix, coverage, peak_kind, ideal_ns, mfu_wall, mfu_busy, hfu_busy, bandwidth_utilization, bound_by"
+    )
+    assert step_row(by_hand("unknown device"), columns) == [2 * 1024**3, 1.0, *[None] * 7]
+
+
+def test_equal_shapes_are_one_row_of_sums(by_hand: ByHand) -> None:
+    con = by_hand("products")
     columns = "n_ops, gpu_ns, flops_matrix, bytes, tflops, mfu, roofline_ns, roofline_utilization, bound_by"
     rows = con.execute(f"SELECT {columns}, not_modelled FROM op_shape_utilization ORDER BY gpu_ns DESC").fetchall()
     large, small = 2 * 1024**3, 2 * 64**3
@@ -164,18 +196,17 @@ def test_equal_shapes_are_one_row_of_sums() -> None:
     ]  # fmt: skip
 
 
-def test_a_type_without_peak_has_no_ideal_time() -> None:
+def test_a_type_without_peak_has_no_ideal_time(by_hand: ByHand) -> None:
     """Nor a roofline: that of the memory alone would call nearly all of a product's time lost."""
-    con = traced("double", "NVIDIA H100 80GB HBM3")
+    con = by_hand("type without peak")
     assert step_row(con, "n_ops_without_peak, ideal_ns, mfu_busy, suspect") == [1, None, None, False]
     for table in ("op_utilization", "op_shape_utilization", "family_utilization", "span_utilization"):
         query = f"SELECT DISTINCT bandwidth_utilization > 0, roofline_utilization FROM {table}"
         assert con.execute(query).fetchall() == [(True, None)], table
 
 
-def test_a_device_of_another_number_is_what_all_listed_ones_are() -> None:
+def test_a_device_of_another_number_is_what_all_listed_ones_are(by_hand: ByHand) -> None:
     """ROCm numbers the devices of kernels behind the host's processors."""
-    h100 = "NVIDIA H100 80GB HBM3"
     key = "SELECT device_key FROM op_utilization"
-    assert traced("float", h100, numbers=(1, 2)).execute(key).fetchall() == [("H100-SXM",)]
-    assert traced("float", h100, numbers=(1, 8)).execute(key).fetchall() == [(None,)]
+    assert by_hand("equal devices").execute(key).fetchall() == [("H100-SXM",)]
+    assert by_hand("different devices").execute(key).fetchall() == [(None,)]
