@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,19 @@ import duckdb
 from pipelines.critical_path.causes import of_window
 from pipelines.critical_path.causes.of_window import causes_of, without_profiler_of
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
-from pipelines.critical_path.whatif import window as whatif
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import Window, load
 from pipelines.faces.why import TABLES, Why, why
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.critical_path.whatif.windows import OF_WINDOW, all_made
 from tests.harness import connect_all, only
 
 TRACE = "trace.json"
 """What commands call the trace."""
-_OF_WINDOW = (
-    *(*whatif._GRAPH, "_profiles", "_refused_windows", "_stated_traces"),
-    *("_cause_events", "_event_costs", "_window_steps", "threads"),
-)
+_OF_WINDOW = (*OF_WINDOW, "_cause_events", "_event_costs", "_window_steps")
 """Tables of which `load`, `causes_of` and `without_profiler_of` read the rows of one window."""
-
-
-@cache
-def _all_made() -> Catalog:
-    """A catalog of whose models none is run, because the tables of all of them are there."""
-    catalog = load_catalog()
-    return replace(catalog, models={name: replace(model, kind="lake") for name, model in catalog.models.items()})
 
 
 @dataclass(frozen=True)
@@ -58,14 +48,14 @@ class Asked:
     @cached_property
     def window(self) -> Window:
         self._show()
-        loaded = load(self.con, _all_made(), WindowRequest(self.trace_id))
-        return replace(loaded, causes=causes_of(self.con, _all_made(), loaded))
+        loaded = load(self.con, all_made(), WindowRequest(self.trace_id))
+        return replace(loaded, causes=causes_of(self.con, all_made(), loaded))
 
     @cached_property
     def without_profiler(self) -> Window:
         window = self.window
         self._show()
-        return without_profiler_of(self.con, _all_made(), window)
+        return without_profiler_of(self.con, all_made(), window)
 
     def _show(self) -> None:
         only(self.con, self.trace_id, _OF_WINDOW, "full")
