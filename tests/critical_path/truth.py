@@ -26,17 +26,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
+from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import NothingMatches
-from pipelines.critical_path.whatif.window import load
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.conftest import SHARED
 from tests.critical_path.test_invariants import TRACES
-from tests.harness import connect, connect_all
+from tests.critical_path.whatif.windows import loaded
+from tests.harness import connect_all
 from tests.pages import DOCS
 
 WORST, MEDIAN = 1.0, 0.1
@@ -114,23 +114,40 @@ def errors(
     shape: str, seed: int, n_changes: int, folder: Path, sync_events: tuple[bool, ...] = (True, False)
 ) -> Iterator[Error]:
     """The predictions for one program, with and without sync events."""
-    rng = Random(f"{shape}/{seed}/changes")
-    chosen = rng.sample(CHANGES, n_changes)
-    spec = program(shape, seed)
-    before = _document(spec, {}, shape, folder)
-    after = [length_ns(_document(spec, change, shape, folder)) for change in chosen]
-    for has_them in sync_events:
-        kept = [e for e in before if has_them or e.get("cat") != "cuda_sync"]
-        con, trace_id = connect(kept)
-        window = load(con, load_catalog(), WindowRequest(trace_id))
-        for change, actual in zip(chosen, after, strict=True):
+    return errors_of([(shape, seed, has_them) for has_them in sync_events], n_changes, folder)
+
+
+def errors_of(programs: list[tuple[str, int, bool]], n_changes: int, folder: Path) -> Iterator[Error]:
+    """The predictions for programs, each a shape, a seed and whether it has sync events; the models run once."""
+    runs = {one: Run.of(*one, n_changes, folder) for one in {(shape, seed): None for shape, seed, _ in programs}}
+    traces = [
+        [e for e in runs[shape, seed].before if has_them or e.get("cat") != "cuda_sync"]
+        for shape, seed, has_them in programs
+    ]
+    for (shape, seed, has_them), window in zip(programs, loaded(traces), strict=True):
+        run = runs[shape, seed]
+        for change, actual in run.after:
             try:
                 (answer,) = what_if(window, [_scenario(change)])
             except NothingMatches:
                 continue
             off = 1000 * answer.after.length_us - actual
-            yield Error(shape, has_them, seed, change, 100 * off / length_ns(before))
-        con.close()  # names are looked up in it
+            yield Error(shape, has_them, seed, change, 100 * off / length_ns(run.before))
+
+
+@dataclass(frozen=True)
+class Run:
+    """The events of a program, and how long it takes after each of its changes, ns."""
+
+    before: list[dict[str, Any]]
+    after: list[tuple[dict[str, float], int]]
+
+    @classmethod
+    def of(cls, shape: str, seed: int, n_changes: int, folder: Path) -> Run:
+        chosen = Random(f"{shape}/{seed}/changes").sample(CHANGES, n_changes)
+        spec = program(shape, seed)
+        after = [(change, length_ns(_document(spec, change, shape, folder))) for change in chosen]
+        return cls(_document(spec, {}, shape, folder), after)
 
 
 def _scenario(change: dict[str, float]) -> Scenario:

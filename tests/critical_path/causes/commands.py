@@ -1,9 +1,9 @@
-"""What the commands beside numbers answer, on a window that is loaded once for all of them."""
+"""What the commands beside numbers answer, on windows that are loaded once for all of them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,18 +12,22 @@ from typing import Any
 
 import duckdb
 
+from pipelines.critical_path.causes import of_window
 from pipelines.critical_path.causes.of_window import causes_of, without_profiler_of
-from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import Window, load
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect
+from tests.critical_path.whatif.windows import OF_WINDOW, all_made
+from tests.harness import connect_all, only
 
 TRACE = "trace.json"
 """What commands call the trace."""
+_OF_WINDOW = (*OF_WINDOW, "_cause_events", "_event_costs", "_window_steps")
+"""Tables of which `load`, `causes_of` and `without_profiler_of` read the rows of one window."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +40,28 @@ class Told:
 
 @dataclass
 class Asked:
-    """A whole trace that is asked by command."""
+    """A whole trace that is asked by command, in a connection that may have others, too."""
 
     con: duckdb.DuckDBPyConnection
     trace_id: str
 
     @cached_property
     def window(self) -> Window:
-        loaded = load(self.con, load_catalog(), WindowRequest(self.trace_id))
-        return replace(loaded, causes=causes_of(self.con, load_catalog(), loaded))
+        self._show()
+        loaded = load(self.con, all_made(), WindowRequest(self.trace_id))
+        return replace(loaded, causes=causes_of(self.con, all_made(), loaded))
 
     @cached_property
     def without_profiler(self) -> Window:
-        return without_profiler_of(self.con, load_catalog(), self.window)
+        window = self.window
+        self._show()
+        return without_profiler_of(self.con, all_made(), window)
 
-    def why(self, *, without_profiler: bool | None = None) -> Why:
-        run_models(self.con, load_catalog(), TABLES)
-        answer = why(self.con, self.trace_id, without_profiler=without_profiler)
+    def _show(self) -> None:
+        only(self.con, self.trace_id, _OF_WINDOW, "full")
+
+    def why(self, window_id: str = "full", *, without_profiler: bool | None = None) -> Why:
+        answer = why(self.con, self.trace_id, window_id, without_profiler=without_profiler)
         assert answer
         return answer
 
@@ -81,9 +90,21 @@ def _options(command: str) -> dict[str, list[str]]:
 
 @contextmanager
 def asked(trace: list[dict] | dict | Path) -> Iterator[Asked]:
-    con, trace_id = connect(trace)
-    with con:
-        yield Asked(con, trace_id)
+    (subject,) = asked_all([trace])
+    with subject.con:
+        yield subject
+
+
+def asked_all(traces: Iterable[list[dict] | dict | Path], *, steps: bool = False) -> list[Asked]:
+    """Each of the traces, in one connection; the models run once for all of them and for all that is asked.
+
+    With `steps`, also `why` of their steps.
+    """
+    con, trace_ids = connect_all(traces)
+    if steps:
+        request_windows(con, usual_windows(con, trace_ids))
+    run_models(con, load_catalog(), {*TABLES, *_OF_WINDOW, *of_window._CAUSE_MODELS, "category_sides"})
+    return [Asked(con, trace_id) for trace_id in trace_ids]
 
 
 def told(answer: dict[str, Any]) -> Iterator[Told]:

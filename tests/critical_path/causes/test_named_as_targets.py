@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.critical_path.causes.fix_candidates import _copies
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import NothingMatches, by_name
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
-from tests.critical_path.causes.answered import answers
-from tests.critical_path.causes.commands import TRACE, asked, told
+from tests.critical_path.causes.commands import TRACE, Asked, asked_all, told
 from tests.critical_path.causes.fix_traces import annotation, launch
 from tests.harness import call, kernel, op, x
 
@@ -33,76 +31,104 @@ NAMES = (
 )
 
 
+ANNOTATED = ("layer:3", "host", "stream:7")
+POINTERS = ("k(float*, int)", "k(float**, int)")
+FUNCTION = "data.py(7): prepare"
+COPIES = ("Memcpy D2M (Device -> Memory)", "Memcpy D2H (Device -> Host)", "Memcpy M2D (Memory -> Device)")
+TRACES: dict[str, list[dict[str, Any]]] = {
+    **{
+        name: [
+            op("aten::mm", 0, 10), *launch(2, (20, 30), 1), annotation(name, 50, 5000),
+            op("aten::mm", 5060, 10), *launch(5062, (5080, 30), 2),
+        ]
+        for name in ANNOTATED
+    },
+    "patterns": [
+        op("aten::mm", 0, 10), *launch(2, (20, 300), 1, POINTERS[0]), *launch(10, (330, 400), 2, POINTERS[1]),
+        annotation("pre\npare", 800, 5000), op("aten::mm", 5810, 10), *launch(5812, (5830, 30), 3),
+        *(
+            event
+            for number, name in enumerate((*POINTERS, "k(float&, int)", "k(float[*], int)"), 4)
+            for event in launch(5780 + 10 * number, (5470 + 100 * number, 80 + number), number, name)
+        ),
+    ],
+    "compiled": [
+        op("triton_add", 0, 10), *launch(2, (20, 300), 1, "triton_add"), *launch(30, (330, 300), 2, "triton_add"),
+        op("aten::mm", 40, 10), *launch(42, (640, 30), 3),
+    ],
+    "synchronized": [
+        op("aten::mm", 0, 12), *launch(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, 515, 2),
+        annotation("log", 560, 400), op("aten::mm", 970, 10), *launch(972, (990, 50), 3),
+    ],
+    "short calls": [
+        op("aten::mm", 0, 10), *launch(2, (20, 30), 1), x("python_function", FUNCTION, 50, 500),
+        *(x("python_function", FUNCTION, start, 9) for start in range(600, 900, 10)),  # threshold frame_ns: 10 us
+        op("aten::mm", 905, 10), *launch(907, (925, 30), 2),
+    ],
+    "copies": [
+        op("aten::to", 0, 5),
+        *(kernel(name, 10 * number, 5, number, cat="gpu_memcpy") for number, name in enumerate(COPIES)),
+    ],
+    "steps": [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launch(20, (40, 500), 1)],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Asked]:
+    """All of TRACES; the models run once."""
+    return dict(zip(TRACES, asked_all(TRACES.values(), steps=True), strict=True))
+
+
+def move_host_work(program: Asked) -> dict[str, Any]:
+    fixes = program.why(without_profiler=False).as_json(TRACE)["fixes"]
+    (fix,) = (fix for fix in fixes if fix["fix"] == "move_host_work")
+    return fix
+
+
 def test_a_name_that_is_no_other_target_is_its_own() -> None:
     assert [by_name(name) for name in ("prepare", "aten::mm", "f[0]", "a b")] == ["prepare", "aten::mm", "f[0]", "a b"]
     assert [by_name(name) for name in NAMES] == [f"name:{name}" for name in NAMES]
 
 
-@pytest.mark.parametrize("name", ["layer:3", "host", "stream:7"])
-def test_its_fix_moves_it_and_the_command_gives_the_number(name: str) -> None:
-    trace = [
-        op("aten::mm", 0, 10), *launch(2, (20, 30), 1), annotation(name, 50, 5000),
-        op("aten::mm", 5060, 10), *launch(5062, (5080, 30), 2),
-    ]  # fmt: skip
-    with asked(trace) as program:
-        answer = program.why(without_profiler=False).as_json(TRACE)
-        (fix,) = (fix for fix in answer["fixes"] if fix["fix"] == "move_host_work")
-        assert fix["name"] == name and 4900 < fix["saves_us"] < 5100
-        assert program.saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
+@pytest.mark.parametrize("name", ANNOTATED)
+def test_its_fix_moves_it_and_the_command_gives_the_number(programs: dict[str, Asked], name: str) -> None:
+    fix = move_host_work(programs[name])
+    assert fix["name"] == name and 4900 < fix["saves_us"] < 5100
+    assert programs[name].saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
 
 
-def test_a_command_as_it_is_printed_is_of_its_own_name_alone() -> None:
+def test_a_command_as_it_is_printed_is_of_its_own_name_alone(programs: dict[str, Asked]) -> None:
     """Not of those that its `*`, or a `?` for it, would match, too, and whatever the terminal cannot show of it."""
-    trace = [
-        op("aten::mm", 0, 10), *launch(2, (20, 300), 1, "k(float*, int)"), *launch(10, (330, 400), 2, "k(float**, int)"),
-        annotation("pre\npare", 800, 5000), op("aten::mm", 5810, 10), *launch(5812, (5830, 30), 3),
-    ]  # fmt: skip
-    names = ("k(float*, int)", "k(float**, int)", "k(float&, int)", "k(float[*], int)")
-    for number, name in enumerate(names, 4):
-        trace += launch(5780 + 10 * number, (5470 + 100 * number, 80 + number), number, name)
-    with asked(trace) as program:
-        numbers = [*told(program.why(without_profiler=False).as_json(TRACE))]
-        for pattern in ("k(float[*], int)", "k(float[*][*], int)", "k(float[[*]], int)"):
-            assert any(pattern in number.command for number in numbers), pattern
-        assert any("pre?pare" in number.command for number in numbers)
-        for number in numbers:
-            assert program.saves_us(visible(number.command)) == pytest.approx(number.saves_us, abs=0.01), number
+    program = programs["patterns"]
+    numbers = [*told(program.why(without_profiler=False).as_json(TRACE))]
+    for pattern in ("k(float[*], int)", "k(float[*][*], int)", "k(float[[*]], int)"):
+        assert any(pattern in number.command for number in numbers), pattern
+    assert any("pre?pare" in number.command for number in numbers)
+    for number in numbers:
+        assert program.saves_us(visible(number.command)) == pytest.approx(number.saves_us, abs=0.01), number
 
 
-def test_an_operator_and_a_kernel_of_one_name_are_one_row() -> None:
+def test_an_operator_and_a_kernel_of_one_name_are_one_row(programs: dict[str, Asked]) -> None:
     """As in compiled code, whose kernels also run outside the operators that are named like them."""
-    trace = [
-        op("triton_add", 0, 10), *launch(2, (20, 300), 1, "triton_add"), *launch(30, (330, 300), 2, "triton_add"),
-        op("aten::mm", 40, 10), *launch(42, (640, 30), 3),
-    ]  # fmt: skip
-    with asked(trace) as program:
-        answer = program.why(without_profiler=False).as_json(TRACE)
-        (row,) = (row for row in answer["causes"] if row["name"] == "triton_add" and row["cause"] == "gpu_computing")
-        assert row["duration_us"] == pytest.approx(600)
-        assert program.saves_us(row["command"]) == pytest.approx(row["saves_us"], abs=0.01)
+    program = programs["compiled"]
+    answer = program.why(without_profiler=False).as_json(TRACE)
+    (row,) = (row for row in answer["causes"] if row["name"] == "triton_add" and row["cause"] == "gpu_computing")
+    assert row["duration_us"] == pytest.approx(600)
+    assert program.saves_us(row["command"]) == pytest.approx(row["saves_us"], abs=0.01)
 
 
-def test_a_name_that_no_synchronization_has_matches_nothing() -> None:
-    waits = [*launch(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, 515, 2), annotation("log", 560, 400)]
-    with asked([op("aten::mm", 0, 12), *waits, op("aten::mm", 970, 10), *launch(972, (990, 50), 3)]) as program:
-        assert program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaDevice*") > 400
-        with pytest.raises(NothingMatches):
-            program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaStream*")
+def test_a_name_that_no_synchronization_has_matches_nothing(programs: dict[str, Asked]) -> None:
+    program = programs["synchronized"]
+    assert program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaDevice*") > 400
+    with pytest.raises(NothingMatches):
+        program.saves_us(f"tracelake what-if {TRACE} --remove cause:synchronization:cudaStream*")
 
 
-def test_calls_of_a_function_that_are_too_short_for_the_graph_go_with_the_others() -> None:
-    name = "data.py(7): prepare"
-    calls = [x("python_function", name, start, 9) for start in range(600, 900, 10)]  # threshold frame_ns: 10 us
-    trace = [
-        op("aten::mm", 0, 10), *launch(2, (20, 30), 1), x("python_function", name, 50, 500), *calls,
-        op("aten::mm", 905, 10), *launch(907, (925, 30), 2),
-    ]  # fmt: skip
-    with asked(trace) as program:
-        (fix,) = (
-            fix for fix in program.why(without_profiler=False).as_json(TRACE)["fixes"] if fix["fix"] == "move_host_work"
-        )
-        assert fix["saves_us"] == pytest.approx(500 + 30 * 9, abs=1)
-        assert program.saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
+def test_calls_of_a_function_that_are_too_short_for_the_graph_go_with_the_others(programs: dict[str, Asked]) -> None:
+    program = programs["short calls"]
+    fix = move_host_work(program)
+    assert fix["saves_us"] == pytest.approx(500 + 30 * 9, abs=1)
+    assert program.saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
 
 
 def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
@@ -121,22 +147,19 @@ def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
     assert candidate.name == "CopyHostToDevice" and re.fullmatch("kernel:CopyHostToDevice", candidate.scenario.ahead[0])
 
 
-def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel() -> None:
+def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel(programs: dict[str, Asked]) -> None:
     """PTI calls such memory M; H is pinned."""
-    names = ("Memcpy D2M (Device -> Memory)", "Memcpy D2H (Device -> Host)", "Memcpy M2D (Memory -> Device)")
-    trace = [kernel(name, 10 * number, 5, number, cat="gpu_memcpy") for number, name in enumerate(names)]
-    with asked([op("aten::to", 0, 5), *trace]) as program:
-        run_models(program.con, load_catalog(), ["_event_names"])
-        found = program.con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
-    assert dict(found) == dict(zip(names, (True, True, False), strict=True))
+    con = programs["copies"].con
+    to_host = con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
+    assert dict(to_host) == dict(zip(COPIES, (True, True, False), strict=True))
 
 
-def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options() -> None:
+def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options(
+    programs: dict[str, Asked],
+) -> None:
     """As in notebooks and MCP."""
-    trace = [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launch(20, (40, 500), 1)]
-    whole, step = answers(trace, steps=True)
-    for answer, window in ((whole, []), (step, ["--annotation", "ProfilerStep#7"])):
-        document = answer.as_json()
+    for window_id, window in (("full", []), ("ProfilerStep#7", ["--annotation", "ProfilerStep#7"])):
+        document = programs["steps"].why(window_id, without_profiler=False).as_json()
         commands = [row[key] for row in document["causes"] for key in ("command", "cause_command")]
         commands += [row["command"] for row in document["fixes"]]
         assert commands and all(shlex.split(command)[5:] == window for command in commands), commands

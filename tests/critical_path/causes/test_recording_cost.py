@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
+from pipelines.base import database
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes import recording_cost, window_causes
 from pipelines.critical_path.causes.recording_cost import RecordingCost, Request
@@ -17,7 +20,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_profile
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect, connect_all, kernel, op, x
+from tests.harness import connect_all, kernel, only, op, x
 
 from .fix_traces import annotation, launch
 from .recorded import COST, document, program
@@ -31,15 +34,18 @@ def costs_of(*traces: Trace) -> list[dict[str, Any]]:
     con, ids = connect_all(traces)
     with con:
         run_models(con, load_catalog(), TABLES)
-        found = {}
-        cursor = con.execute(
-            "SELECT p.*, (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = p.trace_id) AS rows FROM profiler_cost AS p"
-        )
-        names = [column[0] for column in cursor.description]
-        for values in cursor.fetchall():
-            row = dict(zip(names, values, strict=True))
-            found[row["trace_id"]] = row
-        return [found[trace_id] for trace_id in ids]
+        rows = costs_in(con)
+        return [rows[trace_id] for trace_id in ids]
+
+
+def costs_in(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Any]]:
+    """The rows of `costs_of`, by trace."""
+    rows = database.rows_of(
+        con,
+        "SELECT p.*, (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = p.trace_id) AS rows "
+        "FROM profiler_cost AS p WHERE p.window_id = 'full'",
+    )
+    return {row["trace_id"]: row for row in rows}
 
 
 def answer(trace: Trace, without: bool | None = None, untraced_ns: int | None = None, *, asked: bool = False) -> Why:
@@ -52,6 +58,100 @@ def answer(trace: Trace, without: bool | None = None, untraced_ns: int | None = 
         found = why(con, trace_id, without_profiler=without)
         assert found is not None
         return found
+
+
+def gaps(us: float) -> dict[str, Any]:
+    """A window of 1 ms of which recording its operators cost so much."""
+    events = [op("a", 0, 400), op("b", 600, 400)]
+    return document(events, {**FREE, "operator": us})
+
+
+def pairs(delay_us: float, times: int = 8) -> dict[str, Any]:
+    """So many operators that begin another one after so long."""
+    events = []
+    for i in range(times):
+        events += [op("aten::t", 100 * i, 50), op("aten::transpose", 100 * i + delay_us, 10)]
+    return document(events)
+
+
+# name: a column of profiler_cost, and its values on both sides
+VALUES = {
+    "cheap_operator_ns": ("slowness", {1.0: pairs(0.550), 551 / 550: pairs(0.551)}),
+    "cheap_operator_times": ("slowness", {3.0: pairs(1.650), 1.0: pairs(1.651)}),
+    "cheap_operator_pairs": ("slowness", {2.0: pairs(1.1), 1.0: pairs(1.1, times=7)}),
+    "profiler_told": ("rows", {0: gaps(50), 3: gaps(50.002)}),
+}
+
+
+WHOLE = {"whole_steps": (450, 449)}
+
+
+def steps_in_any_order() -> list[dict[str, Any]]:
+    """Steps one behind the other, an annotation around all of them, and events that the file has in any order."""
+    events = [x("user_annotation", "fit", 0, 1000)]
+    for step in range(8):
+        start = 10 + 100 * step
+        events += [x("user_annotation", f"ProfilerStep#{step}", start, 90)]
+        events += [op("aten::mm", start + 10 * i, 6) for i in range(step + 1)]
+    Random(0).shuffle(events)
+    return events
+
+
+def two_steps(length: float) -> list[dict[str, Any]]:
+    """Of this length each, in a window of 1 ms."""
+    steps = (annotation("ProfilerStep#1", 0, length), annotation("ProfilerStep#2", length, length))
+    return [op("aten::mm", 0, 1000), *launch(10, (30, 300), 1), *steps]
+
+
+PROGRAM = program(1, COST)
+VENDORS = [row["cat"] for row in rule_rows("category_sides") if row["cat"].endswith(("_runtime", "_driver"))]
+IMPOSSIBLE = ("-5", "1e9", "nan", "-inf")
+TRACES: dict[str, Trace] = {
+    "program": document(PROGRAM, COST, delay_us=4),
+    "free": document(PROGRAM, FREE),
+    **{name: document(PROGRAM, dict.fromkeys(COST, float(name))) for name in IMPOSSIBLE},
+    **{
+        vendor: document([e | {"cat": vendor} if e["cat"] == "cuda_runtime" else e for e in PROGRAM])
+        for vendor in VENDORS
+    },
+    "beside steps": document([op("setup", 0, 299), *(e | {"ts": e["ts"] + 300} for e in PROGRAM)], COST, delay_us=4),
+    "in any order": document(steps_in_any_order(), {**FREE, "operator": 1}),
+    **{f"{name} {value}": trace for name, (_, by_value) in VALUES.items() for value, trace in by_value.items()},
+    **{f"steps of {length}": two_steps(length) for length in WHOLE["whole_steps"]},
+    "gaps": gaps(10),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All of TRACES, for which the models run once."""
+
+    con: duckdb.DuckDBPyConnection
+    ids: dict[str, str]
+    rows: dict[str, dict[str, Any]]
+    """Of profiler_cost, as those of `costs_of`, by name."""
+
+    def costs_again(self, name: str, untraced_ns: int | None = None) -> list[dict[str, Any]]:
+        """The rows of profiler_cost as computed now for a trace, in the order of its windows."""
+        request_windows(self.con, [])
+        if untraced_ns is not None:
+            request_profiler_cost(self.con, [WindowRequest(self.ids[name])], None, untraced_ns)
+        only(self.con, self.ids[name], ["_cause_events"])
+        window_causes.window_causes(self.con)
+        sql = load_catalog().models["profiler_cost"].sql
+        return database.rows_of(self.con, f"FROM ({sql}) WHERE trace_id = '{self.ids[name]}' ORDER BY window_id")
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    con, trace_ids = connect_all(TRACES.values())
+    ids = dict(zip(TRACES, trace_ids, strict=True))
+    steps = usual_windows(con, [ids["in any order"]])[1:]
+    request_windows(con, [*map(WindowRequest, trace_ids), *steps])
+    request_profiler_cost(con, [WindowRequest(ids["beside steps"])], None, 150_000)
+    run_models(con, load_catalog(), {*TABLES, *window_causes._READS, "step_causes", "step_lengths"})
+    rows = costs_in(con)
+    return Batch(con, ids, {name: rows[trace_id] for name, trace_id in ids.items()})
 
 
 def length_of(events: list[dict[str, Any]]) -> float:
@@ -74,34 +174,26 @@ def test_a_planted_cost_is_taken_away_again() -> None:
         )
 
 
-def test_what_it_costs_is_no_more_than_its_events() -> None:
-    (row,) = costs_of(document(program(1, COST), COST, delay_us=4))
+def test_what_it_costs_is_no_more_than_its_events(batch: Batch) -> None:
+    row = batch.rows["program"]
     kinds = ("operators_ns", "calls_ns", "frames_ns", "annotations_ns")
     assert 0 < row["length_ns"] - row["without_profiler_ns"] <= sum(row[kind] for kind in kinds)
     assert row["operators_ns"] == 48 * 2000 and row["calls_ns"] == 25 * 3000 and row["annotations_ns"] == 4 * 4000
 
 
-def test_calls_of_every_vendor_cost() -> None:
+def test_calls_of_every_vendor_cost(batch: Batch) -> None:
     """And with them the operators cost what they do beside calls."""
-    vendors = [row["cat"] for row in rule_rows("category_sides") if row["cat"].endswith(("_runtime", "_driver"))]
-    events = program(1, COST)
-    traces = [
-        {"schemaVersion": 1, "traceEvents": [e | {"cat": cat} if e["cat"] == "cuda_runtime" else e for e in events]}
-        for cat in vendors
-    ]
-    of_cuda, *others = [(row["calls_ns"], row["operators_ns"]) for row in costs_of(*traces)]
+    of_cuda, *others = [(batch.rows[vendor]["calls_ns"], batch.rows[vendor]["operators_ns"]) for vendor in VENDORS]
     assert of_cuda[0] > 0 and set(others) == {of_cuda}
 
 
-def test_a_cost_that_cannot_be_is_not_taken() -> None:
-    events = program(1, COST)
-    impossible = [document(events, dict.fromkeys(COST, us)) for us in (-5.0, 1e9, float("nan"), float("-inf"))]
-    usual, *others = [row["operators_ns"] for row in costs_of(document(events), *impossible)]
-    assert usual > 0 and set(others) == {usual}
+def test_a_cost_that_cannot_be_is_not_taken(batch: Batch) -> None:
+    usual = batch.rows["cuda_runtime"]["operators_ns"]
+    assert usual > 0 and {batch.rows[name]["operators_ns"] for name in IMPOSSIBLE} == {usual}
 
 
-def test_a_trace_that_says_it_cost_nothing_is_as_long_without() -> None:
-    (row,) = costs_of(document(program(1, COST), FREE))
+def test_a_trace_that_says_it_cost_nothing_is_as_long_without(batch: Batch) -> None:
+    row = batch.rows["free"]
     assert row["without_profiler_ns"] == row["length_ns"] and row["rows"] == 0 and row["scale"] == 1
 
 
@@ -152,27 +244,16 @@ def test_only_the_causes_that_are_shown_are_retimed_where_that_is_asked(without:
     assert told.rows == both.rows and told.rows[0]["saves_ns"] is not None
 
 
-def test_batches_of_events_add_up_in_each_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps one behind the other, an annotation around all of them, and events that the file has in any order."""
-    events = [x("user_annotation", "fit", 0, 1000)]
-    for step in range(8):
-        start = 10 + 100 * step
-        events += [x("user_annotation", f"ProfilerStep#{step}", start, 90)]
-        events += [op("aten::mm", start + 10 * i, 6) for i in range(step + 1)]
-    Random(0).shuffle(events)
+def test_batches_of_events_add_up_in_each_window(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = []
-    for batch in (3, 1 << 17):
-        monkeypatch.setattr(recording_cost, "_BATCH", batch)
-        con, trace_id = connect(document(events, {**FREE, "operator": 1}))
-        with con:
-            request_windows(con, usual_windows(con, [trace_id]))
-            run_models(con, load_catalog(), ["profiler_cost"])
-            tables.append(con.execute("FROM profiler_cost ORDER BY window_id").fetchall())
-            counts = con.execute("SELECT window_id, n_operators, operators_ns FROM profiler_cost").fetchall()
+    for most in (3, 1 << 17):
+        monkeypatch.setattr(recording_cost, "_BATCH", most)
+        tables.append(batch.costs_again("in any order"))
     assert tables[0] == tables[1]
     expected = {"full": 36} | {f"ProfilerStep#{step}": step + 1 for step in range(8)}
-    assert {window: n for window, n, _ in counts} == expected
-    assert {window: ns for window, _, ns in counts} == {window: 1000 * n for window, n in expected.items()}
+    assert {row["window_id"]: row["n_operators"] for row in tables[0]} == expected
+    times = {row["window_id"]: row["operators_ns"] for row in tables[0]}
+    assert times == {window: 1000 * n for window, n in expected.items()}
 
 
 @pytest.mark.slow  # 6 s
@@ -190,43 +271,18 @@ def test_it_is_calibrated_to_a_known_time() -> None:
         answer(trace, untraced_ns=1000)
 
 
-def test_the_time_of_a_step_is_not_that_of_what_is_beside_the_steps() -> None:
+def test_the_time_of_a_step_is_not_that_of_what_is_beside_the_steps(batch: Batch) -> None:
     """Four steps of 150 us without the profiler, after 300 us of something else, and 13 us after the last."""
-    shifted = [event | {"ts": event["ts"] + 300} for event in program(1, COST)]
-    trace = document([op("setup", 0, 299), *shifted], COST, delay_us=4)
-    told = answer(trace, untraced_ns=150_000)
-    assert told.without_profiler_ns == pytest.approx(4 * 150_000 + 313_250, rel=0.003)
+    without_ns = batch.rows["beside steps"]["without_profiler_ns"]
+    assert without_ns == pytest.approx(4 * 150_000 + 313_250, rel=0.003)
     with pytest.raises(ValueError, match=r"it takes from 9\.\d us to 2\d\d\.\d us a step"):
-        answer(trace, untraced_ns=1000)
+        batch.costs_again("beside steps", untraced_ns=1000)
 
 
-def gaps(us: float) -> dict[str, Any]:
-    """A window of 1 ms of which recording its operators cost so much."""
-    events = [op("a", 0, 400), op("b", 600, 400)]
-    return document(events, {**FREE, "operator": us})
-
-
-def pairs(delay_us: float, times: int = 8) -> dict[str, Any]:
-    """So many operators that begin another one after so long."""
-    events = []
-    for i in range(times):
-        events += [op("aten::t", 100 * i, 50), op("aten::transpose", 100 * i + delay_us, 10)]
-    return document(events)
-
-
-# name: a column of profiler_cost, and its values on both sides
-VALUES = {
-    "cheap_operator_ns": ("slowness", {1.0: pairs(0.550), 551 / 550: pairs(0.551)}),
-    "cheap_operator_times": ("slowness", {3.0: pairs(1.650), 1.0: pairs(1.651)}),
-    "cheap_operator_pairs": ("slowness", {2.0: pairs(1.1), 1.0: pairs(1.1, times=7)}),
-    "profiler_told": ("rows", {0: gaps(50), 3: gaps(50.002)}),
-}
-
-
-def test_costs_on_both_sides() -> None:
-    rows = iter(costs_of(*(trace for _, by_value in VALUES.values() for trace in by_value.values())))
+def test_costs_on_both_sides(batch: Batch) -> None:
     for name, (column, by_value) in VALUES.items():
-        assert [next(rows)[column] for _ in by_value] == pytest.approx([*by_value]), name
+        values = [batch.rows[f"{name} {value}"][column] for value in by_value]
+        assert values == pytest.approx([*by_value]), name
 
 
 REMOVED = {"profiler_removed": (100.002, 100)}
@@ -239,33 +295,20 @@ def test_answers_on_both_sides() -> None:
     assert ["without the profiler" in answer(gaps(us))._whole for us in TOLD["profiler_told/sentence"]] == [True, False]
 
 
-WHOLE = {"whole_steps": (450, 449)}
-
-
-def test_steps_that_take_most_of_a_window_and_those_that_do_not() -> None:
-    sentences = [
-        answer(
-            [
-                op("aten::mm", 0, 1000),
-                *launch(10, (30, 300), 1),
-                annotation("ProfilerStep#1", 0, length),
-                annotation("ProfilerStep#2", length, length),
-            ]
-        ).sentence
-        for length in WHOLE["whole_steps"]
-    ]
-    assert [sentence.startswith("Of each") for sentence in sentences] == [True, False]
+def test_steps_that_take_most_of_a_window_and_those_that_do_not(batch: Batch) -> None:
+    answers = [why(batch.con, batch.ids[f"steps of {length}"]) for length in WHOLE["whole_steps"]]
+    assert [answer is not None and answer.sentence.startswith("Of each") for answer in answers] == [True, False]
 
 
 EDGES = {"retimed_edges": (3, 2)}
 
 
-def test_windows_with_too_many_edges(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+def test_windows_with_too_many_edges(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = []
     for most in EDGES["retimed_edges"]:
         monkeypatch.setattr(window_causes, "MOST_EDGES", most)
-        found.append(costs_of(gaps(10))[0]["without_profiler_ns"])
-    assert found == [990_000, None]
+        lengths += [row["without_profiler_ns"] for row in batch.costs_again("gaps")]
+    assert lengths == [990_000, None]
 
 
 BOUNDARIES = (VALUES, REMOVED, TOLD, WHOLE, EDGES)
@@ -308,15 +351,15 @@ def test_nine_of_ten_runs_are_within_15_percent_and_within_5_where_the_gpu_binds
     assert {name: error for name, error in errors.items() if name in GPU_BINDS and abs(error) > 0.05} == {}
 
 
-def test_causes_of_steps_do_not_take_more_time_than_the_steps_where_causes_are_known_without_the_profiler_too() -> None:
-    con, _ = connect_all([document(program(1, COST), COST, delay_us=4)])
-    with con:
-        run_models(con, load_catalog(), ["step_causes", "causes_without_profiler", "step_lengths"])
-        assert con.execute("SELECT count(*) FROM causes_without_profiler").fetchall() != [(0,)]
-        steps = con.execute(
-            "SELECT step, sum(c.duration_ns), any_value(s.duration_ns), sum(percent) "
-            "FROM step_causes AS c JOIN step_lengths AS s USING (trace_id, step) GROUP BY step"
-        ).fetchall()
+def test_causes_of_steps_do_not_take_more_time_than_the_steps_where_causes_are_known_without_the_profiler_too(
+    batch: Batch,
+) -> None:
+    assert batch.rows["program"]["rows"] > 0
+    steps = batch.con.execute(
+        "SELECT step, sum(c.duration_ns), any_value(s.duration_ns), sum(percent) "
+        "FROM step_causes AS c JOIN step_lengths AS s USING (trace_id, step) "
+        f"WHERE trace_id = '{batch.ids['program']}' GROUP BY step"
+    ).fetchall()
     assert len(steps) == 4
     for step, of_causes, duration, percent in steps:
         assert 0.9 * duration < of_causes <= duration, step

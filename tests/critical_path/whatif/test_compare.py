@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import networkx as nx
@@ -20,24 +21,53 @@ from pipelines.critical_path.whatif.before_after import Comparison, what_if
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.sensitivity import rank_families
 from pipelines.critical_path.whatif.targets import NothingMatches
-from pipelines.critical_path.whatif.window import NoGraph, NoTrace, Window
+from pipelines.critical_path.whatif.window import NoGraph, NoTrace, Window, _named_stretches
 from pipelines.models.catalog import load_catalog
+from tests.conftest import SHARED
 from tests.critical_path.test_covers import frame
 from tests.effort import SLOW, examples, first_of
-from tests.harness import connect, kernel, op
+from tests.harness import connect, kernel, op, x
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
 
-from .windows import opened, scaled
+from .windows import computed, opened, scaled, window_in
 
 GEMM = "ampere_sgemm_*"
 AROUND = 1 + 2 + 1  # us: before the first call, the return of the sync, behind it
 
 
+WAITS = SHARED / "traces" / "single" / "mi250_minitoy.json.gz"
+TRACES: dict[str, list[dict[str, Any]] | dict[str, Any] | Path] = {
+    **{
+        name: json.loads(textbook(name).text)
+        for name in ("chain", "two_streams", "cpu_bound", "memory_bound", "comm_bound")
+    },
+    "short communication": [
+        event | {"dur": 60} if event.get("cat") == "kernel" and event["name"].startswith("nccl") else event
+        for event in textbook("comm_bound").events()
+    ],
+    "brackets": [op("aten::a[0]", 0, 10), op("aten::a0", 20, 10), kernel("k", 5, 10, 1)],
+    "no edges": [x("user_annotation", "a", 0, 5)],
+    **({"waits": WAITS} if WAITS.is_file() else {}),
+}
+
+
+@cache
+def traces() -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
+    """All of TRACES with the tables of their windows, and their ids."""
+    con, trace_ids = computed(TRACES.values())
+    return con, dict(zip(TRACES, trace_ids, strict=True))
+
+
+def window_of(name: str) -> Window:
+    """Of one of TRACES, in a connection of its own."""
+    con, trace_ids = traces()
+    return window_in(con.cursor(), trace_ids[name])
+
+
 @cache
 def textbook_window(name: str) -> Window:
-    with opened(json.loads(textbook(name).text)) as (_, window):
-        return replace(window, named_stretches=None)  # its connection is closed
+    return replace(window_of(name), named_stretches=None)
 
 
 def answer(name: str, scenario: Scenario) -> Comparison:
@@ -102,12 +132,8 @@ def test_communication_hides_behind_computation_as_it_is_after_the_other_changes
 
 
 def test_communication_hides_behind_more_computation() -> None:
-    events = textbook("comm_bound").events()
-    for event in events:
-        if event.get("cat") == "kernel" and event["name"].startswith("nccl"):
-            event["dur"] = 60
-    with opened(events) as (_, window):
-        assert next(what_if(window, [Scenario(perfect_overlap=True)])).after.summary["gpu_communication_bound"] == 0
+    hidden = answer("short communication", Scenario(perfect_overlap=True))
+    assert hidden.after.summary["gpu_communication_bound"] == 0
 
 
 def test_what_entered_and_left() -> None:
@@ -132,7 +158,10 @@ def test_what_matches_nothing_names_what_there_is(target: str) -> None:
 
 
 def test_names_are_looked_up_while_the_trace_is_open() -> None:
-    with opened(json.loads(textbook("chain").text)) as (_, window):
+    con, trace_ids = traces()
+    with con.cursor() as own:
+        stretches = partial(_named_stretches, own, load_catalog(), trace_ids["chain"])
+        window = replace(window_in(own, trace_ids["chain"]), named_stretches=stretches)
         next(what_if(window, [Scenario((("cudaLaunchKernel", 0.0),))]))
     with pytest.raises(NoTrace, match="connection is closed"):
         next(what_if(window, [Scenario((("cudaLaunchKernel", 0.0),))]))
@@ -144,14 +173,13 @@ def test_factors_that_leave_64_bits_are_refused() -> None:
 
 
 def test_brackets_in_names_are_ordinary() -> None:
-    events = [op("aten::a[0]", 0, 10), op("aten::a0", 20, 10), kernel("k", 5, 10, 1)]
-    with opened(events) as (_, window):
-        assert next(what_if(window, [Scenario((("aten::a[0]", 0.0),))])).after.length_us == 10 + 10  # and the gap
+    without = next(what_if(window_of("brackets"), [Scenario((("aten::a[0]", 0.0),))]))
+    assert without.after.length_us == 10 + 10  # and the gap
 
 
 def test_a_window_without_edges_is_an_error() -> None:
-    with pytest.raises(NoGraph, match="no edges"), opened([{"ph": "X", "cat": "user_annotation", "name": "a", "pid": 1, "tid": 1, "ts": 0, "dur": 5}]):  # fmt: skip
-        pass
+    with pytest.raises(NoGraph, match="no edges"):
+        window_of("no edges")
 
 
 @cache
@@ -263,9 +291,9 @@ def test_host_time_goes_with_all_that_is_inside_what_is_named(removed: str, leng
     assert (found.before.length_us, found.after.length_us) == (130.0, length)
 
 
-def test_a_call_that_only_waits_is_no_saving(shared: Path) -> None:
-    with opened(shared / "traces" / "single" / "mi250_minitoy.json.gz") as (_, window):
-        families = rank_families(window, with_cpu=True)
+@pytest.mark.skipif(not WAITS.is_file(), reason=f"reference material is not there: {WAITS}")
+def test_a_call_that_only_waits_is_no_saving() -> None:
+    families = rank_families(window_of("waits"), with_cpu=True)
     (wait,) = (family for family in families if family.only_waits)
     assert wait.name == "hipDeviceSynchronize" and wait.on_path_us > 0
     assert set(wait.change_us.values()) == {0.0}
@@ -284,7 +312,6 @@ def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
 
 def test_a_type_is_named_as_hta_writes_it() -> None:
     """Also where that is not the type's name."""
-    with opened(json.loads(textbook("chain").text)) as (_, window):
-        texts = ("edge:OPERATOR_KERNEL", "edge:critical_path_operator", "edge:operator")
-        lengths = {next(what_if(window, [Scenario(((text, 0.5),))])).after.length_us for text in texts}
+    texts = ("edge:OPERATOR_KERNEL", "edge:critical_path_operator", "edge:operator")
+    lengths = {answer("chain", Scenario(((text, 0.5),))).after.length_us for text in texts}
     assert len(lengths) == 1

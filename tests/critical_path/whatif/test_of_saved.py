@@ -12,18 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.save_path import SOURCES
 from pipelines.critical_path.answer.saved_path import restore_path
-from pipelines.critical_path.graph.windows import PROFILES, WindowRequest
+from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import NoGraph, load, of_saved
 from pipelines.faces.cli.app import app
 from pipelines.faces.notebook import CriticalPath
 from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.harness import call, connect, kernel, op, sync, x
+from tests.effort import first_of
+from tests.harness import ANSWERED, call, connect, connect_all, kernel, only, op, sync, x
 
-from .windows import opened
+from .windows import OF_WINDOW, all_made, opened
 
 WINDOW = ("--annotation", "ProfilerStep", "--instance", "1:2")
 SCENARIOS = (
@@ -103,25 +106,35 @@ OVERLAPPING = [
 ]
 
 
+TRACES: dict[str, str | list[dict]] = {
+    "annotations": "ranks/sampled_128/rank0",  # with time that is an annotation's
+    "overlapping": OVERLAPPING,
+    "AMD": "single/mi250_minitoy",
+    "inferred": "single/mi300_rccl_metadata",  # with waits that are inferred
+}
+
+
 @pytest.mark.parametrize(
-    ("trace", "profile"),
-    [
-        ("ranks/sampled_128/rank0", "hta"),  # with time that is an annotation's
-        pytest.param("single/mi250_minitoy", "default", marks=pytest.mark.slow),
-        pytest.param("single/mi300_rccl_metadata", "default", marks=pytest.mark.slow),  # with waits that are inferred
-        (OVERLAPPING, "hta"),
-    ],
+    ("names", "profile"), first_of([(["annotations", "overlapping"], "hta"), (["AMD", "inferred"], "default")], 1)
 )
-def test_the_window_is_the_traces(shared: Path, trace: str | list[dict], profile: str, tmp_path: Path) -> None:
-    con, trace_id = connect(shared / "traces" / f"{trace}.json.gz" if isinstance(trace, str) else trace)
-    request = WindowRequest(trace_id, profile=profile)
-    critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
-    saved = restore_path(tmp_path / "a.zip")
-    restored = of_saved(saved)
-    same(restored, load(con, load_catalog(), request))
-    assert restored.events.event_id.tolist() == sorted(set(saved.nodes["event_id"].to_pylist()))
-    assert ((restored.attributed >= 0) & (restored.owner < 0)).any() == (trace == "ranks/sampled_128/rank0")
-    assert len(restored.edge_id) > 100 or (restored.duration < restored.graph.weight).any()
+def test_the_window_is_the_traces(shared: Path, names: list[str], profile: str, tmp_path: Path) -> None:
+    traces = [TRACES[name] for name in names]
+    con, trace_ids = connect_all(
+        shared / "traces" / f"{trace}.json.gz" if isinstance(trace, str) else trace for trace in traces
+    )
+    requests = [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids]
+    request_windows(con, requests)
+    run_models(con, load_catalog(), {*ANSWERED, *SOURCES, *OF_WINDOW})
+    for name, request in zip(names, requests, strict=True):
+        only(con, request.trace_id, {*ANSWERED, *SOURCES, *OF_WINDOW} - {"edge_types", "switches", "_path_rules"})
+        file = tmp_path / f"{name}.zip"
+        critical_path(con, all_made(), request, save_to=file)
+        saved = restore_path(file)
+        restored = of_saved(saved)
+        same(restored, load(con, all_made(), request))
+        assert restored.events.event_id.tolist() == sorted(set(saved.nodes["event_id"].to_pylist()))
+        assert ((restored.attributed >= 0) & (restored.owner < 0)).any() == (name == "annotations")
+        assert len(restored.edge_id) > 100 or (restored.duration < restored.graph.weight).any()
 
 
 def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:

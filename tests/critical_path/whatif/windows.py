@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import duckdb
 
-from pipelines.base import database
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif import window
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window, load
-from pipelines.models.catalog import load_catalog
+from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect, connect_all
+from tests.harness import connect, connect_all, only
+
+OF_WINDOW = (*window._GRAPH, "_profiles", "_refused_windows", "_stated_traces", "threads")
+"""Tables of which `load` reads the rows of one window."""
 
 
 @contextmanager
@@ -36,24 +39,27 @@ def scaled(**factors: float) -> Scenario:
 
 def loaded(traces: Iterable[list[dict]]) -> Iterator[Window]:
     """The windows of whole traces, for which the models run once; only tables of the trace's events answer while one is used."""
-    con, trace_ids = connect_all(traces)
+    con, trace_ids = computed(traces)
     with con:
-        run_models(con, load_catalog(), [*window._GRAPH, "_profiles", "_stated_traces", "threads", "category_sides"])
         for trace_id in trace_ids:
-            yield _loaded(con, trace_id)
+            yield window_in(con, trace_id)
 
 
-def _loaded(con: duckdb.DuckDBPyConnection, trace_id: str) -> Window:
-    of = f"t.trace_id = '{trace_id}'"
-    edges, events = (
-        database.arrow_result(con, query.format(of=of)).to_arrow_table() for query in (window._EDGES, window.EVENTS)
-    )
-    named = partial(window._named_stretches, con, load_catalog(), trace_id)
-    return window._window(
-        *(trace_id, "full", None, edges, events),
-        profile="default",
-        measured=False,
-        states_waits=True,
-        refused="",
-        named_stretches=named,
-    )
+def computed(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
+    """Many traces with the tables of their windows, and their ids."""
+    con, trace_ids = connect_all(traces)
+    run_models(con, load_catalog(), [*OF_WINDOW, "category_sides"])
+    return con, trace_ids
+
+
+def window_in(con: duckdb.DuckDBPyConnection, trace_id: str) -> Window:
+    """The window of one of the traces whose tables are in `con`."""
+    only(con, trace_id, OF_WINDOW, "full")
+    return load(con, all_made(), WindowRequest(trace_id))
+
+
+@cache
+def all_made() -> Catalog:
+    """A catalog of whose models none is run, because the tables of all of them are there."""
+    catalog = load_catalog()
+    return replace(catalog, models={name: replace(model, kind="lake") for name, model in catalog.models.items()})
