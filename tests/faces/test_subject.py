@@ -7,7 +7,9 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pyarrow.parquet as pq
 import pytest
@@ -130,10 +132,15 @@ def _both(one: Held, *words: str) -> None:
     """Compares what is printed of an id and of its file, which differ in what they call the trace."""
     name, *options = words
     of_id = tracelake(name, one.trace_id, *options, "--lake", one.lake)
-    of_file = tracelake(name, one.file, *options)
+    of_file = _of_file(one.file, words)
     assert of_id.returncode == of_file.returncode
     for printed in ("stdout", "stderr"):
         assert _told(getattr(of_id, printed), one) == _told(getattr(of_file, printed), one)
+
+
+@cache
+def _of_file(file: Path, words: tuple[str, ...]) -> CompletedProcess[str]:
+    return tracelake(words[0], file, *words[1:])
 
 
 def _told(text: str, one: Held) -> str:

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.faces import why
 from pipelines.faces.cli import caveats
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.harness import call, kernel, op, x
@@ -88,8 +92,8 @@ CAPTURES: dict[str, Callable[[Path], str]] = {
     "no_rank": file_without_rank,
 }
 OF_A_CAPTURE = {
+    "stragglers": [],  # first, because it is quick
     "why": [],
-    "stragglers": [],
     "capture-path": [],
     "what-if": ["--scale", "*=0.5"],
     "timeline": ["--out", "OUT/timeline.json"],
@@ -106,21 +110,35 @@ def test_every_limiting_finding_is_tried() -> None:
     assert scopes.keys() - of_traces == {"other_jobs_in_folder", *CAPTURES}
 
 
+STORED = ("why", "breakdown", "graphs")
+"""The commands that are asked by the id of a trace whose tables a lake has; of files, tests/faces/cli/test_early_ends.py."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All traces, with the tables that STORED read."""
+    folder = tmp_path_factory.mktemp("limited")
+    ingest([write(folder, check)[0] for check in (*TRACES, "truncated")], Lake(folder / "lake"))
+    materialize(Lake(folder / "lake"), [*why.TABLES, "temporal_breakdown", "graph_kernels", "kernels"])
+    return folder / "lake"
+
+
 PAIRS = [(command, check) for check in (*TRACES, "truncated") for command in OF_A_TRACE if command != "capture-path"]
 CAPTURE_PAIRS = [(command, check) for check in CAPTURES for command in OF_A_CAPTURE]
 
 
 @pytest.mark.parametrize("command, check", first_of(PAIRS, 3))
-def test_what_limits_a_trace_is_said_by_every_command(command: str, check: str, tmp_path: Path) -> None:
+def test_what_limits_a_trace_is_said_by_every_command(command: str, check: str, lake: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole.json", tmp_path / "out"
     whole.write_text(json.dumps({"traceEvents": steps()}))
     path, sentence = write(tmp_path, check)
     out.mkdir()
     more = [word.replace("OUT", str(out)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
-    text = run(command, path, *more).stdout
+    subject, more = (path.name, ["--lake", str(lake)]) if command in STORED else (path, more)
+    text = run(command, subject, *more).stdout
     assert sum(sentence in line for line in text.splitlines()) == 1, text
     assert all(sentence in page.read_text() for page in out.glob("*.html"))
-    assert [caveat["caveat"] for caveat in as_json(command, path, more, out)["caveats"]].count(check) == 1
+    assert [caveat["caveat"] for caveat in as_json(command, subject, more, out)["caveats"]].count(check) == 1
 
 
 @pytest.mark.parametrize("command, check", first_of(CAPTURE_PAIRS, 1))
@@ -137,7 +155,7 @@ def test_what_limits_a_capture_is_said_by_every_command(command: str, check: str
     assert check in [caveat.get("caveat") for caveat in as_json(command, folder, more, out)["caveats"]]
 
 
-def as_json(command: str, subject: Path, more: list[str], out: Path) -> dict[str, Any]:
+def as_json(command: str, subject: str | Path, more: list[str], out: Path) -> dict[str, Any]:
     shutil.rmtree(out)
     out.mkdir()
     answer = json.loads(run(command, subject, *more, "--json").stdout)

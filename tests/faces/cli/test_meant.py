@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from tests.harness import call, kernel, x
 
 
@@ -35,8 +37,8 @@ def test_a_name_that_is_nearly_one_gets_a_hint(words: list[str], code: int, said
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Steps 5, 6 and 7, each with a kernel of its own."""
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of steps 5, 6 and 7, each with a kernel of its own."""
     events = []
     for step in (5, 6, 7):
         at = 1000 * step
@@ -44,7 +46,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         events.append(kernel(f"gemm_{step}", at + 20, 30, step))
     path = tmp_path_factory.mktemp("steps") / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    return path
+    ingest([path], Lake(path.parent / "lake"))
+    return path.parent / "lake"
 
 
 @pytest.mark.parametrize(
@@ -56,9 +59,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_step_by_its_number_or_its_place(
-    file: Path, tmp_path: Path, words: list[object], drawn: str, said: str
+    lake: Path, tmp_path: Path, words: list[object], drawn: str, said: str
 ) -> None:
-    output = told("slice", file, *words, "--out", tmp_path / "slice.json", code=0)
+    output = told("slice", lake, *words, "--out", tmp_path / "slice.json", code=0)
     names = {event.get("name") for event in json.loads((tmp_path / "slice.json").read_text())["traceEvents"]}
     assert {name for name in names if name and name.startswith("gemm")} == {drawn}
     assert said in output and ("there is no step" in output) == bool(said)
@@ -75,5 +78,5 @@ def test_a_step_by_its_number_or_its_place(
         ),
     ],
 )
-def test_a_step_or_trace_that_there_is_not(file: Path, tmp_path: Path, words: list[object], said: str) -> None:
-    assert said in told("slice", file, *words, "--out", tmp_path / "slice.json", code=1)
+def test_a_step_or_trace_that_there_is_not(lake: Path, tmp_path: Path, words: list[object], said: str) -> None:
+    assert said in told("slice", lake, *words, "--out", tmp_path / "slice.json", code=1)

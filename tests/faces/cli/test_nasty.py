@@ -65,8 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     rows = json.loads(run("ingest", folder, "--lake", lake, "--job", JOB, "--json", code=1).stdout)
     ids = {row["rank"]: row["trace_id"] for row in rows if row["status"] == "ok"}
     assert set(ids) == {0, 1} and any(row["status"] == "rejected" for row in rows)
-    known = json.loads(run("sql", "SELECT capture_id FROM captures", "--lake", lake, "--format", "json").stdout)
-    yield {"folder": folder, "lake": lake, "ids": ids, "file": folder / FILES[0], "capture": known[0]["capture_id"]}
+    yield {"folder": folder, "lake": lake, "ids": ids, "file": folder / FILES[0]}
 
 
 def spoil(trace: dict[str, Any], target: Path) -> None:
@@ -151,7 +150,9 @@ JSON_TOO = ("tables", "compare", "capture-path", "stragglers", "breakdown", "reg
 
 @pytest.mark.slow
 def test_every_command_on_nasty_names(world: dict[str, Any], tmp_path: Path) -> None:
-    ids = {"id": world["ids"][0], "other": world["ids"][1], "capture": world["capture"]}
+    query = "SELECT capture_id FROM captures"
+    (capture, *_) = json.loads(run("sql", query, "--lake", world["lake"], "--format", "json").stdout)
+    ids = {"id": world["ids"][0], "other": world["ids"][1], "capture": capture["capture_id"]}
     for words in WHOLE:
         given = [word.format(out=tmp_path, **ids, folder=world["folder"], file=world["file"]) for word in words]
         needs_lake = words[0] != "tables"

@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from pipelines.faces.cli.fleet.compare import _where_to_look
+from pipelines.lake import Lake
 from pipelines.lake.baselines import FILE, NoBaseline, baseline, baselines, set_baseline
+from pipelines.readers.ingest import ingest
 from tests.effort import first_of
 from tests.harness import call, kernel, op, x
 
@@ -106,7 +108,7 @@ def test_a_baseline_is_the_control(tmp_path: Path) -> None:
 )
 def test_a_baseline_needs_its_words(words: list[str], tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    run("ingest", trace(tmp_path, "a.json", 100), "--lake", lake)
+    ingest([trace(tmp_path, "a.json", 100)], Lake(lake))
     assert "Traceback" not in run("baseline", *words, "--lake", lake, code=1).output
     assert baselines(lake) == {}
 

@@ -25,6 +25,11 @@ from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 CHARTS = ("breakdown", "kernels", "queue_length", "bandwidth", "overlap", "steps", "roofline", "stragglers")
+TABLES = (
+    *("temporal_breakdown", "kernels", "queue_length", "step_times", "op_utilization", "op_work", "straggler_ranks"),
+    *("capture_quality", "step_losses", "causes", "idle_gaps"),
+)
+"""What the charts and questions of these tests read."""
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +38,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     folder = tmp_path_factory.mktemp("answers")
     lake = Lake(folder / "lake")
     for job, ranks in (("both", 2), ("alone", 1)):
-        made = write_capture(CaptureSpec(ranks=ranks, steps=3, straggler=ranks - 1, seed=ranks), folder / job)
-        ingest([str(path) for path in made.paths], lake, job=job)
-    materialize_all(lake)
+        write_capture(CaptureSpec(ranks=ranks, steps=3, straggler=ranks - 1, seed=ranks), folder / job)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACELAKE_JOB_PATTERN", "/(both|alone)/")
+        ingest([folder / "both", folder / "alone"], lake)
+    materialize_all(lake, TABLES)
     return lake
 
 

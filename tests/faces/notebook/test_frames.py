@@ -14,7 +14,8 @@ import pytest
 from pipelines.base.errors import WrongValue
 from pipelines.faces.notebook import frames, restore_cpgraph
 from pipelines.faces.notebook.frames import NoPandas, SymbolTable
-from pipelines.faces.notebook.hta import TraceAnalysis
+from pipelines.faces.notebook.hta import CPGraph, TraceAnalysis
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.faces.notebook.page import PAGE
 from tests.faces.notebook.test_hta_numbers import golden
@@ -24,10 +25,36 @@ SIMPLE_ADD = "traces/critical_path/simple_add.json.gz"
 ANNOTATION = "[param|pytorch.model.alex_net|0|0|0|measure|forward]"
 
 
-@pytest.fixture
+def write(file: Path, events: list[dict[str, Any]]) -> Path:
+    file.write_text(json.dumps({"traceEvents": events}))
+    return file
+
+
+def call(name: str, ts: float, correlation: int) -> dict[str, Any]:
+    args = {"correlation": correlation}
+    return {"ph": "X", "cat": "cuda_runtime", "name": name, "ts": ts, "dur": 1, "pid": 1, "tid": 1, "args": args}
+
+
+def kernel(name: str, ts: float, correlation: int, stream: int) -> dict[str, Any]:
+    args = {"correlation": correlation, "stream": stream, "device": 0}
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": ts, "dur": 3, "pid": 0, "tid": stream, "args": args}
+
+
+@pytest.fixture(scope="module")
 def analyzer(shared: Path) -> Iterator[TraceAnalysis]:
     with TraceAnalysis({0: shared / SIMPLE_ADD}, frames="pandas") as analysis:
+        materialize_all(
+            analysis.lake, ["temporal_breakdown", "merged_intervals", "kernels", "queue_length", "launches"]
+        )
         yield analysis
+
+
+@pytest.fixture(scope="module")
+def graph(analyzer: TraceAnalysis) -> CPGraph:
+    """The path of the second ANNOTATION."""
+    cp_graph, success = analyzer.critical_path_analysis(0, ANNOTATION, 1)
+    assert success
+    return cp_graph
 
 
 def nodes_of(frame: Any, symbols: SymbolTable) -> set[int]:
@@ -36,7 +63,7 @@ def nodes_of(frame: Any, symbols: SymbolTable) -> set[int]:
     return set(frame.query(query)["index"])
 
 
-def test_htas_window_and_nodes_come_out_of_the_frames(shared: Path, analyzer: TraceAnalysis) -> None:
+def test_htas_window_and_nodes_come_out_of_the_frames(shared: Path, analyzer: TraceAnalysis, graph: CPGraph) -> None:
     """The program is that of HTA's critical_path_analysis and create_event_nodes; the events are those of its output."""
     expected = golden(shared, "simple_add__alexfwd_1")
     trace_df, symbols = analyzer.t.get_trace(0), analyzer.t.symbol_table
@@ -50,17 +77,16 @@ def test_htas_window_and_nodes_come_out_of_the_frames(shared: Path, analyzer: Tr
     with_nodes = {event for event, *_ in expected["nodes"]}
     assert nodes_of(clipped, symbols) == with_nodes and len(with_nodes) == 229
 
-    cp_graph, success = analyzer.critical_path_analysis(0, ANNOTATION, 1)
     with_edges = {event for begin, _, end, *_ in expected["edges"] for event in (begin, end)}
-    assert success and set(cp_graph.trace_df["index"]) == with_edges < with_nodes
-    assert nodes_of(cp_graph.trace_df, cp_graph.symbol_table) == with_edges
-    assert cp_graph.full_trace_df.equals(trace_df)
-    starts = dict(zip(cp_graph.trace_df["index"], cp_graph.trace_df["ts"], strict=True))
-    assert all(starts[node.ev_idx] == node.ts for node in cp_graph.node_list if node.is_start)
-    breakdown = cp_graph.get_critical_path_breakdown()
-    assert breakdown.groupby("bound_by")["duration"].sum().sum() == cp_graph.answer.length_us and len(breakdown) == 314
-    row = cp_graph.trace_df.loc[987]
-    table = cp_graph.symbol_table.get_sym_table()
+    assert set(graph.trace_df["index"]) == with_edges < with_nodes
+    assert nodes_of(graph.trace_df, graph.symbol_table) == with_edges
+    assert graph.full_trace_df.equals(trace_df)
+    starts = dict(zip(graph.trace_df["index"], graph.trace_df["ts"], strict=True))
+    assert all(starts[node.ev_idx] == node.ts for node in graph.node_list if node.is_start)
+    breakdown = graph.get_critical_path_breakdown()
+    assert breakdown.groupby("bound_by")["duration"].sum().sum() == graph.answer.length_us and len(breakdown) == 314
+    row = graph.trace_df.loc[987]
+    table = graph.symbol_table.get_sym_table()
     assert (table[row["name"]], table[row["cat"]]) == (row["s_name"], row["s_cat"])
 
 
@@ -87,7 +113,7 @@ def test_tables_are_frames_with_the_numbers_of_the_expressions(shared: Path, ana
         analyzer.get_time_spent_blocked_on_full_queue(queue, max_queue_length=1),
         analyzer.get_cuda_kernel_launch_stats(ranks=[0]),
     ]
-    with TraceAnalysis({0: shared / SIMPLE_ADD}) as plain:
+    with TraceAnalysis({0: shared / SIMPLE_ADD}, lake=analyzer.lake) as plain:
         expressions = [
             plain.get_temporal_breakdown(),
             plain.get_comm_comp_overlap(),
@@ -99,30 +125,42 @@ def test_tables_are_frames_with_the_numbers_of_the_expressions(shared: Path, ana
         ]
         assert all(isinstance(frame, pd.DataFrame) and len(frame) for frame in one_of_each)
         for frame, expression in zip(one_of_each, expressions, strict=True):
-            columns = [name for name in frame.columns if name != "batch_id"]  # two lakes
+            columns = list(frame.columns)
             both = (frame, expression.to_pyarrow().to_pandas())
             as_rows = [table[columns].sort_values(columns).to_dict("list") for table in both]
             assert str(as_rows[0]) == str(as_rows[1])  # text, because NaN is not equal to itself
 
 
-def test_calls_and_their_work_steps_and_times(tmp_path: Path) -> None:
+CALLS: list[dict[str, Any]] = [
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "ts": 0, "dur": 100, "pid": 1, "tid": 1},
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#8", "ts": 100, "dur": 50, "pid": 1, "tid": 1},
+    call("cudaGraphLaunch", 90, 1),
+    call("cudaLaunchKernel", 149, 2),
+    call("cudaLaunchKernel", 150, 3),
+    kernel("first", 110, 1, stream=7),
+    kernel("second", 115, 1, stream=0),
+    kernel("orphan", 120, 99, stream=7),
+    kernel("late", 200, 3, stream=7),
+    {"ph": "i", "cat": "Trace", "name": "no duration", "ts": 5, "pid": "Spans", "tid": "main"},
+    {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "ts": 0, "dur": 300, "pid": "Spans", "tid": "main"},
+]
+FRACTIONS = [call("a", 1.25, 1), call("b", 2, 2)]
+LOST_TIME = [call("a", 1, 1), call("lost", 1e19, 1), call("b", 2, 2)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceAnalysis]:
+    """The three traces above, as ranks 0, 1 and 2."""
+    folder = tmp_path_factory.mktemp("made")
+    files = {rank: write(folder / f"{rank}.json", events) for rank, events in enumerate((CALLS, FRACTIONS, LOST_TIME))}
+    with TraceAnalysis(files, frames="pandas") as analysis:
+        yield analysis
+
+
+def test_calls_and_their_work_steps_and_times(made: TraceAnalysis) -> None:
     """Two kernels of one call, a call without work, work without a call, work on the default stream 0, and a late launch."""
-    events: list[dict[str, Any]] = [
-        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "ts": 0, "dur": 100, "pid": 1, "tid": 1},
-        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#8", "ts": 100, "dur": 50, "pid": 1, "tid": 1},
-        call("cudaGraphLaunch", 90, 1),
-        call("cudaLaunchKernel", 149, 2),
-        call("cudaLaunchKernel", 150, 3),
-        kernel("first", 110, 1, stream=7),
-        kernel("second", 115, 1, stream=0),
-        kernel("orphan", 120, 99, stream=7),
-        kernel("late", 200, 3, stream=7),
-        {"ph": "i", "cat": "Trace", "name": "no duration", "ts": 5, "pid": "Spans", "tid": "main"},
-        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "ts": 0, "dur": 300, "pid": "Spans", "tid": "main"},
-    ]
-    with TraceAnalysis([write(tmp_path / "t.json", events)], frames="pandas") as analysis:
-        frame = analysis.t.get_trace()
-    assert list(frame["s_name"]) == [event["name"] for event in events[:9]]
+    frame = made.t.get_trace(0)
+    assert list(frame["s_name"]) == [event["name"] for event in CALLS[:9]]
     assert list(frame["index_correlation"]) == [-1, -1, 6, 0, 8, 2, 2, 0, 4]
     assert list(frame["iteration"]) == [7, 8, 7, 8, -1, 7, 7, -1, -1]
     assert list(frame["stream"]) == [-1] * 5 + [7, 0, 7, 7]
@@ -130,18 +168,13 @@ def test_calls_and_their_work_steps_and_times(tmp_path: Path) -> None:
     assert list(frame["pid"]) == [1] * 5 + [0] * 4
 
 
-def test_fractions_of_a_microsecond_stay(tmp_path: Path) -> None:
-    with TraceAnalysis(
-        [write(tmp_path / "t.json", [call("a", 1.25, 1), call("b", 2, 2)])], frames="pandas"
-    ) as analysis:
-        assert list(analysis.t.get_trace()["ts"]) == [1.25, 2]
+def test_fractions_of_a_microsecond_stay(made: TraceAnalysis) -> None:
+    assert list(made.t.get_trace(1)["ts"]) == [1.25, 2]
 
 
-def test_an_event_whose_time_is_lost_has_no_row(tmp_path: Path) -> None:
+def test_an_event_whose_time_is_lost_has_no_row(made: TraceAnalysis) -> None:
     """Its NaN would turn the times of all others into floats, which do not hold the ns since 1970."""
-    events = [call("a", 1, 1), call("lost", 1e19, 1), call("b", 2, 2)]
-    with TraceAnalysis([write(tmp_path / "t.json", events)], frames="pandas") as analysis:
-        frame = analysis.t.get_trace()
+    frame = made.t.get_trace(2)
     assert list(frame["s_name"]) == ["a", "b"] and frame["ts"].dtype.kind == "i"
 
 
@@ -158,31 +191,18 @@ def test_a_symbol_table() -> None:
     assert list(frame.query(symbols.get_operator_or_cuda_runtime_query()).index) == [0, 1]
 
 
-def test_who_asks_for_no_frames_or_unknown_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_for_no_frames_or_unknown_ones(
+    graph: CPGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = write(tmp_path / "t.json", [call("a", 1, 1)])
     with pytest.raises(WrongValue, match="unknown frames 'polars'; known are: ibis, pandas"):
         TraceAnalysis([file], frames="polars")
     with TraceAnalysis([file]) as analysis:
         assert not isinstance(analysis.t.get_trace(), pd.DataFrame)
         assert analysis.t.symbol_table.sym_table == ["a", "cuda_runtime"]
-        alone = restore_cpgraph(analysis.critical_path_analysis().save(tmp_path / "saved"))
+    alone = restore_cpgraph(graph.save(tmp_path / "saved"))
     with pytest.raises(ValueError, match="symbol_table needs the trace"):
         alone.symbol_table  # noqa: B018
     monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "pandas" else find_spec(name))
     with pytest.raises(NoPandas, match="pandas"):
         TraceAnalysis([file], frames="pandas")
-
-
-def write(file: Path, events: list[dict[str, Any]]) -> Path:
-    file.write_text(json.dumps({"traceEvents": events}))
-    return file
-
-
-def call(name: str, ts: float, correlation: int) -> dict[str, Any]:
-    args = {"correlation": correlation}
-    return {"ph": "X", "cat": "cuda_runtime", "name": name, "ts": ts, "dur": 1, "pid": 1, "tid": 1, "args": args}
-
-
-def kernel(name: str, ts: float, correlation: int, stream: int) -> dict[str, Any]:
-    args = {"correlation": correlation, "stream": stream, "device": 0}
-    return {"ph": "X", "cat": "kernel", "name": name, "ts": ts, "dur": 3, "pid": 0, "tid": stream, "args": args}

@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
+from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -42,18 +44,20 @@ SECTIONS = (
 
 
 @pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return write_capture(
-        CaptureSpec(ranks=4, steps=4, straggler=2, seed=2), tmp_path_factory.mktemp("capture") / "job7"
-    )
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
+    """A job that is called as its folder."""
+    folder = tmp_path_factory.mktemp("capture") / "job <7>"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACELAKE_JOB_PATTERN", f"/({folder.name})/")
+        yield write_capture(CaptureSpec(ranks=4, steps=4, straggler=2, seed=2), folder)
 
 
 @pytest.fixture(scope="module")
 def world(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
     """The page of a capture in a lake, and the lake."""
     folder = tmp_path_factory.mktemp("world")
-    ingest(capture.paths, Lake(folder / "lake"), job="job <7>")
-    con = open_analyst(folder / "lake", ["captures"])
+    ingest(capture.paths, Lake(folder / "lake"))
+    con = open_analyst(folder / "lake", [*TABLES, *CAPTURE_TABLES])
     ((capture_id,),) = con.execute("SELECT capture_id FROM captures").fetchall()
     con.close()
     return report(folder, capture_id[:10], "--lake", folder / "lake"), folder / "lake"
@@ -69,14 +73,14 @@ def test_every_section_is_there(world: tuple[Page, Path]) -> None:
 
 
 def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) -> None:
-    page, _ = world
+    page, lake = world
     assert page.sections[:3] == ["verdict", "stragglers", "breakdown"]
     said = page.texts["verdict"]
     assert re.search(r"Rank 2 is a straggler: the other 3 ranks together wait [\d.]+ ms for it", said)
     assert said.index("rank 2 holds the others up") < said.index("What to do")
     assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
     # What a finding says is gained is what `why` answers for that rank.
-    result = CliRunner().invoke(app, ["why", str(capture.ranks[2].path), "--json"])
+    result = CliRunner().invoke(app, ["why", capture.ranks[2].path.name, "--lake", str(lake), "--json"])
     told = json.loads(result.stdout)
     first = told["causes"][0]
     before, after = told["window"]["length_us"] / 1e3, (told["window"]["length_us"] - first["cause_saves_us"]) / 1e3
@@ -204,11 +208,14 @@ REAL = (
 
 
 @pytest.mark.parametrize("of", ["simulated", *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
-def test_of_a_file_it_is_that_of_its_trace_in_a_lake(of: str, capture: Capture, shared: Path, tmp_path: Path) -> None:
+def test_of_a_file_it_is_that_of_its_trace_in_a_lake(
+    of: str, world: tuple[Page, Path], capture: Capture, shared: Path, tmp_path: Path
+) -> None:
     """A file needs no lake: what is in none, and of a capture, is empty in both."""
-    file = capture.ranks[2].path if of == "simulated" else shared / of
-    (row,) = ingest([file], Lake(tmp_path / "lake")).rows
-    report(tmp_path, row.trace_id, "--lake", tmp_path / "lake")
+    file, lake = (capture.ranks[2].path, world[1]) if of == "simulated" else (shared / of, tmp_path / "lake")
+    if of != "simulated":
+        ingest([file], Lake(lake))
+    report(tmp_path, file.name, "--lake", lake)
     of_lake = (tmp_path / "report.html").read_text()
     report(tmp_path, file)
     assert (tmp_path / "report.html").read_text() == of_lake

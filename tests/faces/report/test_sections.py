@@ -192,27 +192,29 @@ def test_the_hang_is_told_with_who_is_the_reason(page: Page) -> None:
     assert [(row["seq"], row["is_root"]) for row in page.rows("flight_recorder_verdicts")] == [("3", "True")]
 
 
-def test_memory_events_without_their_arguments_draw_nothing(tmp_path: Path) -> None:
-    """As in a trace whose arguments were removed: nothing is known of its memory, and the page is there."""
-    events = [call("cudaLaunchKernel", 5, 5, 1), kernel("k", 20, 5, 1)]
-    events += [{"ph": "i", "name": "[memory]", "pid": 100, "tid": 1, "ts": ts} for ts in (10, 30)]
-    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
-    (row,) = report(tmp_path, tmp_path / "t.json").rows("memory_peaks")
-    assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
-
-
-def test_a_page_of_events_without_names(tmp_path: Path) -> None:
-    """An annotation without a name is no span."""
+@pytest.fixture(scope="module")
+def bare_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Of a trace whose names and arguments were removed: an annotation, GPU work and [memory] events."""
     events = [
         x("user_annotation", "", 0, 100),
         op("aten::mm", 0, 50),
         call("cudaLaunchKernel", 5, 5, 1),
         kernel("", 20, 40, 1),
+        *({"ph": "i", "name": "[memory]", "pid": 100, "tid": 1, "ts": ts} for ts in (10, 30)),
     ]
-    (tmp_path / "t.json").write_text(
-        json.dumps({"traceEvents": [{**event, "name": event["name"] or None} for event in events]})
-    )
-    page = report(tmp_path, tmp_path / "t.json")
-    assert [(row["shown"], row["duration_ns"]) for row in page.rows("kernels")] == [(None, "40000")]
-    assert "Work without a name takes the most GPU time" in page.texts["verdict"]
-    assert "no profiler steps, annotations, modules or tasks" in page.texts["spans"]
+    path = tmp_path_factory.mktemp("bare") / "t.json"
+    path.write_text(json.dumps({"traceEvents": [{**event, "name": event["name"] or None} for event in events]}))
+    return report(path.parent, path)
+
+
+def test_memory_events_without_their_arguments_draw_nothing(bare_page: Page) -> None:
+    """Nothing is known of its memory, and the page is there."""
+    (row,) = bare_page.rows("memory_peaks")
+    assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
+
+
+def test_a_page_of_events_without_names(bare_page: Page) -> None:
+    """An annotation without a name is no span."""
+    assert [(row["shown"], row["duration_ns"]) for row in bare_page.rows("kernels")] == [(None, "40000")]
+    assert "Work without a name takes the most GPU time" in bare_page.texts["verdict"]
+    assert "no profiler steps, annotations, modules or tasks" in bare_page.texts["spans"]
