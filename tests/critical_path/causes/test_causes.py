@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,31 @@ def _small() -> list[Path]:
     return [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
 
 
-def test_small_shared_traces(shared: Path) -> None:
-    small = _small()[::3]
-    found = answers_of_all(small, steps=True)
-    assert len(found) > len(small)
-    for one in found:
-        check(one)
+TRACES: dict[str, list[dict[str, Any]]] = {}
+"""Hand-made traces; each stands beside its test."""
+
+
+@pytest.fixture(scope="module")
+def answered() -> dict[str, list[Why]]:
+    """For a third of the small shared traces and all of TRACES: the answer for the whole, and for each step."""
+    traces = {str(path): path for path in _small()[1::3]} | TRACES
+    by_trace = defaultdict(list)
+    for answer_of_window in answers_of_all(traces.values(), steps=True):
+        by_trace[answer_of_window.title].append(answer_of_window)
+    return dict(zip(traces, by_trace.values(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def whole(answered: dict[str, list[Why]]) -> dict[str, Why]:
+    """The answer for the whole of each."""
+    return {name: answers_of_trace[0] for name, answers_of_trace in answered.items()}
+
+
+def test_small_shared_traces(shared: Path, answered: dict[str, list[Why]]) -> None:
+    windows = [answered[str(path)] for path in _small()[1::3]]
+    assert any(len(answers_of_trace) > 1 for answers_of_trace in windows)
+    for answer_of_window in chain.from_iterable(windows):
+        check(answer_of_window)
 
 
 @pytest.mark.slow  # a third of the small ones is above
@@ -151,11 +171,14 @@ Causes = dict[tuple[str, str], int]
 
 
 def causes_of_all(*traces: list[dict[str, Any]]) -> list[Causes]:
-    """Of each, but for the names of the start; the models run once. What holds for every trace is checked."""
-    found = answers_of_all([*LAUNCHED, *events] for events in traces)
-    for one in found:
-        check(one)
-    return [{cause: us for cause, us in by_cause(one).items() if cause[0] != "start"} for one in found]
+    """Of each; the models run once."""
+    return [checked(one) for one in answers_of_all([*LAUNCHED, *events] for events in traces)]
+
+
+def checked(found: Why) -> Causes:
+    """But for the names of the start. What holds for every trace is checked."""
+    check(found)
+    return {cause: us for cause, us in by_cause(found).items() if cause[0] != "start"}
 
 
 def by_cause(found: Why) -> Causes:
@@ -234,12 +257,12 @@ def test_whose_time_it_is() -> None:
 
 
 SYNCED = [kernel("gemm", 30, 300, 1), call("cudaDeviceSynchronize", 50, 285, 9), sync("Context Sync", 51, 280, 9)]
+TRACES["unneeded synchronization"] = [*LAUNCHED, *SYNCED, *AGAIN]
 
 
-def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own() -> None:
-    found = answer([*LAUNCHED, *SYNCED, *AGAIN])
-    check(found)
-    assert {cause: us for cause, us in by_cause(found).items() if cause[0] != "start"} == {
+def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own(whole: dict[str, Why]) -> None:
+    found = whole["unneeded synchronization"]
+    assert checked(found) == {
         ("gpu_computing", "aten::mm"): 400,
         # Its return, 5 us, and all until the next kernel starts.
         ("synchronization", "cudaDeviceSynchronize"): 60,
@@ -308,50 +331,63 @@ def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(n
         assert row["saves_ns"] <= 102_000
 
 
-def test_an_operator_that_waits_for_the_copy_of_another_one_waits_without_it_for_what_is_before() -> None:
-    found = answer(copied("Memcpy HtoD (Pageable -> Device)", op("aten::to", 50, 11), op("aten::item", 61, 380)))
-    (row,) = [row for row in found.rows if row["cause"] == "copies"]
+TRACES["copy of another operator"] = copied(
+    "Memcpy HtoD (Pageable -> Device)", op("aten::to", 50, 11), op("aten::item", 61, 380)
+)
+
+
+def test_an_operator_that_waits_for_the_copy_of_another_one_waits_without_it_for_what_is_before(
+    whole: dict[str, Why],
+) -> None:
+    (row,) = [row for row in whole["copy of another operator"].rows if row["cause"] == "copies"]
     assert row["duration_ns"] == 100_000 and row["saves_ns"] <= 102_000
 
 
-def test_a_wait_for_a_queue_is_named_after_it_and_not_after_who_calls_it() -> None:
-    (found,) = causes_of_all(
-        [
-            kernel("gemm", 30, 30, 1),
-            x("python_function", "train.py(90): main", 45, 400),
-            x("python_function", "queue.py(154): get", 60, 200),
-            x("python_function", "threading.py(331): wait", 70, 180),
-            *AGAIN,
-        ]
-    )
+TRACES["queue"] = [
+    *LAUNCHED,
+    kernel("gemm", 30, 30, 1),
+    x("python_function", "train.py(90): main", 45, 400),
+    x("python_function", "queue.py(154): get", 60, 200),
+    x("python_function", "threading.py(331): wait", 70, 180),
+    *AGAIN,
+]
+
+
+def test_a_wait_for_a_queue_is_named_after_it_and_not_after_who_calls_it(whole: dict[str, Why]) -> None:
+    found = checked(whole["queue"])
     assert found["host_between_operators", "queue.py(154): get"] == 200
     assert ("host_between_operators", "threading.py(331): wait") not in found
 
 
-def test_a_first_wait_that_takes_long_is_no_initialization() -> None:
+TRACES["long first wait"] = [
+    *(*LAUNCHED, kernel("gemm", 30, 30, 1)),
+    *(op("aten::to", 100, 9000), call("cudaStreamSynchronize", 110, 8900, 9)),
+    *(op("aten::item", 9220, 10), call("cudaStreamSynchronize", 9221, 5, 11)),
+    *(op("aten::item", 9240, 10), call("cudaStreamSynchronize", 9241, 5, 12)),
+    *(op("aten::mm", 9300, 40), call("cudaLaunchKernel", 9310, 10, 2), kernel("gemm", 9330, 100, 2)),
+]
+
+
+def test_a_first_wait_that_takes_long_is_no_initialization(whole: dict[str, Why]) -> None:
     """The trace does not have what it waits for."""
-    waits = [op("aten::to", 100, 9000), call("cudaStreamSynchronize", 110, 8900, 9)]
-    short = [
-        one
-        for n in (1, 2)
-        for one in (op("aten::item", 9200 + 20 * n, 10), call("cudaStreamSynchronize", 9201 + 20 * n, 5, 10 + n))
-    ]
-    last = [op("aten::mm", 9300, 40), call("cudaLaunchKernel", 9310, 10, 2), kernel("gemm", 9330, 100, 2)]
-    (found,) = causes_of_all([kernel("gemm", 30, 30, 1), *waits, *short, *last])
+    found = checked(whole["long first wait"])
     assert found["host_operators", "aten::to"] >= 8900
     assert not [cause for cause, _ in found if cause == "initialization"]
 
 
-def test_communication_beside_which_something_computes_is_not_said_to_have_nothing_that_hides_it() -> None:
-    reduces = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, 800, 2, stream=20)
-    events = [
-        *LAUNCHED,
-        kernel("gemm", 30, 470, 1),
-        op("nccl:all_reduce", 60, 40),
-        call("cudaLaunchKernel", 70, 10, 2),
-        reduces,
-    ]
-    found = answer(events)
+TRACES["communication"] = [
+    *LAUNCHED,
+    kernel("gemm", 30, 470, 1),
+    op("nccl:all_reduce", 60, 40),
+    call("cudaLaunchKernel", 70, 10, 2),
+    kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, 800, 2, stream=20),
+]
+
+
+def test_communication_beside_which_something_computes_is_not_said_to_have_nothing_that_hides_it(
+    whole: dict[str, Why],
+) -> None:
+    found = whole["communication"]
     check(found)
     (row,) = [row for row in found.rows if row["cause"] == "communication"]
     assert row["duration_ns"] > row["exposed_ns"] == 500_000
@@ -374,19 +410,21 @@ def test_calls_of_other_vendors_launch() -> None:
     assert cuda["gpu_computing", "aten::mm"] == 300
 
 
-def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_are_not() -> None:
+TRACES["long first call"] = [
+    *LAUNCHED,
+    kernel("gemm", 30, 30, 1),
+    op("aten::conv", 50, 9000),
+    *[op("aten::conv", 9100 + 100 * i, 90) for i in range(3)],
+    op("aten::mm", 9400, 40),
+    call("cudaLaunchKernel", 9410, 10, 2),
+    kernel("gemm", 9430, 20, 2),
+]
+TRACES["step"] = [*LAUNCHED, x("user_annotation", "ProfilerStep#3", 0, 600), kernel("gemm", 30, 30, 1), *AGAIN]
+
+
+def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_are_not(whole: dict[str, Why]) -> None:
     """Nor are the profiler's steps a cause."""
-    found, of_step = causes_of_all(
-        [
-            kernel("gemm", 30, 30, 1),
-            op("aten::conv", 50, 9000),
-            *[op("aten::conv", 9100 + 100 * i, 90) for i in range(3)],
-            op("aten::mm", 9400, 40),
-            call("cudaLaunchKernel", 9410, 10, 2),
-            kernel("gemm", 9430, 20, 2),
-        ],
-        [x("user_annotation", "ProfilerStep#3", 0, 600), kernel("gemm", 30, 30, 1), *AGAIN],
-    )
+    found, of_step = checked(whole["long first call"]), checked(whole["step"])
     assert found[("initialization", "aten::conv")] == 9000
     assert found[("host_operators", "aten::conv")] == 270
     assert of_step[("host_between_operators", THREAD)] == 320 + 200
@@ -445,49 +483,57 @@ def test_a_jax_trace_names_its_profiler(shared: Path) -> None:
     assert not [row for row in found.rows if row["cause"] != "profiler" and "_trace" in row["name"]]
 
 
-def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over() -> None:
+def loading_step(number: int, at: float) -> list[dict[str, Any]]:
+    return [
+        op(f"ProfilerStep#{number}", at, 1000),
+        op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 600),
+        *(op("aten::mm", at + 600, 100), call("cudaLaunchKernel", at + 650, 10, number)),
+        kernel("gemm", at + 665, 30, number),
+        op("autograd::engine::evaluate_function: MmBackward", at + 705, 200, tid=2),
+        call("cudaLaunchKernel", at + 750, 10, number + 100, tid=2),
+        kernel("gemm", at + 765, 30, number + 100),
+        op("Optimizer.step#SGD.step", at + 910, 80),
+    ]
+
+
+TRACES["loader"] = [event for n in range(3) for event in loading_step(n + 1, 1000 * n)]
+
+
+def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over(whole: dict[str, Why]) -> None:
     """A loader whose time is all saved: in a step written so, the autograd thread begins when the caller stops."""
-
-    def step(number: int, at: float) -> list[dict[str, Any]]:
-        return [
-            op(f"ProfilerStep#{number}", at, 1000),
-            op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 600),
-            *(op("aten::mm", at + 600, 100), call("cudaLaunchKernel", at + 650, 10, number)),
-            kernel("gemm", at + 665, 30, number),
-            op("autograd::engine::evaluate_function: MmBackward", at + 705, 200, tid=2),
-            call("cudaLaunchKernel", at + 750, 10, number + 100, tid=2),
-            kernel("gemm", at + 765, 30, number + 100),
-            op("Optimizer.step#SGD.step", at + 910, 80),
-        ]
-
-    found = answer([one for n in range(3) for one in step(n + 1, 1000 * n)])
+    found = whole["loader"]
     first = found.causes[0]
     assert (first.kind["cause"], first.duration) == ("data_loading", 1_800_000)
     assert first.saves is not None and first.saves >= 1_790_000
     assert not [row for row in found.rows if row["name"].startswith("ProfilerStep")]
 
 
-def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits() -> None:
+def round_of(at: float, tid: int) -> list[dict[str, Any]]:
+    return [
+        op("aten::mm", at, 100),
+        op("c10d::allreduce_", at + 100, 50),
+        x("user_annotation", "gloo:all_reduce", at + 120, 800, tid),
+        op("aten::add_", at + 925, 75),
+    ]
+
+
+TRACES["gloo"] = [*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)]
+
+
+def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits(whole: dict[str, Why]) -> None:
     """Gloo's threads take turns: each begins what an operator asked for, and the caller goes on when it ends."""
-
-    def round_of(at: float, tid: int) -> list[dict[str, Any]]:
-        return [
-            op("aten::mm", at, 100),
-            op("c10d::allreduce_", at + 100, 50),
-            x("user_annotation", "gloo:all_reduce", at + 120, 800, tid),
-            op("aten::add_", at + 925, 75),
-        ]
-
-    found = answer([*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)])
+    found = whole["gloo"]
     check(found)
     assert found.rows[0]["cause"] == "communication" and found.rows[0]["name"] == "gloo:all_reduce"
     assert (found.rows[0]["duration_ns"], found.rows[0]["saves_ns"]) == (2_400_000, 2_325_000)
     assert found.causes[0].command("t.json") == "tracelake what-if t.json --remove cause:communication"
 
 
-def test_without_the_host_longer_gaps_are_nobodys() -> None:
-    gpu = [kernel("gemm", at, 50, n) for n, at in enumerate((0, 55, 5_000))]
-    found = answer(gpu)
+TRACES["gpu only"] = [kernel("gemm", at, 50, n) for n, at in enumerate((0, 55, 5_000))]
+
+
+def test_without_the_host_longer_gaps_are_nobodys(whole: dict[str, Why]) -> None:
+    found = whole["gpu only"]
     assert {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in found.rows} == {
         ("gpu_computing", "gemm"): 150,
         ("gpu_waiting", "stream 7"): 5,
@@ -496,8 +542,15 @@ def test_without_the_host_longer_gaps_are_nobodys() -> None:
     assert [one for one in found.caveats if "no launches, so nothing tells" in one["detail"]]
 
 
-def test_without_gpu_work_the_host_is_told() -> None:
-    found = answer([x("user_annotation", "ProfilerStep#1", 0, 1000), op("aten::mm", 0, 700), op("aten::add", 800, 100)])
+TRACES["host only"] = [
+    x("user_annotation", "ProfilerStep#1", 0, 1000),
+    op("aten::mm", 0, 700),
+    op("aten::add", 800, 100),
+]
+
+
+def test_without_gpu_work_the_host_is_told(whole: dict[str, Why]) -> None:
+    found = whole["host only"]
     check(found)
     assert (
         found.sentence
@@ -505,55 +558,64 @@ def test_without_gpu_work_the_host_is_told() -> None:
     )
 
 
-def test_of_a_call_and_what_is_around_it_the_lower_rank_wins() -> None:
-    def inside(annotation: str) -> list[dict[str, Any]]:
-        return [
-            kernel("gemm", 30, 20, 1),
-            x("user_annotation", annotation, 60, 500),
-            call("cudaMalloc", 100, 300, 90),
-            op("aten::mm", 600, 40),
-            call("cudaLaunchKernel", 610, 10, 2),
-            kernel("gemm", 630, 100, 2),
-        ]
+AROUND_A_CALL = ("Optimizer.step#Adam.step", "load_batch")
+TRACES |= {
+    annotation: [
+        *LAUNCHED,
+        kernel("gemm", 30, 20, 1),
+        x("user_annotation", annotation, 60, 500),
+        call("cudaMalloc", 100, 300, 90),
+        op("aten::mm", 600, 40),
+        call("cudaLaunchKernel", 610, 10, 2),
+        kernel("gemm", 630, 100, 2),
+    ]
+    for annotation in AROUND_A_CALL
+}
 
-    optimizer, loader = causes_of_all(inside("Optimizer.step#Adam.step"), inside("load_batch"))
+
+def test_of_a_call_and_what_is_around_it_the_lower_rank_wins(whole: dict[str, Why]) -> None:
+    optimizer, loader = (checked(whole[annotation]) for annotation in AROUND_A_CALL)
     assert (optimizer["allocation", "cudaMalloc"], optimizer["optimizer", "Optimizer.step#Adam.step"]) == (300, 200)
     assert loader["data_loading", "load_batch"] == 500 and ("allocation", "cudaMalloc") not in loader
 
 
-def test_the_event_of_a_cause_is_its_longest() -> None:
-    events = [
-        *LAUNCHED,
-        kernel("gemm", 30, 20, 1),
-        op("aten::cat", 60, 100),
-        op("aten::cat", 200, 300),
-        op("aten::cat", 600, 50),
-        *AGAIN[1:],
-        op("aten::mm", 700, 40),
-        call("cudaLaunchKernel", 710, 10, 3),
-        kernel("gemm", 730, 100, 3),
-    ]
-    events = [one for one in events if one["ts"] < 360 or one["ts"] >= 600]
-    (row,) = [row for row in answer(events).rows if (row["cause"], row["name"]) == ("host_operators", "aten::cat")]
+TRACES["three of a name"] = [
+    *LAUNCHED,
+    kernel("gemm", 30, 20, 1),
+    op("aten::cat", 60, 100),
+    op("aten::cat", 200, 300),
+    op("aten::cat", 600, 50),
+    op("aten::mm", 700, 40),
+    call("cudaLaunchKernel", 710, 10, 3),
+    kernel("gemm", 730, 100, 3),
+]
+
+
+def test_the_event_of_a_cause_is_its_longest(whole: dict[str, Why]) -> None:
+    rows, events = whole["three of a name"].rows, TRACES["three of a name"]
+    (row,) = [row for row in rows if (row["cause"], row["name"]) == ("host_operators", "aten::cat")]
     assert (row["times"], events[row["event_id"]]["ts"], row["duration_ns"]) == (3, 200, 450_000)
 
 
-def test_a_window_is_told_per_step_where_steps_are_most_of_it() -> None:
-    # Where the host is ahead, the steps last until their work has ended.
-    told = {(500, 900): "Of each 500.0 us step", (200, 300): "Of 1.00 ms ", (20, 900): "Of each 500.0 us step"}
-    found = answers_of_all(
-        [
-            op("aten::mm", 0, 1000),
-            x("user_annotation", "ProfilerStep#1", 0, length),
-            x("user_annotation", "ProfilerStep#2", length, length),
-            call("cudaLaunchKernel", 10, 10, 1),
-            kernel("gemm", 30, busy, 1),
-        ]
-        for length, busy in told
-    )
-    for one, beginning in zip(found, told.values(), strict=True):
-        assert one.window["n_steps"] == 2 and one.sentence.startswith(beginning)
-        assert one.as_json()["window"]["steps"] == 2
+# Where the host is ahead, the steps last until their work has ended.
+PER_STEP = {(500, 900): "Of each 500.0 us step", (200, 300): "Of 1.00 ms ", (20, 900): "Of each 500.0 us step"}
+TRACES |= {
+    f"two steps of {length} us, {busy} us busy": [
+        op("aten::mm", 0, 1000),
+        x("user_annotation", "ProfilerStep#1", 0, length),
+        x("user_annotation", "ProfilerStep#2", length, length),
+        call("cudaLaunchKernel", 10, 10, 1),
+        kernel("gemm", 30, busy, 1),
+    ]
+    for length, busy in PER_STEP
+}
+
+
+@pytest.mark.parametrize(("length", "busy"), PER_STEP)
+def test_a_window_is_told_per_step_where_steps_are_most_of_it(length: int, busy: int, whole: dict[str, Why]) -> None:
+    found = whole[f"two steps of {length} us, {busy} us busy"]
+    assert found.window["n_steps"] == 2 and found.sentence.startswith(PER_STEP[length, busy])
+    assert found.as_json()["window"]["steps"] == 2
 
 
 @pytest.mark.slow  # 6 s
@@ -594,12 +656,14 @@ def test_computing_is_what_the_breakdown_counts() -> None:
     assert compute_ns == waits.window["computing_ns"]
 
 
-def test_gpu_work_without_a_stream_waits_on_no_stream() -> None:
+TRACES["no stream"] = [
+    *(call("hipMemcpyAsync", 0, 5, 1), call("hipMemcpyAsync", 6, 5, 2)),
+    *(x("gpu_memcpy", "CopyHostToDevice", at, 50, 7, 0, correlation=i, device=0) for i, at in ((1, 20), (2, 2330))),
+    call("hipDeviceSynchronize", 18, 2370, 3),
+]
+
+
+def test_gpu_work_without_a_stream_waits_on_no_stream(whole: dict[str, Why]) -> None:
     """As copies on AMD without a queue. Both were launched long before."""
-    copies = [kernel("CopyHostToDevice", at, 50, i, cat="gpu_memcpy") for i, at in ((1, 20), (2, 2330))]
-    for copy in copies:
-        del copy["args"]["stream"]
-    trace = [call("hipMemcpyAsync", 0, 5, 1), call("hipMemcpyAsync", 6, 5, 2), *copies]
-    rows = [*trace, call("hipDeviceSynchronize", 18, 2370, 3)]
-    assert ("gpu_waiting", "no stream") in rows_of(rows, "causes", "cause, name")
+    assert ("gpu_waiting", "no stream") in by_cause(whole["no stream"])
     assert stream_name(-1) == "no stream"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import duckdb
 import pytest
 
 from pipelines.base import datafiles
@@ -20,6 +21,7 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.models import statements
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.conftest import SHARED
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
 from tests.harness import call, connect_all, op
 from tests.pages import DOCS
@@ -40,12 +42,29 @@ Saved = dict[tuple[str, str], int]
 """What the fixes of a trace save, ns, by kind and name."""
 
 
-def fixes_of(traces: Iterable[Trace]) -> list[Saved]:
-    con, trace_ids = connect_all(traces)
+class Retimed(NamedTuple):
+    """The rest of a fix's row."""
+
+    saves_ns: int
+    options: str
+    same_stretch_as: str | None
+
+
+Fixes = dict[tuple[str, str], Retimed]
+"""Of a window, by kind and name."""
+
+
+def fixes_in(con: duckdb.DuckDBPyConnection, windows: Collection[WindowRequest]) -> list[Fixes]:
+    """Of each of these windows; no other one is asked for."""
+    fixes: dict[tuple[str, str], Fixes] = {(window.trace_id, window.window_id): {} for window in windows}
     with con:
+        request_windows(con, list(windows))
         run_models(con, load_catalog(), ["fixes"])
-        rows = con.execute("SELECT trace_id, fix, name, saves_ns FROM fixes").fetchall()
-    return [{(fix, name): saves for of, fix, name, saves in rows if of == trace_id} for trace_id in trace_ids]
+        for *window, fix, name, saves_ns, options, same in con.execute(
+            "SELECT trace_id, window_id, fix, name, saves_ns, options, same_stretch_as FROM fixes"
+        ).fetchall():
+            fixes[*window][fix, name] = Retimed(saves_ns, options, same)
+    return list(fixes.values())
 
 
 def kinds(saved: Saved) -> set[str]:
@@ -70,19 +89,12 @@ def test_the_page_has_each_kind_as_it_is_retimed_and_what_limits_it() -> None:
         assert line.endswith(f"| `{row['scenario']}` | {limits} |")
 
 
-@pytest.mark.slow  # 5 s
-def test_each_kind_is_retimed_as_its_row_says() -> None:
-    con, trace_ids = connect_all(has for has, _ in HAS_AND_LACKS.values())
-    with con:
-        run_models(con, load_catalog(), ["fixes"])
-        options = {
-            (trace_id, fix): words
-            for trace_id, fix, words in con.execute("SELECT trace_id, fix, options FROM fixes").fetchall()
-        }
+def test_each_kind_is_retimed_as_its_row_says(all_fixes: dict[str, Fixes]) -> None:
     scenarios = {row["fix"]: row["scenario"] for row in rule_rows("fix_kinds")}
-    for trace_id, fix in zip(trace_ids, HAS_AND_LACKS, strict=True):
-        form = re.escape(scenarios[fix]).replace("NAME", ".+").replace("FACTOR", r"[0-9.]+")
-        assert re.fullmatch(form, options[trace_id, fix].replace("'", "")), (fix, options[trace_id, fix])
+    for kind in HAS_AND_LACKS:
+        form = re.escape(scenarios[kind]).replace("NAME", ".+").replace("FACTOR", r"[0-9.]+")
+        options = [retimed.options for (fix, _), retimed in all_fixes[f"{kind} has"].items() if fix == kind]
+        assert options and all(re.fullmatch(form, words.replace("'", "")) for words in options), (kind, options)
 
 
 @pytest.mark.slow  # 8 s: that the threshold is read is in test_recording_cost.py
@@ -135,20 +147,25 @@ def test_a_fix_saves_what_one_can_count(fix: str, by_kind: dict[str, tuple[Saved
     assert by_kind[fix][0][fix, name] == pytest.approx(1000 * saves_us, abs=1)
 
 
-def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pinning() -> None:
-    name = "Memcpy HtoD (Pageable -> Device)"
-    without_bytes, as_fast = copies(name, None), copies(name, 25_600_000)
-    unknown = copies(name, 2_560_000) | {"deviceProperties": []}
-    assert not any("pin_memory" in kinds(saved) for saved in fixes_of([without_bytes, as_fast, unknown]))
+PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
+NOT_PINNED: dict[str, Trace] = {
+    "copies without bytes": copies(PAGEABLE, None),
+    "copies as fast as the bus": copies(PAGEABLE, 25_600_000),
+    "copies over an unknown bus": copies(PAGEABLE, 2_560_000) | {"deviceProperties": []},
+}
 
 
-def test_copies_of_hardly_a_byte_get_faster_and_do_not_go() -> None:
+@pytest.mark.parametrize("name", NOT_PINNED)
+def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pinning(
+    name: str, hand_made: dict[str, Saved]
+) -> None:
+    assert "pin_memory" not in kinds(hand_made[name])
+
+
+def test_copies_of_hardly_a_byte_get_faster_and_do_not_go(all_fixes: dict[str, Fixes]) -> None:
     """With them, the waits for them would go."""
-    con, _ = connect_all([copies("Memcpy HtoD (Pageable -> Device)", 1)])
-    with con:
-        run_models(con, load_catalog(), ["fixes"])
-        fixes = con.execute("SELECT options FROM fixes WHERE fix = 'pin_memory'").fetchall()
-    assert fixes == [("--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'",)]
+    options = [retimed.options for (fix, _), retimed in all_fixes["copies of a byte"].items() if fix == "pin_memory"]
+    assert options == ["--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'"]
 
 
 def test_waits_are_named_after_the_outermost_operator(by_kind: dict[str, tuple[Saved, Saved]]) -> None:
@@ -232,7 +249,11 @@ HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::
 HOST_ONLY += [annotation("Optimizer.step#SGD.step", 1000, 300), op("aten::add_", 1010, 280)]
 HOST_ONLY += [annotation("train", 1300, 300), op("aten::mm", 1400, 200)]
 GPU_ONLY = [event for event in synchronized_steps(530) if event["cat"] in ("kernel", "gpu_memcpy")]
-OTHERS = {
+APART = [*collected(100)[:2], op("b", 200, 10), annotation("prepare", 210, 500), op("c", 710, 10)]
+APART += launch(712, (730, 10), 1)
+OTHERS: dict[str, Trace] = NOT_PINNED | {
+    "copies of a byte": copies(PAGEABLE, 1),
+    "apart": APART,
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
     "frees": freeing("cudaFree"),
@@ -241,19 +262,31 @@ OTHERS = {
     "host only": HOST_ONLY,
     "gpu only": GPU_ONLY,
 }
+AMD = SHARED / "traces/single/mi250_minitoy.json.gz"
 
 
 @pytest.fixture(scope="module")
-def hand_made() -> dict[str, Saved]:
-    """What the fixes save of HAS_AND_LACKS and of both sides of SIDES, as `NAME has` and `NAME lacks`, and of OTHERS."""
+def all_fixes() -> dict[str, Fixes]:
+    """Of HAS_AND_LACKS and of both sides of SIDES, as `NAME has` and `NAME lacks`, of OTHERS, and of AMD.
+
+    "HTA" is the first of them in the profile of that name.
+    """
     pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in SIDES.items()}
     traces = {
         f"{name} {side}": trace
         for name, pair in pairs.items()
         for side, trace in zip(("has", "lacks"), pair, strict=True)
     }
-    traces |= OTHERS
-    return dict(zip(traces, fixes_of(traces.values()), strict=True))
+    traces |= OTHERS | ({"AMD": AMD} if AMD.is_file() else {})
+    con, trace_ids = connect_all(traces.values())
+    windows = {name: WindowRequest(trace_id) for name, trace_id in zip(traces, trace_ids, strict=True)}
+    windows["HTA"] = replace(windows["do_not_wait has"], window_id="hta", profile="hta")
+    return dict(zip(windows, fixes_in(con, windows.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def hand_made(all_fixes: dict[str, Fixes]) -> dict[str, Saved]:
+    return {name: {fix: retimed.saves_ns for fix, retimed in fixes.items()} for name, fixes in all_fixes.items()}
 
 
 @pytest.mark.parametrize("name", SIDES)
@@ -265,17 +298,13 @@ def test_thresholds_on_both_sides(name: str, hand_made: dict[str, Saved]) -> Non
         assert any(fix in key for key in has) and not any(fix in key for key in lacks)
 
 
-def same_stretches(trace: Trace) -> dict[tuple[str, str], str | None]:
-    con, _ = connect_all([trace])
-    with con:
-        run_models(con, load_catalog(), ["fixes"])
-        rows = con.execute("SELECT fix, name, same_stretch_as FROM fixes WHERE window_id = 'full'").fetchall()
-    return {(fix, name): same for fix, name, same in rows}
+def same_stretches(fixes: Fixes) -> dict[tuple[str, str], str | None]:
+    return {fix: retimed.same_stretch_as for fix, retimed in fixes.items()}
 
 
-def test_host_and_gpu_take_turns_until_the_host_no_longer_waits() -> None:
+def test_host_and_gpu_take_turns_until_the_host_no_longer_waits(all_fixes: dict[str, Fixes]) -> None:
     """The host logs while the GPU has nothing to do: without the wait, or without the log, they are beside each other."""
-    same = same_stretches(synchronized_steps(530))
+    same = same_stretches(all_fixes["do_not_wait has"])
     waits = ("do_not_wait", "aten::item")
     assert same[waits] == "host between operators"
     assert (
@@ -283,12 +312,8 @@ def test_host_and_gpu_take_turns_until_the_host_no_longer_waits() -> None:
     )
 
 
-def test_apart_from_each_other_both_can_be_saved() -> None:
-    apart = [*collected(100)[:2], op("b", 200, 10), annotation("prepare", 210, 500), op("c", 710, 10)]
-    assert same_stretches([*apart, *launch(712, (730, 10), 1)]) == {
-        ("no_gc", ""): None,
-        ("move_host_work", "prepare"): None,
-    }
+def test_apart_from_each_other_both_can_be_saved(all_fixes: dict[str, Fixes]) -> None:
+    assert same_stretches(all_fixes["apart"]) == {("no_gc", ""): None, ("move_host_work", "prepare"): None}
 
 
 def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None, str | None]]:
@@ -357,18 +382,14 @@ def test_a_trace_that_lacks_a_side_has_only_fixes_of_the_other(hand_made: dict[s
     assert all(saves > 0 for saved in hand_made.values() for saves in saved.values())
 
 
-def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path) -> None:
-    (saved,) = fixes_of([shared / "traces/single/mi250_minitoy.json.gz"])
+def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path, hand_made: dict[str, Saved]) -> None:
+    saved = hand_made["AMD"]
     assert saved and "lower_precision" not in kinds(saved)
     assert all(saves > 0 for saves in saved.values())
 
 
-def test_a_window_of_another_profile_has_no_fixes() -> None:
-    con, (trace_id,) = connect_all([synchronized_steps(530)])
-    with con:
-        request_windows(con, [WindowRequest(trace_id, profile="hta")])
-        run_models(con, load_catalog(), ["fixes"])
-        assert con.execute("SELECT count(*) FROM fixes").fetchall() == [(0,)]
+def test_a_window_of_another_profile_has_no_fixes(all_fixes: dict[str, Fixes]) -> None:
+    assert all_fixes["do_not_wait has"] and not all_fixes["HTA"]
 
 
 NOT_AMONG_THEM = {
@@ -386,5 +407,6 @@ RECORDED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", RECORDED, ids=[pair.name for pair in RECORDED])
 def test_the_change_of_a_recorded_program_is_among_its_fixes(pair: Pair) -> None:
-    (saved,) = fixes_of([pair.before[0]])
-    assert (pair.fix in kinds(saved)) == (pair.name not in NOT_AMONG_THEM)
+    con, (trace_id,) = connect_all([pair.before[0]])
+    (fixes,) = fixes_in(con, [WindowRequest(trace_id)])
+    assert (pair.fix in {fix for fix, _ in fixes}) == (pair.name not in NOT_AMONG_THEM)
