@@ -16,30 +16,25 @@ from pipelines.lake.layout import ANALYST
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[str, Path]]:
-    """A folder, the id of a trace of rank 0 of a job, and what was drawn, by kind."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of two ranks of a job in `in`, a lake with them in `lake`, and a slice of rank 0."""
     folder = tmp_path_factory.mktemp("drawn")
-    first = write_capture(CaptureSpec(ranks=2, steps=3, seed=2), folder / "in").ranks[0].path
-    lake = folder / "lake"
-    run("ingest", folder / "in", "--lake", lake, "--job", "llm")
-    files = {
-        "slice": folder / "slice.json",
-        "timeline": folder / "timeline.json.gz",
-        "overlay": folder / f"overlaid_critical_path_{first.name}",
-        "what-if": folder / "redrawn.json",
-    }
-    run("slice", "--step", 1, "--rank", 0, "--out", files["slice"], "--lake", lake)
-    run("timeline", folder / "in", "--out", files["timeline"])
-    run("overlay", first, "--out", folder)
-    told = run("what-if", first, "--scale", "*gemm*=0.5", "--redraw", folder / "redrawn")
-    files["what-if"] = next((folder / "redrawn").iterdir(), files["what-if"])
-    assert told
-    with duckdb.connect(str(lake / ANALYST), read_only=True) as con:
+    write_capture(CaptureSpec(ranks=2, steps=3, seed=2), folder / "in")
+    run("ingest", folder / "in", "--lake", folder / "lake", "--job", "llm")
+    run("slice", "--step", 1, "--rank", 0, "--out", folder / "slice.json", "--lake", folder / "lake")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trace(folder: Path) -> str:
+    """The id of the trace of rank 0."""
+    with duckdb.connect(str(folder / "lake" / ANALYST), read_only=True) as con:
         ((trace,),) = con.execute("SELECT trace_id FROM traces WHERE rank = 0").fetchall()
-    return folder, trace, files
+    return trace
 
 
 def run(*words: object) -> str:
@@ -53,32 +48,41 @@ def marked(path: Path) -> dict:
     return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)["tracelake"]
 
 
+def drawn(kind: str, folder: Path, target: Path) -> Path:
+    """The file that this command draws into `target`, of rank 0 or of both ranks."""
+    (first,) = (path for path in (folder / "in").iterdir() if path.name.startswith("rank0"))
+    words = {
+        "timeline": [folder / "in", "--out", target / "timeline.json.gz"],
+        "overlay": [first, "--out", target],
+        "what-if": [first, "--scale", "*gemm*=0.5", "--redraw", target],
+    }
+    assert run(kind, *words[kind])
+    (path,) = target.iterdir()
+    return path
+
+
+@pytest.mark.parametrize("kind", first_of(["timeline", "overlay", "what-if"], 1))
 def test_each_drawing_has_a_mark_and_is_refused_with_the_reason(
-    world: tuple[Path, str, dict[str, Path]], tmp_path: Path
+    folder: Path, trace: str, tmp_path: Path, kind: str
 ) -> None:
-    _, trace, files = world
-    assert {kind: marked(path)["drawing"] for kind, path in files.items()} == {kind: kind for kind in files}
-    assert all(trace in marked(path)["of"] for path in files.values())
-    drawings = {kind: path for kind, path in files.items() if kind != "slice"}
-    rows = {Path(row.path): row for row in ingest(list(drawings.values()), Lake(tmp_path / "lake")).rows}
-    assert {row.status for row in rows.values()} == {"rejected"}
-    for kind, path in drawings.items():
-        reason = rows[path].reason or ""
-        assert f"`tracelake {kind}` drew" in reason and "ingest the trace itself" in reason
-        assert trace in reason or "2 traces" in reason
+    (tmp_path / "out").mkdir()
+    path = drawn(kind, folder, tmp_path / "out")
+    assert marked(path)["drawing"] == kind and trace in marked(path)["of"]
+    (row,) = ingest([path], Lake(tmp_path / "lake")).rows
+    assert row.status == "rejected"
+    assert f"`tracelake {kind}` drew" in str(row.reason) and "ingest the trace itself" in str(row.reason)
+    assert trace in str(row.reason) or "2 traces" in str(row.reason)
 
 
-def test_a_slice_is_a_slice_of_its_trace_and_no_capture_of_the_job(
-    world: tuple[Path, str, dict[str, Path]], tmp_path: Path
-) -> None:
-    folder, trace, files = world
-    lake = Lake(tmp_path / "lake")
+def test_a_slice_is_a_slice_of_its_trace_and_no_capture_of_the_job(folder: Path, trace: str, tmp_path: Path) -> None:
+    sliced = folder / "slice.json"
+    assert marked(sliced)["drawing"] == "slice" and trace in marked(sliced)["of"]
+    lake = Lake(folder / "lake")
     beside = tmp_path / "in" / "rank1.json"  # as a copy in the folder of the job would be called
     beside.parent.mkdir()
-    beside.write_bytes(files["slice"].read_bytes())
-    assert [row.status for row in ingest([*(folder / "in").glob("*.json.gz"), beside], lake, job="llm").rows] == [
-        "ok"
-    ] * 3
+    beside.write_bytes(sliced.read_bytes())
+    rows = ingest([*(folder / "in").glob("*.json.gz"), beside], lake, job="llm").rows
+    assert [row.status for row in rows] == ["known", "known", "ok"]
     materialize_all(lake, ["captures", "capture_ranks", "kernels"])
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         assert con.execute("SELECT job, n_ranks FROM captures ORDER BY n_ranks DESC").fetchall() == [

@@ -19,8 +19,10 @@ from tests.harness import connect, memory
 from tests.readers.nsys.small import MAIN, PID, START, call, kernel, range_of, record, small, wait, written
 from tests.readers.nsys.writer import NONE, Export
 
+Loaded = tuple[duckdb.DuckDBPyConnection, dict[str, tuple[str, int]]]
 
-def loaded(export: Export, folder: Path) -> tuple[duckdb.DuckDBPyConnection, dict[str, tuple[str, int]]]:
+
+def loaded(export: Export, folder: Path) -> Loaded:
     """A connection with the trace, and its findings."""
     con = memory()
     trace = load_trace(con, written(export, folder))
@@ -32,8 +34,42 @@ def events(con: duckdb.DuckDBPyConnection, columns: str, where: str = "true") ->
     return con.execute(f"SELECT {columns} FROM events WHERE {where} ORDER BY event_id").fetchall()
 
 
-def test_a_small_run(tmp_path: Path) -> None:
-    con, findings = loaded(small(), tmp_path)
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """The small run as it is."""
+    return loaded(small(), tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """The small run and, at other times, what many tests look at: to load an export costs the same for few rows and many."""
+    export, folder = small(), tmp_path_factory.mktemp("mixed")
+    for add in (add_records, add_names, add_ranges, add_equal_starts, add_calls, add_nameless, add_machine):
+        add(export)
+    kernel(export, "gemm", 280_000, 281_000, 60, 7, contextId=2)
+    export.add("ThreadNames", nameId=export.text("pt_main_thread"), priority=0, globalTid=MAIN)
+    with closing(sqlite3.connect(written(export, folder))) as con:
+        con.execute("CREATE TABLE OSRT_API AS SELECT 1 AS start")
+        con.execute("CREATE TABLE SCHED_EVENTS (start)")
+    con, _ = connect(folder / "a.sqlite")
+    run_models(con, load_catalog(), ["kernels", "threads"])
+    findings = con.execute("SELECT check_name, severity, n FROM findings").fetchall()
+    return con, {check_name: (severity, n) for check_name, severity, n in findings}
+
+
+def test_findings_are_of_what_is_unusual(mixed: Loaded) -> None:
+    assert mixed[1] == {
+        "unmatched_begin": ("warning", 1),
+        "nsys_whole_graph": ("warning", 1),
+        "lost_kernels": ("error", 1),  # of cuLaunchKernelEx
+        "nsys_unknown_string": ("warning", 3),
+        "nsys_shared_stream": ("warning", 1),
+        "nsys_tables_left_out": ("info", 1),
+    }
+
+
+def test_a_small_run(plain: Loaded) -> None:
+    con, findings = plain
     assert events(con, f"ph, cat, name, pid, tid, start_ns - {START}, duration_ns, correlation") == [
         ("X", "cpu_op", "aten::mm", "4000", "4000", 1_000, 89_000, None),
         ("X", "cuda_runtime", "cudaLaunchKernel", "4000", "4000", 2_000, 4_000, 11),
@@ -70,26 +106,37 @@ def test_the_path_of_a_small_run_by_hand(tmp_path: Path) -> None:
     assert con.execute(query).fetchall() == [("Stream Wait Event", "gemm", "relu")]
 
 
-@pytest.mark.parametrize(
-    ("sync_ids", "expected"),
-    [((0, 0, 0), 32), ((1, 2, 1), 31), ((1, 2, 9), 32), ((None, None, None), 32)],
-    ids=["the last record before the call", "by number", "an unknown number", "no numbers"],
-)
-def test_which_record_a_wait_is_for(tmp_path: Path, sync_ids: tuple[int | None, ...], expected: int) -> None:
-    """The event is recorded twice before the wait and once after it."""
-    export = small()
-    first, second, waited = sync_ids
-    for start, correlation, sync in ((62_000, 31, first), (64_000, 32, second), (70_000, 33, 4)):
-        call(export, "cudaEventRecord_v3020", start, start + 500, correlation)
-        record(export, 6, correlation, 7, sync=sync)  # type: ignore[arg-type]
-    record(export, 6, 34, 7)  # its call is not in the export
-    call(export, "cudaEventRecord_v3020", 65_000, 65_500, 35)  # the same number in another context is another event
-    export.add("CUPTI_ACTIVITY_KIND_CUDA_EVENT", contextId=2, streamId=9, correlationId=35, globalPid=PID, eventId=6)
-    call(export, "cudaEventSynchronize_v3020", 66_000, 69_000, 40)
-    wait(export, 1, 66_500, 68_000, 40, NONE, event=6, sync=waited)  # type: ignore[arg-type]
-    con, findings = loaded(export, tmp_path)
-    found = events(con, "wait_on_cuda_event_record_corr_id, stream, name", "correlation = 40 AND cat = 'cuda_sync'")
-    assert found == [(expected, -1, "Event Sync")] and findings == {}
+RECORDS = {
+    "the last record before the call": ((0, 0, 0), 32),
+    "by number": ((1, 2, 1), 31),
+    "an unknown number": ((1, 2, 9), 32),
+    "no numbers": ((None, None, None), 32),
+}
+
+
+def add_records(export: Export) -> None:
+    """An event is recorded twice before the wait and once after it; each case has an event, and numbers, of its own."""
+    for case, (sync_ids, _) in enumerate(RECORDS.values()):
+        at, first, event = 300_000 + 20_000 * case, 1_000 * (case + 1), 6 + case
+        before, again, waited = (number and 100 * case + number for number in sync_ids)
+        for start, correlation, sync in ((2_000, 31, before), (4_000, 32, again), (10_000, 33, 100 * case + 4)):
+            call(export, "cudaEventRecord_v3020", at + start, at + start + 500, first + correlation)
+            record(export, event, first + correlation, 7, sync=sync)  # type: ignore[arg-type]
+        record(export, event, first + 34, 7)  # its call is not in the export
+        # The same number in another context is another event.
+        call(export, "cudaEventRecord_v3020", at + 5_000, at + 5_500, first + 35)
+        other = {"contextId": 2, "streamId": 9, "correlationId": first + 35, "globalPid": PID, "eventId": event}
+        export.add("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **other)
+        call(export, "cudaEventSynchronize_v3020", at + 6_000, at + 9_000, first + 40)
+        wait(export, 1, at + 6_500, at + 8_000, first + 40, NONE, event=event, sync=waited)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", RECORDS)
+def test_which_record_a_wait_is_for(mixed: Loaded, case: str) -> None:
+    first, (_, expected) = 1_000 * ([*RECORDS].index(case) + 1), RECORDS[case]
+    columns = f"wait_on_cuda_event_record_corr_id - {first}, stream, name"
+    waits = events(mixed[0], columns, f"correlation = {first + 40} AND cat = 'cuda_sync'")
+    assert waits == [(expected, -1, "Event Sync")]
 
 
 def test_waits_without_their_record_are_told(tmp_path: Path) -> None:
@@ -121,42 +168,47 @@ RANGES = [
 ]
 
 
-def test_names_of_ranges(tmp_path: Path) -> None:
-    export = small()
+def add_names(export: Export) -> None:
     for number, (text, *_) in enumerate(RANGES):
         range_of(export, text, 95_000 + 100 * number, 95_050 + 100 * number)
-    con, _ = loaded(export, tmp_path)
-    found = events(con, "cat, name", f"start_ns >= {START + 95_000}")
-    assert found == [(cat, name) for _, cat, name in RANGES]
 
 
-def test_ranges_that_are_open_cross_threads_or_are_marks(tmp_path: Path) -> None:
-    export = small()
-    range_of(export, "open", 92_000, None)
-    range_of(export, "crossing", 93_000, 94_000, kind=60, endGlobalTid=PID | 4001)
-    range_of(export, "same", 95_000, 96_000, kind=60, endGlobalTid=MAIN)
-    range_of(export, "mark", 97_000, None, kind=34)
-    range_of(export, "a domain", 98_000, None, kind=75)
-    con, findings = loaded(export, tmp_path)
-    assert events(con, "name, ph, tid, duration_ns, scope", f"start_ns > {START + 91_000}") == [
+def between(first: int, last: int) -> str:
+    return f"start_ns BETWEEN {START + first} AND {START + last}"
+
+
+def test_names_of_ranges(mixed: Loaded) -> None:
+    names = events(mixed[0], "cat, name", between(95_000, 99_999))
+    assert names == [(cat, name) for _, cat, name in RANGES]
+
+
+def add_ranges(export: Export) -> None:
+    range_of(export, "open", 192_000, None)
+    range_of(export, "crossing", 193_000, 194_000, kind=60, endGlobalTid=PID | 4001)
+    range_of(export, "same", 195_000, 196_000, kind=60, endGlobalTid=MAIN)
+    range_of(export, "mark", 197_000, None, kind=34)
+    range_of(export, "a domain", 198_000, None, kind=75)
+
+
+def test_ranges_that_are_open_cross_threads_or_are_marks(mixed: Loaded) -> None:
+    assert events(mixed[0], "name, ph, tid, duration_ns, scope", between(191_000, 199_999)) == [
         ("open", "B", "4000", None, None),
         ("crossing", "X", "4000 range", 1_000, None),
         ("same", "X", "4000", 1_000, None),
         ("mark", "i", "4000", None, "t"),
     ]
-    assert findings == {"unmatched_begin": ("warning", 1)}
 
 
-def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
-    export = small()
+def add_equal_starts(export: Export) -> None:
     for name, end in (("a", 510), ("b", 530), ("c", 520)):
         range_of(export, name, 505, end)
-    con, _ = loaded(export, tmp_path)
-    assert events(con, "name", f"start_ns = {START} + 505") == [("b",), ("c",), ("a",)]
 
 
-def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
-    export = small()
+def test_of_ranges_that_begin_together_the_longest_comes_first(mixed: Loaded) -> None:
+    assert events(mixed[0], "name", f"start_ns = {START} + 505") == [("b",), ("c",), ("a",)]
+
+
+def add_calls(export: Export) -> None:
     for i, name in enumerate(
         ("cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2", "cudaMemcpyAsync_ptsz_v7000", "cudaGraphLaunch_v10000")
     ):
@@ -169,8 +221,11 @@ def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
         export.add("CUPTI_ACTIVITY_KIND_MEMCPY", **gpu, **times, bytes=64, correlationId=0, **more)
     export.add("CUPTI_ACTIVITY_KIND_MEMSET", **gpu, start=120_000, end=120_500, bytes=8, memKind=2, correlationId=0)
     export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **gpu, start=121_000, end=125_000, graphId=9, correlationId=53)
-    con, findings = loaded(export, tmp_path)
-    assert events(con, "cat, name, correlation, bytes, graph_id", f"start_ns >= {START + 100_000}") == [
+
+
+def test_names_of_calls_copies_and_graphs(mixed: Loaded) -> None:
+    con, _ = mixed
+    assert events(con, "cat, name, correlation, bytes, graph_id", between(100_000, 126_000)) == [
         ("cuda_driver", "cuLaunchKernelEx", 50, None, None),
         ("cuda_driver", "cuMemcpyHtoDAsync", 51, None, None),
         ("cuda_runtime", "cudaMemcpyAsync", 52, None, None),
@@ -182,18 +237,13 @@ def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
         ("gpu_memset", "Memset (Device)", None, 8, None),
         ("kernel", "CUDA graph 9 as a whole", 53, None, 9),
     ]
-    assert findings == {"nsys_whole_graph": ("warning", 1), "lost_kernels": ("error", 1)}  # of cuLaunchKernelEx
     [[detail]] = con.execute("SELECT detail FROM findings WHERE check_name = 'lost_kernels'").fetchall()
     assert "have no GPU work: the profiler lost it, or the file has only a part of the work, so" in detail
 
 
-def test_a_whole_graph_is_neither_computation_nor_communication(tmp_path: Path) -> None:
-    export = small()
-    gpu = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PID}
-    export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **gpu, start=121_000, end=125_000, graphId=9, correlationId=53)
-    con, _ = connect(written(export, tmp_path))
-    run_models(con, load_catalog(), ["kernels"])
-    assert con.execute("SELECT class FROM kernels WHERE name LIKE 'CUDA graph%'").fetchall() == [("OTHER",)]
+def test_a_whole_graph_is_neither_computation_nor_communication(mixed: Loaded) -> None:
+    classes = mixed[0].execute("SELECT class FROM kernels WHERE name LIKE 'CUDA graph%'").fetchall()
+    assert classes == [("OTHER",)]
 
 
 @pytest.mark.slow  # 4 s
@@ -239,23 +289,21 @@ def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
     assert findings["nsys_unknown_wait"] == ("warning", 1)
 
 
-def test_names_that_are_missing_are_shown_with_their_number(tmp_path: Path) -> None:
-    export = small()
-    kernel(export, "x", 70_000, 71_000, 30, 7, demangledName=900, shortName=901)
-    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=72_000, end=73_000, globalTid=MAIN, correlationId=31, nameId=None)
-    export.add("NVTX_EVENTS", start=74_000, end=75_000, eventType=59, globalTid=MAIN, textId=902)
-    con, findings = loaded(export, tmp_path)
-    assert events(con, "name", f"start_ns >= {START + 70_000}") == [
+def add_nameless(export: Export) -> None:
+    kernel(export, "x", 270_000, 271_000, 70, 7, demangledName=900, shortName=901)
+    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=272_000, end=273_000, globalTid=MAIN, correlationId=71, nameId=None)
+    export.add("NVTX_EVENTS", start=274_000, end=275_000, eventType=59, globalTid=MAIN, textId=902)
+
+
+def test_names_that_are_missing_are_shown_with_their_number(mixed: Loaded) -> None:
+    assert events(mixed[0], "name", between(270_000, 276_000)) == [
         ("kernel 900 (not in StringIds)",), ("call (no name)",), ("text 902 (not in StringIds)",),
     ]  # fmt: skip
-    assert findings["nsys_unknown_string"] == ("warning", 3)
+    assert mixed[1]["nsys_unknown_string"] == ("warning", 3)
 
 
-def test_streams_of_several_contexts_are_told(tmp_path: Path) -> None:
-    export = small()
-    kernel(export, "gemm", 70_000, 71_000, 30, 7, contextId=2)
-    _, findings = loaded(export, tmp_path)
-    assert findings["nsys_shared_stream"] == ("warning", 1)
+def test_streams_of_several_contexts_are_told(mixed: Loaded) -> None:
+    assert mixed[1]["nsys_shared_stream"] == ("warning", 1)
 
 
 def test_tables_that_are_missing_are_told(tmp_path: Path) -> None:
@@ -269,17 +317,12 @@ def test_tables_that_are_missing_are_told(tmp_path: Path) -> None:
     assert events(con, "start_ns, duration_ns") == [(0, 10)]
 
 
-def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
-    path = written(small(), tmp_path)
-    with sqlite3.connect(path) as con:
-        con.execute("CREATE TABLE OSRT_API AS SELECT 1 AS start")
-        con.execute("CREATE TABLE SCHED_EVENTS (start)")
-    con = memory()
-    assert [one.detail for one in load_trace(con, path).findings] == ["tables that are not read: OSRT_API"]
+def test_tables_that_are_not_read_are_named(mixed: Loaded) -> None:
+    query = "SELECT detail FROM findings WHERE detail LIKE 'tables%'"
+    assert mixed[0].execute(query).fetchall() == [("tables that are not read: OSRT_API",)]
 
 
-def test_tables_with_a_version_in_their_name_are_read(tmp_path: Path) -> None:
-    plain, _ = loaded(small(), tmp_path)
+def test_tables_with_a_version_in_their_name_are_read(plain: Loaded, tmp_path: Path) -> None:
     path = written(small(), tmp_path, "b.sqlite")
     with closing(sqlite3.connect(path)) as export:
         there = {name for (name,) in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -288,7 +331,7 @@ def test_tables_with_a_version_in_their_name_are_read(tmp_path: Path) -> None:
     con = memory()
     assert load_trace(con, path).findings == ()
     columns = "* EXCLUDE (trace_id, batch_id)"
-    assert events(con, columns, "true") == events(plain, columns, "true")
+    assert events(con, columns) == events(plain[0], columns)
 
 
 def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
@@ -310,14 +353,16 @@ def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
     assert kernels == [[("gemm",), ("relu",)], [("relu",)]]
 
 
-def test_what_the_export_says_of_the_machine(tmp_path: Path) -> None:
-    export = small()
+def add_machine(export: Export) -> None:
     export.add("TARGET_INFO_SYSTEM_ENV", devStateName="", name="Hostname", nameEnum=0, value="node7")
     for gpu, name in ((100, "H100"), (101, "H200")):
         export.add("TARGET_INFO_GPU", vmId=0, id=gpu, name=name, totalMemory=80 << 30, smCount=132, computeMajor=9)
     export.add("TARGET_INFO_CUDA_DEVICE", gpuId=101, cudaId=0, pid=4000)  # CUDA_VISIBLE_DEVICES=1
     export.add("TARGET_INFO_CUDA_DEVICE", gpuId=100, cudaId=0, pid=4001)
-    con, _ = loaded(export, tmp_path)
+
+
+def test_what_the_export_says_of_the_machine(mixed: Loaded) -> None:
+    con, _ = mixed
     assert con.execute(
         "SELECT host, device_name, device_count, rank, CAST(started_at AS DATE) || '' FROM traces"
     ).fetchall() == [("node7", "H200", 1, None, "2023-11-14")]
@@ -329,10 +374,6 @@ def test_what_the_export_says_of_the_machine(tmp_path: Path) -> None:
     }
 
 
-def test_threads_have_their_names(tmp_path: Path) -> None:
-    export = small()
-    export.add("ThreadNames", nameId=export.text("pt_main_thread"), priority=0, globalTid=MAIN)
-    con, _ = connect(written(export, tmp_path))
-    run_models(con, load_catalog(), ["threads"])
-    found = con.execute("SELECT tid, thread_name FROM threads WHERE thread_name IS NOT NULL").fetchall()
-    assert found == [("4000", "pt_main_thread")]
+def test_threads_have_their_names(mixed: Loaded) -> None:
+    query = "SELECT tid, thread_name FROM threads WHERE thread_name IS NOT NULL"
+    assert mixed[0].execute(query).fetchall() == [("4000", "pt_main_thread")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -81,19 +83,42 @@ def events(path: Path) -> tuple[list[tuple], ReadTrace]:
     return con.execute(query).fetchall(), trace
 
 
+@cache
+def whole() -> tuple[list[tuple], ReadTrace]:
+    """The run of small.py, read from CSV files."""
+    with TemporaryDirectory() as folder:
+        return events(write(Path(folder), rows_of_small()))
+
+
+@cache
+def in_database() -> list[tuple]:
+    with TemporaryDirectory() as folder:
+        return events(small().write(Path(folder) / "a.db"))[0]
+
+
 @pytest.mark.parametrize("agent", ["Agent {}", "{}"])
 def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> None:
     """But for the bytes of copies and the names of threads, which they do not have."""
-    told, trace = events(write(tmp_path, rows_of_small(agent)))
-    assert told == events(small().write(tmp_path / "a.db"))[0]
+    rows, trace = whole() if agent == "Agent {}" else events(write(tmp_path, rows_of_small(agent)))
+    assert rows == in_database()
     assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
     assert {one.check_name for one in trace.findings} == {"rocm_no_wall_clock"}
     assert trace.metadata["rocprofv3"]["process_id"] == PID
 
 
-def test_devices_by_kind_are_what_they_say(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def unusual(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple], ReadTrace]:
+    """What several tests look at: devices by kind, ranges that begin together, values of other types."""
     rows = rows_of_small("GPU 1")
-    assert {row[7] for row in events(write(tmp_path, rows))[0]} == {None, 1}
+    for name, end in (("a", 1_510), ("b", 1_530), ("c", 1_520)):
+        rows["marker_api_trace"].append(["MARKER_CORE_API", name, PID, PID, 900, 1_505, end])
+    rows["kernel_trace"][0][9] = "soon"
+    rows["hip_api_trace"][0][3] = "main"
+    return events(write(tmp_path_factory.mktemp("unusual"), rows))
+
+
+def test_devices_by_kind_are_what_they_say(unusual: tuple[list[tuple], ReadTrace]) -> None:
+    assert {row[7] for row in unusual[0]} == {None, 1}
 
 
 def test_without_agents_devices_are_agents(tmp_path: Path) -> None:
@@ -164,40 +189,38 @@ def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     ]
 
 
-def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
-    rows = rows_of_small()
-    for name, end in (("a", 1_510), ("b", 1_530), ("c", 1_520)):
-        rows["marker_api_trace"].append(["MARKER_CORE_API", name, PID, PID, 900, 1_505, end])
-    told, _ = events(write(tmp_path, rows))
-    assert [row[2] for row in told if row[5] == 1_505] == ["b", "c", "a"]
+def test_of_ranges_that_begin_together_the_longest_comes_first(unusual: tuple[list[tuple], ReadTrace]) -> None:
+    assert [row[2] for row in unusual[0] if row[5] == 1_505] == ["b", "c", "a"]
 
 
-@pytest.mark.parametrize("n", [3, 20_000])
-def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path, n: int) -> None:
+def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path) -> None:
     """DuckDB makes one line of them, and keeps its first 10 kB: there would be 1, or some 300."""
     path = write(tmp_path, rows_of_small())
-    other = tmp_path / "4000_marker_api_trace.csv"
-    first = other.read_text().split("\n")[0]
-    rows = [f'"MARKER","before {i}",4000,4000,{i},{i},{i + 1}' for i in range(5)]
-    rows += [
-        '"MARKER","swallows,4000,4000,9,9,10',
-        *(f"MARKER,swallowed,4000,4000,{i},{i},{i + 1}" for i in range(n - 2)),
-    ]
-    rows += ['"MARKER","the next quote",4000,4000,9,9,10', '"MARKER","after\nan end",4000,4000,9,9,10', ""]
-    assert len(first.split(",")) == 7
-    other.write_text("\n".join([first, *rows]))
-    told, trace = events(path)
-    found = [(one.n, one.detail.split(": ")[0]) for one in trace.findings if one.check_name == "rocm_broken_line"]
-    assert found == [(n, other.name)]
-    assert {row[2] for row in told} >= {"before 0", "after\nan end"} and "swallowed" not in {row[2] for row in told}
+    counts = {"4000_marker_api_trace.csv": 20_000, "4000_hip_api_trace.csv": 3}
+    for name, n in counts.items():
+        first = (tmp_path / name).read_text().split("\n")[0]
+        rows = [f'"MARKER","before {n} {i}",4000,4000,{i},{i},{i + 1}' for i in range(5)]
+        rows += [
+            '"MARKER","swallows,4000,4000,9,9,10',
+            *(f"MARKER,swallowed,4000,4000,{i},{i},{i + 1}" for i in range(n - 2)),
+        ]
+        after = f'"MARKER","after {n}\nan end",4000,4000,9,9,10'
+        rows += ['"MARKER","the next quote",4000,4000,9,9,10', after, ""]
+        assert len(first.split(",")) == 7
+        (tmp_path / name).write_text("\n".join([first, *rows]))
+    lines, trace = events(path)
+    broken = [one for one in trace.findings if one.check_name == "rocm_broken_line"]
+    assert {one.detail.split(": ")[0]: one.n for one in broken} == counts and len(broken) == 2
+    names = {row[2] for row in lines}
+    assert names >= {
+        f"{place} {n}{rest}" for n in counts.values() for place, rest in (("before", " 0"), ("after", "\nan end"))
+    }
+    assert "swallowed" not in names
 
 
-def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
-    rows = rows_of_small()
-    rows["kernel_trace"][0][9] = "soon"
-    rows["hip_api_trace"][0][3] = "main"
-    told, trace = events(write(tmp_path, rows))
-    assert [row[5] for row in told if row[2] == "gemm"] == [None]
+def test_values_of_other_types_are_null_and_counted(unusual: tuple[list[tuple], ReadTrace]) -> None:
+    rows, trace = unusual
+    assert [row[5] for row in rows if row[2] == "gemm"] == [None]
     assert sorted(one.detail.split(":")[0] for one in trace.findings if one.check_name == "rocm_wrong_type") == [
         "4000_hip_api_trace.csv", "4000_kernel_trace.csv",
     ]  # fmt: skip
@@ -261,7 +284,7 @@ def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None
     found, trace = events(write(tmp_path, rows))
     told = {one.check_name: one.n for one in trace.findings}
     assert told["rocm_idle_processes"] == 2 and told["rocm_no_process"] == 1
-    assert len(found) == len(events(write(tmp_path / "alone", rows_of_small()))[0])
+    assert len(found) == len(whole()[0])
 
 
 def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
@@ -291,7 +314,7 @@ def test_a_column_without_a_name(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of_small())
     other = tmp_path / "4000_memory_copy_trace.csv"
     other.write_bytes(other.read_bytes().replace(b"\n", b",\n"))
-    assert events(path)[0] == events(write(tmp_path / "whole", rows_of_small()))[0]
+    assert events(path)[0] == whole()[0]
 
 
 @pytest.mark.parametrize("name", ["hip_api_trace", "kernel_trace"])

@@ -6,7 +6,9 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,11 +16,11 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
-from pipelines.readers.kineto import TraceRejected
-from tests.effort import SLOW
+from pipelines.readers.kineto import Finding, ReadTrace, TraceRejected
+from tests.effort import SLOW, first_of
 from tests.harness import memory, x
 from tests.readers.rocm.small import PID
-from tests.readers.rocm.test_csv import events, rows_of_small, write
+from tests.readers.rocm.test_csv import events, rows_of_small, whole
 from tests.readers.rocm.writer import GPU
 
 KINDS = ("NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY")
@@ -96,11 +98,10 @@ def put(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("indent", [None, 4])
+@pytest.mark.parametrize("indent", first_of([4, None], 1))
 def test_it_has_the_events_of_the_csv_files(tmp_path: Path, indent: int | None) -> None:
-    expected, _ = events(write(tmp_path / "csv", rows_of_small()))
     found, trace = events(put(tmp_path, json.dumps(document(), indent=indent)))
-    assert found == expected and len(found) == 9
+    assert found == whole()[0] and len(found) == 9
     assert (trace.format, trace.status, trace.metadata["rocprofv3"]) == ("json/rocprofv3", "ok", {"process_id": PID})
     checks = {one.check_name: (one.n, one.detail) for one in trace.findings}
     assert checks["rocm_tables_left_out"] == (1, "not read: scratch_memory (1)")
@@ -128,15 +129,28 @@ BAD = {
     "no kernels": (lambda p: p["buffer_records"].pop("kernel_dispatch"), "rocm_missing_table", "no kernel_dispatch"),
     "no symbols": (lambda p: p.pop("kernel_symbols"), "rocm_unknown_kernel", ""),
 }
+TOGETHER = [("beyond 64 bits", "no end", "no symbols"), ("a text", "no start"), ("no object", "no kernels")]
+"""What is read in one file: to read one takes longer than all else. Only the first value of a wrong type has a place."""
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_found_and_placed(tmp_path: Path, name: str) -> None:
-    change, check, place = BAD[name]
+@cache
+def findings_of(names: tuple[str, ...]) -> list[Finding]:
     whole = document()
-    change(whole["rocprofiler-sdk-tool"][0])
-    trace = load_trace(memory(), put(tmp_path, json.dumps(whole)))
-    assert any(one.check_name == check and place in one.detail for one in trace.findings), trace.findings
+    for name in names:
+        BAD[name][0](whole["rocprofiler-sdk-tool"][0])
+    with TemporaryDirectory() as folder:
+        return [*load_trace(memory(), put(Path(folder), json.dumps(whole))).findings]
+
+
+@pytest.mark.parametrize(("name", "names"), [(name, names) for names in TOGETHER for name in names])
+def test_what_is_wrong_is_found_and_placed(name: str, names: tuple[str, ...]) -> None:
+    _, check, place = BAD[name]
+    findings = findings_of(names)
+    assert any(one.check_name == check and place in one.detail for one in findings), findings
+
+
+def test_each_mistake_is_read_once() -> None:
+    assert sorted(name for names in TOGETHER for name in names) == sorted(BAD)
 
 
 def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
@@ -175,20 +189,26 @@ def packed(text: str, piece: int = 0) -> bytes:
     return b"".join(map(gzip.compress, parts))
 
 
-@pytest.mark.parametrize("piece", [0, 7, 1000])
+@cache
+def plain() -> tuple[list[tuple], ReadTrace]:
+    with TemporaryDirectory() as folder:
+        return events(put(Path(folder), json.dumps(document())))
+
+
+@pytest.mark.parametrize("piece", first_of([7, 0, 1000], 1))
 def test_a_packed_file_is_the_same_trace(tmp_path: Path, piece: int) -> None:
     """Its id is that of the content, also where gzip's members cut keys."""
     text = json.dumps(document())
     path = tmp_path / "4000_results.json.gz"
     path.write_bytes(packed(text, piece))
-    expected, plain = events(put(tmp_path, text))
+    expected, unpacked = plain()
     found, trace = events(path)
     assert found == expected and len(found) == 9
-    assert (trace.trace_id, trace.unpacked_bytes, trace.status) == (plain.trace_id, len(text), "ok")
-    assert trace.findings == plain.findings and trace.metadata == plain.metadata
+    assert (trace.trace_id, trace.unpacked_bytes, trace.status) == (unpacked.trace_id, len(text), "ok")
+    assert trace.findings == unpacked.findings and trace.metadata == unpacked.metadata
 
 
-@pytest.mark.parametrize("piece", [0, 7])
+@pytest.mark.parametrize("piece", first_of([7, 0], 1))
 def test_each_process_of_a_packed_file_is_a_trace(tmp_path: Path, piece: int) -> None:
     (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
     second["metadata"]["pid"] = 4100
