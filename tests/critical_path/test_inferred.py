@@ -14,13 +14,13 @@ from pipelines.critical_path.answer.answer import PathAnswer, critical_path
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.window import Window
+from pipelines.critical_path.whatif.window import Window, load
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.batch import Batch
 from tests.critical_path.test_invariants import without_sync_rows
-from tests.critical_path.whatif.windows import _loaded, loaded
+from tests.critical_path.whatif.windows import OF_WINDOW, all_made, loaded
 from tests.effort import SLOW
 from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, each, kernel, only, op, sync, x
 from tests.synthetic.random_capture import random_capture
@@ -39,9 +39,8 @@ _WAITS = """
 
 
 BATCH = Batch(
-    *("_profiles", "_stated_traces", "threads", "category_sides", "_inferred_waits", "_event_waits", "event_waits"),
-    *("_likely_waits", "_sync_edges", "_path_bounds", "critical_path", "critical_path_summary"),
-    *("critical_path_windows", "critical_path_edges", "critical_path_events"),
+    *("category_sides", "_inferred_waits", "_event_waits", "event_waits", "_likely_waits", "_sync_edges"),
+    *("_path_bounds", "critical_path", "critical_path_summary", *OF_WINDOW),
 )
 
 
@@ -61,7 +60,7 @@ def summary_of(number: int) -> dict[str, float]:
 
 
 def window_of(number: int) -> Window:
-    return _loaded(BATCH.show(number), BATCH.window(number).trace_id)
+    return load(BATCH.show(number), all_made(), BATCH.window(number))
 
 
 def inferred_in(traces: list[Any]) -> list[Waits]:
