@@ -23,18 +23,15 @@ def run(folder: Path, module: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words", "needs"),
     [
         ("engine", "--iterations 10 --rounds 1", "torch"),
-        pytest.param(
-            "engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch", marks=pytest.mark.slow
-        ),
-        pytest.param("scale_sizing", "{} --mb 0.1", "duckdb", marks=pytest.mark.slow),
-        pytest.param("scale_ranks", "{} --ranks 8", "duckdb", marks=pytest.mark.slow),
-        pytest.param(
-            "scale_engines", "spark --quick --only kernel", "pyspark", marks=[pytest.mark.slow, pytest.mark.spark]
-        ),
+        ("engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch"),
+        ("scale_sizing", "{} --mb 0.1", "duckdb"),
+        ("scale_ranks", "{} --ranks 8", "duckdb"),
+        pytest.param("scale_engines", "spark --quick --only kernel", "pyspark", marks=pytest.mark.spark),
     ],
 )
 def test_a_program_prints_its_numbers(tmp_path: Path, module: str, words: str, needs: str) -> None:

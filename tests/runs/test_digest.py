@@ -274,6 +274,7 @@ def test_another_job_in_its_folder_changes_nothing(whole: Path, tmp_path: Path) 
     assert not requested_tables(lake, OF_CAPTURES).are_stale
 
 
+@pytest.mark.slow  # 5 s
 def test_states_of_captures_that_digests_replace_go(lake: Lake) -> None:
     assert len(lake.batches(CAPTURE_MARK)) == 1
     reduce_old(lake, 14, NONE, now=NOW)  # of the two captures of this batch one is too young
@@ -308,7 +309,8 @@ def test_a_damaged_batch_stays_as_it_is(lake: Lake) -> None:
     assert lake.batches()[0] == old
 
 
-@pytest.mark.parametrize("table", first_of(["capture_causes", "digest_work", "capture_ranks"], 1))
+@pytest.mark.slow  # 5 s each
+@pytest.mark.parametrize("table", ["digest_work", "capture_causes", "capture_ranks"])
 def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake, table: str) -> None:
     reduce_old(lake, 14, NONE, now=NOW)
     (file,) = (path for path in lake.root.glob(f"{table}/day=*/*.parquet") if lake.is_digest(Batch(path.stem)))
@@ -383,6 +385,7 @@ def test_without_the_ranks_of_its_captures_a_digest_has_none(lake: Lake) -> None
     assert json.loads(run("fleet", "--lake", lake.root, "--json"))["n_captures"] == 0
 
 
+@pytest.mark.slow  # 4 s
 def test_a_batch_that_changes_meanwhile_is_left_to_the_next_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     old = lake.batches()[0]
     with monkeypatch.context() as patch:
@@ -405,6 +408,7 @@ def test_small_names_of_a_cause_are_others() -> None:
     assert tiny.names(3) == "300 more"
 
 
+@pytest.mark.slow  # 3 s
 def test_overlays_go_along(lake: Lake) -> None:
     old = lake.batches()[0]
     overlay = lake.root / OVERLAYS / f"day={old.day}" / names(lake)["trace"] / "overlay.json"

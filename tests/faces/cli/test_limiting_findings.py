@@ -141,7 +141,8 @@ def test_what_limits_a_trace_is_said_by_every_command(command: str, check: str, 
     assert [caveat["caveat"] for caveat in as_json(command, subject, more, out)["caveats"]].count(check) == 1
 
 
-@pytest.mark.parametrize("command, check", first_of(CAPTURE_PAIRS, 1))
+@pytest.mark.slow  # 5 s each
+@pytest.mark.parametrize("command, check", CAPTURE_PAIRS)
 def test_what_limits_a_capture_is_said_by_every_command(command: str, check: str, tmp_path: Path) -> None:
     folder, whole, out = (tmp_path / name for name in ("ranks", "whole", "out"))
     for made in (folder, whole):

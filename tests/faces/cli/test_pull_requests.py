@@ -130,7 +130,8 @@ def test_many_may_set_baselines_at_once(tmp_path: Path) -> None:
     assert len(baselines(tmp_path)) == 59
 
 
-@pytest.mark.parametrize(("fail_on", "status"), first_of([("5%", "3"), ("", "0")], 1))
+@pytest.mark.slow  # 8 s each
+@pytest.mark.parametrize(("fail_on", "status"), [("5%", "3"), ("", "0")])
 def test_the_action_compares_and_says_how_it_ended(fail_on: str, status: str, tmp_path: Path) -> None:
     control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
     assert action(tmp_path, CONTROL=str(control), TEST=str(test), FAIL_ON=fail_on) == 0

@@ -207,7 +207,8 @@ REAL = (
 )
 
 
-@pytest.mark.parametrize("of", ["simulated", *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
+@pytest.mark.slow  # 6 s each
+@pytest.mark.parametrize("of", ["simulated", *REAL])
 def test_of_a_file_it_is_that_of_its_trace_in_a_lake(
     of: str, world: tuple[Page, Path], capture: Capture, shared: Path, tmp_path: Path
 ) -> None:

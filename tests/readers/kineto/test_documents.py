@@ -84,6 +84,7 @@ LOOSE: dict[str, tuple[str, str, str, dict, dict]] = {
     ),
     "key twice in another": ('"args": {}', '"args": {}, "attr": {"a": 1, "a": 2}', "repaired_duplicate_key", {}, {"a": 2}),
     "comma at the end of arguments": ('"args": {}', '"args": {"a": 1, }', "repaired_comma", {"a": 1}, {}),
+    "comma after the last event": ("\n]", ",\n]", "repaired_comma", {}, {}),
     "comma at the end of an event": ('"args": {}', '"args": {},', "repaired_comma", {}, {}),
     "comment before a key": ('"args": {}', '/* "x": { */ "args": {"a": 1}', "repaired_comment", {"a": 1}, {}),
     "comment after the array": (', "traceName"', ', /* " */ "traceName"', "repaired_comment", {}, {}),
@@ -106,7 +107,7 @@ LOOSE: dict[str, tuple[str, str, str, dict, dict]] = {
 
 
 @pytest.mark.parametrize("pieces", first_of([((900, 400),), ((12 << 20, 2 << 20),)], 1))
-@pytest.mark.parametrize("name", first_of(LOOSE, 8))
+@pytest.mark.parametrize("name", first_of(LOOSE, 9))
 def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, name: str, pieces: tuple[int, int]) -> None:
     old, new, finding, args, more = LOOSE[name]
     with pieces_of(*pieces):
