@@ -109,6 +109,7 @@ def test_the_path_of_a_small_run_by_hand(tmp_path: Path) -> None:
 RECORDS = {
     "the last record before the call": ((0, 0, 0), 32),
     "by number": ((1, 2, 1), 31),
+    "the last record of its number": ((3, 3, 3), 32),
     "an unknown number": ((1, 2, 9), 32),
     "no numbers": ((None, None, None), 32),
 }
