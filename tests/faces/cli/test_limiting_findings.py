@@ -92,8 +92,8 @@ CAPTURES: dict[str, Callable[[Path], str]] = {
     "no_rank": file_without_rank,
 }
 OF_A_CAPTURE = {
-    "stragglers": [],  # first, because it is quick
     "why": [],
+    "stragglers": [],
     "capture-path": [],
     "what-if": ["--scale", "*=0.5"],
     "timeline": ["--out", "OUT/timeline.json"],
