@@ -430,6 +430,7 @@ def without_forward(cat: str, busy: bool) -> list[dict]:
         cpu(1, "SWP/Backward/iter0", 60, 100, "user_annotation"),
         cpu(1, "aten::ones_like", 61, 5, "cpu_op"),
         cpu(2, "SWP/Copy/iter1", 45, 120, "user_annotation"),
+        cpu(2, "aten::empty", 45, 1, cat),  # the thread waits since the end of its last operator, not of its first
         cpu(2, "aten::copy_", 46, 40 if busy else 10, cat),
         backward(70, 20, 7),
         *launch(3, 75, 8, 2),
