@@ -81,10 +81,11 @@ whole_traces AS (
     LEFT JOIN first_steps AS s ON s.trace_id = w.trace_id
     WHERE w.annotation = ''
 ),
-work AS (
+timed AS (
     SELECT
         w.trace_id, w.window_id, w.first_step_ns, l.start_ns, l.start_ns + l.duration_ns AS end_ns,
-        NOT l.waits_for_device AND NOT l.is_frame AND (l.side <> 'cpu' OR r.is_working) AS counts
+        -- Not cuda_sync rows, which record what calls wait for.
+        l.side = 'gpu' OR r.is_working AND NOT l.waits_for_device AND NOT l.is_frame AS is_work
     FROM whole_traces AS w
     JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id
     LEFT JOIN _thread_roles AS r ON r.trace_profile_id = l.trace_profile_id AND r.thread_id = l.thread_id
@@ -93,10 +94,10 @@ whole AS (
     SELECT
         trace_id, window_id, max(end_ns) AS end_ns,
         CASE
-            WHEN bool_or(counts AND start_ns < first_step_ns) THEN min(start_ns)
+            WHEN bool_or(is_work AND start_ns < first_step_ns) THEN min(start_ns)
             ELSE coalesce(max(first_step_ns), min(start_ns))
         END AS start_ns
-    FROM work
+    FROM timed
     GROUP BY trace_id, window_id
 ),
 bounds AS (

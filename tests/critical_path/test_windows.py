@@ -23,7 +23,7 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import first_of
-from tests.harness import call, connect, connect_all, kernel, op, x
+from tests.harness import call, connect, connect_all, kernel, op, sync, x
 
 
 def step(number: int, ts: float) -> dict:
@@ -77,6 +77,7 @@ BEFORE_THE_STEPS = {
     "nothing": ([], 3000),
     "synchronizations": ([call("cudaDeviceSynchronize", ts, 20, 7) for ts in (100, 2000)], 3000),
     "HIP": ([call("hipDeviceSynchronize", 100, 20, 7)], 3000),
+    "its row": ([call("cudaDeviceSynchronize", 100, 20, 7), sync("Context Sync", 101, 18, 7)], 3000),
     "the profiler's frames": ([x("python_function", "torch/profiler/profiler.py(810): start", 50, 2900)], 3000),
     "a watchdog": ([call("cudaEventQuery", 200, 5, 7, tid=9), call("cudaEventQuery", 2990, 5, 8, tid=9)], 3000),
     "another thread's operator": ([op("aten::stack", 200, 5, tid=9)], 3000),
