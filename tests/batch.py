@@ -34,7 +34,7 @@ class Batch:
         self._annotations: dict[Hashable, tuple[str, ...]] = {}
 
     def add(self, name: Hashable, trace: Trace, *annotations: str) -> None:
-        """The windows are what the annotations span, "" for the whole trace, which it is without any."""
+        """Add a trace with one window per annotation; "" and no annotation ask for the whole trace."""
         assert name not in self._traces, name
         self._traces[name], self._annotations[name] = trace, annotations or ("",)
 
@@ -49,7 +49,7 @@ class Batch:
         return number
 
     def show(self, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
-        """The tables, which show this trace until another is shown; the window is its only one unless it is named."""
+        """The connection, whose tables show this trace until another is shown; its first window, or the one named."""
         window = self.window(name, annotation)
         con, _ = self._computed
         only(con, window.trace_id, self._of_traces, window.window_id)
@@ -64,11 +64,11 @@ class Batch:
         return windows[name, self._annotations[name][0] if annotation is None else annotation]
 
     def answer(self, name: Hashable, annotation: str | None = None) -> PathAnswer:
-        """What the tables ANSWERED say of the window."""
+        """The answer about the window, from the tables ANSWERED."""
         return answer_shown(self.show(name, annotation))
 
     def show_step(self, step: str, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
-        """And a step (CTE) of the model, as a table of that name."""
+        """As `show`, with a step (CTE) of the model `steps_of` as a table of that name."""
         con = self.show(name, annotation)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {step} AS {self._steps}\n)\nFROM {step}")
         return con

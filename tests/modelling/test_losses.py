@@ -50,7 +50,7 @@ SERVED = [
     call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
     x("user_annotation", "ProfilerStep#3", 40, 60),
     kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins when it ends
-    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # a launch that is not recorded is no earlier one
+    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # its launch is not recorded, which does not make it earlier work
 ]  # fmt: skip
 TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, SERVED, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
 ALEXNET = SHARED / "traces" / "critical_path" / "alexnet.json.gz"

@@ -214,7 +214,7 @@ def test_memory_events_without_their_arguments_draw_nothing(bare_page: Page) -> 
 
 
 def test_a_page_of_events_without_names(bare_page: Page) -> None:
-    """An annotation without a name is no span."""
+    """Annotations without a name are not spans."""
     assert [(row["shown"], row["duration_ns"]) for row in bare_page.rows("kernels")] == [(None, "40000")]
     assert "Work without a name takes the most GPU time" in bare_page.texts["verdict"]
     assert "no profiler steps, annotations, modules or tasks" in bare_page.texts["spans"]
