@@ -67,16 +67,18 @@ crossing AS (
 ),
 waits AS (
     SELECT
-        trace_id,
+        w.trace_id,
+        -- The row states a record.
         count(*) FILTER (
-            WHERE record_event_id IS NULL AND evidence IN ('record_and_stream', 'cuda_event', 'record')
+            WHERE w.record_event_id IS NULL AND e.wait_on_cuda_event_record_corr_id > 0
         ) AS n_without_record,
         count(*) FILTER (
-            WHERE record_event_id IS NOT NULL AND source_kernel_id IS NULL AND NOT is_inferred
+            WHERE w.record_event_id IS NOT NULL AND w.source_kernel_id IS NULL AND NOT w.is_inferred
         ) AS n_without_source,
-        count(*) FILTER (WHERE wait_kind = 'Stream Wait Event' AND waiting_kernel_id IS NULL) AS n_without_work
-    FROM event_waits
-    GROUP BY trace_id
+        count(*) FILTER (WHERE w.wait_kind = 'Stream Wait Event' AND w.waiting_kernel_id IS NULL) AS n_without_work
+    FROM event_waits AS w
+    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = w.wait_event_id
+    GROUP BY w.trace_id
 ),
 wait_evidence AS (
     SELECT

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.harness import call, each, kernel, op, rows_of, sync
+from tests.effort import SLOW
+from tests.harness import call, each, kernel, op, sync
 
 RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
 
@@ -54,18 +53,20 @@ CHECKS: list[tuple[str, int, list[dict]]] = [
 ]
 
 
-@pytest.mark.slow  # 6 s
+CLEAN = [
+    call("cudaLaunchKernel", 0, 2, 1),
+    kernel("k", 3, 5, 1),
+    call("cudaDeviceSynchronize", 4, 6, 2),
+    sync("Context Sync", 4, 5, 2),
+]
+
+
 def test_each_check_counts_what_it_is_for() -> None:
-    for (check, n, events), con in zip(CHECKS, each((events for *_, events in CHECKS), "quality"), strict=True):
-        found = dict(con.execute("SELECT check_name, n FROM quality").fetchall())
-        assert found.get(check) == n, (check, events)
-
-
-def test_a_clean_trace_has_only_what_is_missing_in_it() -> None:
-    events = [
-        call("cudaLaunchKernel", 0, 2, 1),
-        kernel("k", 3, 5, 1),
-        call("cudaDeviceSynchronize", 4, 6, 2),
-        sync("Context Sync", 4, 5, 2),
+    checks = CHECKS if SLOW else CHECKS[-3:]
+    traces = [CLEAN, *(events for *_, events in checks)]
+    clean, *counts = [
+        dict(con.execute("SELECT check_name, n FROM quality").fetchall()) for con in each(traces, "quality")
     ]
-    assert [row[0] for row in rows_of(events, "quality", "check_name")] == ["no_rank"]
+    assert clean.keys() == {"no_rank"}
+    for (check, n, events), count in zip(checks, counts, strict=True):
+        assert count.get(check) == n, (check, events)
