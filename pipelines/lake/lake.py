@@ -26,6 +26,7 @@ from pipelines.lake.layout import (
     KEYS,
     MARK,
     REJECTS,
+    RETIRED,
     STAGING,
     Batch,
     batch_of,
@@ -390,10 +391,10 @@ class Lake:
     def sweep(self) -> list[Path]:
         """Remove leftovers of killed runs that are more than a day old, and return the removed paths.
 
-        Leftovers are staging folders, files that the catalog does not name or that no marker commits, and half-built
-        analysts' files.
+        Leftovers are staging folders, files that the catalog does not name or that no marker commits, half-built
+        analysts' files, and half-written notices.
         """
-        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f".*{PART}")
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f".*{PART}", f"{RETIRED}/.*{PART}")
         paths = [path for pattern in temporary for path in self.root.glob(pattern)]
         leftovers = [path for path in paths if _is_leftover(path)]
         for path in leftovers:

@@ -104,6 +104,7 @@ def test_hidden_at_once_removed_after_the_grace(lake: Lake) -> None:
     assert n_traces(lake) == 2
 
 
+@pytest.mark.slow  # as in test_compact.py
 def test_a_reader_from_before_reads_on_during_the_grace(lake: Lake) -> None:
     views = lake.connect(["events", "kernels"])
     shell = duckdb.connect(str(lake.root / ANALYST), read_only=True)
@@ -114,6 +115,7 @@ def test_a_reader_from_before_reads_on_during_the_grace(lake: Lake) -> None:
         con.close()
 
 
+@pytest.mark.slow  # what is hidden stays, above
 def test_ingestion_sweeps_nothing_that_is_hidden(lake: Lake, tmp_path: Path) -> None:
     """A sweep removes files without a mark that are a day old; the files of a hidden batch wait for their grace."""
     retire(lake, 30, now=NOW)
@@ -135,6 +137,7 @@ def test_what_was_removed_does_not_come_back_from_the_inbox(lake: Lake, tmp_path
     assert sorted(row.status for row in ingest([tmp_path / "in"], lake).rows) == ["known", "known", "ok", "ok"]
 
 
+@pytest.mark.slow  # one that is removed does not, above
 def test_a_hidden_batch_comes_back_while_its_files_are_there(lake: Lake) -> None:
     everything = shown(lake, SHOWN)
     retire(lake, 30, now=NOW)
@@ -144,6 +147,7 @@ def test_a_hidden_batch_comes_back_while_its_files_are_there(lake: Lake) -> None
     assert shown(lake, SHOWN) == everything
 
 
+@pytest.mark.slow  # what is removed is above
 def test_overlays_and_rejects_go_along(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("no trace at all")
@@ -198,6 +202,11 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.Monk
         assert n_traces(lake) == 2, step
         assert len({Path(name).stem for name in files_of(lake)}) == 1, step
         assert [one["is_removed"] for one in notices(lake).values()] == [True, True], step
+        # A part of a notice, if the kill left one, is swept after a day.
+        assert len(list((lake.root / RETIRED).glob("*.json"))) == 2, step
+        for part in (lake.root / RETIRED).glob(".*"):
+            os.utime(part, (0, 0))
+        lake.sweep()
         assert len(list((lake.root / RETIRED).iterdir())) == 2, step
 
 
@@ -230,6 +239,7 @@ def test_command_line(lake: Lake, tmp_path: Path) -> None:
     assert missing.exit_code == 1
 
 
+@pytest.mark.slow  # what was removed does not come back, above
 def test_what_was_removed_is_known_to_a_catalog_that_is_made_again(lake: Lake) -> None:
     keep_notice(lake, "forgotten-x", ["forgotten"])
     retire(lake, 30, grace=timedelta(0), now=NOW)

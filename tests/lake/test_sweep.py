@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from pipelines.base.whole_file import write_whole
 from pipelines.lake import Lake
 from pipelines.lake.commit import batches
-from pipelines.lake.layout import batch_files, table_of
+from pipelines.lake.layout import RETIRED, batch_files, table_of
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 
@@ -25,6 +27,7 @@ while True:
 """
 
 
+@pytest.mark.slow  # two processes; what is swept is below
 def test_sweeping_among_publishers(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     command = [sys.executable, "-c", _PUBLISHER, str(tmp_path)]
@@ -69,3 +72,19 @@ def test_files_of_batches_are_those_of_tables(tmp_path: Path) -> None:
         path.touch()
     assert batch_files(tmp_path) == batch_files(tmp_path, "one") == [shown]
     assert batch_files(tmp_path, "two") == []
+
+
+@pytest.mark.parametrize("folder", [".", RETIRED])
+def test_half_written_files_are_swept_after_a_day(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / folder / "one.json"
+    path.parent.mkdir(exist_ok=True)
+    with monkeypatch.context() as killed, pytest.raises(TypeError):
+        killed.setattr("os.replace", None)
+        killed.setattr(Path, "unlink", lambda *_, **__: None)
+        write_whole(path, "{}")
+    (part,) = path.parent.iterdir()
+    assert Lake(tmp_path).sweep() == []
+    os.utime(part, (time.time() - 86_300,) * 2)
+    assert Lake(tmp_path).sweep() == []
+    os.utime(part, (time.time() - 86_500,) * 2)
+    assert Lake(tmp_path).sweep() == [part] and not part.exists()
