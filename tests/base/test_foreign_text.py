@@ -17,7 +17,8 @@ from rich.table import Table
 
 from pipelines.base.foreign_text import JOINER, in_markdown, in_spreadsheet, in_xml, visible
 from pipelines.faces.cli.console import make_console, styled
-from tests.nasty import NASTY, RAW
+from tests.effort import first_of
+from tests.nasty import MARKUP, NASTY, RAW, TERMINAL
 
 
 @given(st.one_of(st.sampled_from(NASTY), st.text(st.characters(), max_size=30)))
@@ -86,9 +87,17 @@ def test_a_spreadsheet_takes_no_text_for_a_formula(name: str) -> None:
     assert in_spreadsheet(-5) == -5 and in_spreadsheet("-5") == "-5" and in_spreadsheet(None) is None
 
 
-@pytest.mark.parametrize("name", NASTY)
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_terminal_shows_the_name_and_nothing_else(name: str, terminal: bool) -> None:
+ON_TERMINALS = [(terminal, name) for terminal in (True, False) for name in NASTY]
+TELLING = [
+    *((True, name) for name in (*MARKUP, *TERMINAL)),
+    *((False, name) for name in (*MARKUP[:3], *TERMINAL[:3])),
+]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "name"), first_of([*TELLING, *(one for one in ON_TERMINALS if one not in TELLING)], len(TELLING))
+)
+def test_the_terminal_shows_the_name_and_nothing_else(terminal: bool, name: str) -> None:
     """In a cell, a heading, a title, a line; the console's only escape sequences are its own colours."""
     for put in (_cell, _heading, _title, _line):
         console = make_console(

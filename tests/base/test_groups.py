@@ -12,6 +12,7 @@ from pipelines.critical_path.graph import window_edges
 from pipelines.critical_path.longest import slack, window_paths
 from pipelines.modelling import stacks
 from pipelines.models.catalog import load_catalog
+from tests.effort import first_of
 
 
 def test_groups_keep_the_order_and_stay_below_their_size() -> None:
@@ -44,7 +45,8 @@ def test_an_event_that_is_there_twice_is_refused(monkeypatch: pytest.MonkeyPatch
             _stacks([*rows, again], 100, monkeypatch)
 
 
-def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("events", first_of([200, 1, 10_000], 1))  # two traces and one; each alone; all
+def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
     rng = random.Random(5)
     traces = {}
     for name in ("one", "it's", "three"):
@@ -66,9 +68,8 @@ def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = [sorted([row for one in alone for row in one[table]], key=repr) for table in range(2)]
     assert all(expected)
     everything = [row for rows in traces.values() for row in rows]
-    for events in (1, 150, 10_000):
-        together = _stacks(everything, events, monkeypatch)
-        assert [sorted(table, key=repr) for table in together] == expected
+    together = _stacks(everything, events, monkeypatch)
+    assert [sorted(table, key=repr) for table in together] == expected
 
 
 def _paths(windows: dict[int, list[tuple]], edges: int, monkeypatch: pytest.MonkeyPatch) -> list[list[tuple]]:
@@ -93,6 +94,7 @@ def _paths(windows: dict[int, list[tuple]], edges: int, monkeypatch: pytest.Monk
         return [con.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in ("longest_path", "event_slack")]
 
 
+@pytest.mark.slow  # groups are made in the same way above
 def test_the_paths_of_windows_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     windows = {}

@@ -51,9 +51,12 @@ def ended(program: str, number: int, after_s: float = 0.0, folder: Path | None =
     return process.returncode, told
 
 
+ENDED = [(what, number) for number in (signal.SIGINT, signal.SIGTERM) for what in BUSY]
+QUICK = [("swallows", signal.SIGINT), ("not begun", signal.SIGINT), ("unwinds", signal.SIGTERM)]
+
+
 @pytest.mark.parametrize(
-    ("what", "number"),
-    first_of([*((what, signal.SIGINT) for what in BUSY), *((what, signal.SIGTERM) for what in BUSY)], 5),
+    ("what", "number"), first_of([*QUICK, *(one for one in ENDED if one not in QUICK)], len(QUICK))
 )
 def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
     code, told = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{BUSY[what]}", number)
@@ -81,7 +84,7 @@ def test_temporary_folders_go_even_if_the_program_does_not_unwind(tmp_path: Path
 def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
     """SIGINT of a job in a shell's background."""
     program = (
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nstopping.listen()\nprint('ready', flush=True)\ntime.sleep(1)"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nstopping.listen()\nprint('ready', flush=True)\ntime.sleep(0.3)"
     )
     assert ended(HEAD + program, signal.SIGINT) == (0, "")
 
@@ -108,6 +111,7 @@ def test_a_query_ends_in_time_whether_or_not_duckdb_looks_for_signals() -> None:
 
 
 @pytest.mark.skipif(duckdb.__version__ >= "2", reason="DuckDB 2.0.1 does not always look for signals during a query")
+@pytest.mark.slow  # of a release of DuckDB; what it is for is the test before
 def test_duckdb_swallows_a_keyboard_interrupt() -> None:
     """What is_stop is there for: if this fails, DuckDB has another way, which is_stop must know."""
     program = (
@@ -138,8 +142,13 @@ def test_a_full_disk_is_told_from_too_little_memory(tmp_path: Path) -> None:
     database.raise_if_disk_is_full(duckdb.OutOfMemoryException("could not allocate block"), tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["pipelines.base.stopping", "threading", "pipelines.faces.cli.app", "typer", "rich"])
+MODULES = ("pipelines.base.stopping", "pipelines.faces.cli.app", "threading", "typer", "rich")
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    first_of([(module, number) for number in (signal.SIGTERM, signal.SIGINT) for module in MODULES], 2),
+)
 def test_a_signal_during_an_import_ends_the_command_at_once(module: str, number: int) -> None:
     program = (
         "import os, runpy, sys\n"

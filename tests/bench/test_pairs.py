@@ -31,7 +31,6 @@ from bench.pairs.process import Helper, in_a_process
 from bench.pairs.program import FIXES, NEEDS, PROGRAMS, Program, Step, load_programs, program
 from bench.pairs.sizes import SIZES
 from bench.pairs.truth import Truth, describe
-from tests.effort import first_of
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "bench/pairs/recorded/h100"
@@ -119,7 +118,8 @@ def check_variant(found: dict[str, Any], described: Program, folder: Path) -> No
         assert [event["name"] for event in events].count("closing") == 1
 
 
-@pytest.mark.parametrize("name", first_of(sorted(ONE_PROCESS, key="products".__ne__), 1))
+@pytest.mark.slow  # two programs are in the tests after it
+@pytest.mark.parametrize("name", sorted(ONE_PROCESS, key="products".__ne__))
 def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = PROGRAMS[name]
     reason = why_not(described, MACHINE)
@@ -135,6 +135,7 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
 
 def test_the_change_is_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", (1, 1))
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # it would look at all that tests and torch keep
     found = measure_pair("small_operators", Place("cpu", "small", tmp_path, tmp_path))
     counts = {
         variant: sum(
@@ -209,6 +210,7 @@ def test_a_program_that_fails_does_not_stop_the_others(
 ) -> None:
     monkeypatch.setitem(PROGRAMS, "broken", replace(PROGRAMS["products"], name="broken", make=broken))
     monkeypatch.setattr(record, "describe_machine", lambda *_: {**MACHINE})
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)
     assert record.main([str(tmp_path), "--only", "broken", "products"]) == 1
     programs = json.loads((tmp_path / "truth.json").read_text())["programs"]
     assert "ValueError: no such thing" in programs["broken"]["error"]

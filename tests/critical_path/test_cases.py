@@ -88,6 +88,7 @@ def test_default_has_the_edges_that_hta_lacks(shared: Path, case: str, edges: Ed
     assert case != "S7" or not [e for e in found if e[4] == "KERNEL_KERNEL_DELAY"]
 
 
+@pytest.mark.slow  # 2 s
 def test_a_wait_that_ends_before_its_work_is_a_finding(shared: Path) -> None:
     con, _ = connect(shared / "golden" / "cases" / "S13.json")
     run_models(con, load_catalog(), ["quality"])

@@ -25,7 +25,6 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.batch import Batch
-from tests.effort import first_of
 from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, x
 
 
@@ -47,13 +46,12 @@ def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """Of the quick tests below, but for those that set switches."""
     folder = tmp_path_factory.mktemp("caveats")
-    batch = Batch(*ANSWERED, "_path_beside", "critical_path_nodes", "kernels")
+    batch = Batch(*ANSWERED)
     capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), folder)
     batch.add("capture", capture.ranks[0].path, "", "ProfilerStep#1", "ProfilerStep#0")
     batch.add("cut", cut(folder))
     batch.add("cut work", [*STEPS, *WORK], "ProfilerStep#1")
     batch.add_all(TRACES.items())
-    batch.add_all((f"drawn {seed}", _drawn(random.Random(seed))) for seed in range(12))
     return batch
 
 
@@ -111,10 +109,15 @@ def test_a_trace_without_sync_rows_says_what_was_inferred(traces: Batch) -> None
     assert caveat["n"] == 1 and "1 wait for GPU work is inferred from calls and times" in caveat["detail"]
     assert "no wait for GPU work" in caveats_in(traces, "no waits")["no_sync_events"]["detail"]
     assert "no_sync_events" not in caveats_in(traces, "no work")  # so there is nothing to wait for
+
+
+@pytest.mark.slow  # 2 s
+def test_where_nothing_is_inferred_waits_are_unknown() -> None:
     (unknown,) = caveats_of_all(WAITS, infer_waits="never")
     assert "unknown" in unknown["no_sync_events"]["detail"]
 
 
+@pytest.mark.slow  # 2 s: the default path covers its window in every test of it
 def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
     """Where gaps weigh nothing; in default the path covers everything."""
     assert "coverage" not in caveats_in(traces, "little")
@@ -164,11 +167,13 @@ def test_a_what_if_of_such_gaps_says_the_same() -> None:
     assert seen
 
 
-def test_time_beside_the_path_is_that_of_every_instant(traces: Batch) -> None:
+@pytest.mark.slow  # 5 s: such times by hand are above
+def test_time_beside_the_path_is_that_of_every_instant() -> None:
     """Instants between all starts and ends, each looked at by itself: what the path does, and what the devices run."""
-    times = []
+    times, drawn = [], Batch(*ANSWERED, "_path_beside", "critical_path_nodes", "kernels")
+    drawn.add_all((f"drawn {seed}", _drawn(random.Random(seed))) for seed in range(12))
     for seed in range(12):
-        con = traces.show(f"drawn {seed}")
+        con = drawn.show(f"drawn {seed}")
         beside = con.execute("SELECT communicating_ns, idle_ns FROM _path_beside").fetchall() or [(0, 0)]
         assert beside == [_instants(con)]
         times += beside
@@ -235,13 +240,13 @@ def cut(folder: Path) -> Path:
     return path
 
 
-def test_findings_of_ingestion_are_caveats(traces: Batch, tmp_path: Path) -> None:
+def test_findings_of_ingestion_are_caveats(traces: Batch) -> None:
     assert "truncated" in caveats_in(traces, "cut")
+
+
+@pytest.mark.slow  # 4 s
+def test_findings_of_ingestion_are_caveats_for_people_and_programs(tmp_path: Path) -> None:
     assert "caveat: cut.json ends early" in tracelake("critical-path", cut(tmp_path)).stdout
-
-
-@pytest.mark.slow  # 2 s
-def test_findings_of_ingestion_are_caveats_for_programs_too(tmp_path: Path) -> None:
     done = tracelake("critical-path", cut(tmp_path), "--json")
     assert any(caveat["caveat"] == "truncated" for caveat in json.loads(done.stdout)["caveats"]), done.stdout
 
@@ -256,9 +261,10 @@ WITHOUT_PATH = {
 }
 
 
+@pytest.mark.slow  # 1 s each: tests/faces/cli/test_why.py
 @pytest.mark.parametrize(
     ("reason", "command"),
-    first_of(zip([*WITHOUT_PATH] * 2, ("overlay", "critical-path", "critical-path", "overlay"), strict=True), 2),
+    zip([*WITHOUT_PATH] * 2, ("overlay", "critical-path", "critical-path", "overlay"), strict=True),
 )
 def test_a_trace_without_a_path_says_why(tmp_path: Path, reason: str, command: str) -> None:
     annotation, events = WITHOUT_PATH[reason]
@@ -270,6 +276,7 @@ def test_a_trace_without_a_path_says_why(tmp_path: Path, reason: str, command: s
     assert not list(tmp_path.glob("overlaid*"))
 
 
+@pytest.mark.slow  # 2 s
 def test_a_window_without_a_path_is_an_answer_for_programs_too(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": STEP_WITHOUT_WORK}))

@@ -13,6 +13,7 @@ from tests.harness import call, connect, kernel, op, sync
 MS = 1000
 
 
+@pytest.mark.slow  # 2 s each: such waits are in tests/sql/sync, and their time in test_covers.py
 @pytest.mark.parametrize("profile", ["default", "hta"])
 def test_three_kinds_of_synchronisation(profile: str) -> None:
     """HTA-17: K1 (10 ms) and K2 (8) on one stream, K3 (12) and K4 (7) on another; context, stream and event sync.
@@ -61,6 +62,7 @@ def test_three_kinds_of_synchronisation(profile: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow  # 2 s: tests/critical_path/test_covers.py
 def test_operator_launch_kernel_gap_kernel_operator() -> None:
     """HTA-18: operator 5 ms, launch delay 2, kernel A 10, delay 1, kernel B 8, then 3 ms until the next operator, 6 ms.
 

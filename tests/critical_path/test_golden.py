@@ -25,7 +25,7 @@ GOLDEN = SHARED / "golden" / "hta"
 # HTA rounds these traces to whole microseconds unless told not to (`nsoff`); we keep their nanoseconds.
 FRACTIONAL = ("a100_nccl_metadata", "mi250_minitoy", "v100_ns_absolute")
 OF_A_JOB = ("sampled_128__rank1__ProfilerStep_0", "sampled_128__incllast__rank1__ProfilerStep_1")
-"""Of the cases of a real job's ranks, those that are not slow: without and with the last step."""
+"""Of the cases of a real job's ranks, those that count as small: without and with the last step."""
 EDGES = "src_node_id, dst_node_id, weight_ns, edge_type"
 
 
@@ -116,12 +116,19 @@ def _is_large(case: str) -> bool:
     return file.exists() and file.stat().st_size > 60_000 and case not in OF_A_JOB
 
 
-def _by_size(cases: list[str]) -> list[Any]:
-    """Slow on large graphs; of each way to ask HTA small ones remain."""
-    return [pytest.param(case, marks=slow_if(_is_large(case))) for case in cases]
+def _is_usual(case: str) -> bool:
+    """Whether HTA is asked as it is by default: each other way takes a run of the models."""
+    return _overrides(case) == _overrides("")
 
 
-@pytest.mark.parametrize("case", _by_size(_exact_cases()))
+def _quick_where_small_and_usual(cases: list[str]) -> list[Any]:
+    together = pytest.mark.slow(together="small graphs of HTA")
+    return [
+        pytest.param(case, marks=slow_if(_is_large(case)) or ([] if _is_usual(case) else [together])) for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", _quick_where_small_and_usual(_exact_cases()))
 def test_whole_microseconds_equal_hta(case: str) -> None:
     """Traces of whole microseconds: the same multiset of edges, the same length and summary."""
     golden = _golden(case)
@@ -140,7 +147,7 @@ def test_whole_microseconds_equal_hta(case: str) -> None:
     assert {(u, v): event for u, v, event in ours} == attributed
 
 
-@pytest.mark.parametrize("case", _by_size(_unrounded_cases()))
+@pytest.mark.parametrize("case", _quick_where_small_and_usual(_unrounded_cases()))
 def test_nanoseconds_equal_hta_without_rounding(case: str) -> None:
     """Fractional traces against HTA with rounding off: the same edges, weights within what its doubles can hold.
 

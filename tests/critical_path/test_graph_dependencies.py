@@ -110,6 +110,7 @@ def test_the_path_follows_the_graph_s_edges() -> None:
         assert path == expected, name
 
 
+@pytest.mark.slow  # 2 s
 def test_profile_hta_knows_no_edges_of_graphs() -> None:
     without, with_edges = paths_of([[LAUNCH, *fork()], with_arrows(fork(), EDGES)], "hta")
     assert without == with_edges
@@ -145,6 +146,7 @@ def test_arrows_that_meet_no_work_are_none(change: str) -> None:
     assert path[-2:] == GUESS[-2:]
 
 
+@pytest.mark.slow  # 2 s: the edges between them are above
 def test_work_has_an_edge_from_each_that_it_depends_on() -> None:
     """c depends on b and d, and has an edge from each."""
     con, _ = connect_all([with_arrows(fork(), [*EDGES, (2, 3)])])

@@ -20,6 +20,7 @@ import pytest
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.batch import Batch
 from tests.effort import named
 from tests.harness import call, connect, connect_all, kernel, sync
 
@@ -214,20 +215,43 @@ def test_small_graphs(number: int) -> None:
     assert sum(us for *_, us in expected) == max(k["ts"] + k["dur"] for k in kernels)
 
 
+IDS = {"a": 4294967297, "b": 4294967298}
+"""Of the nodes of a graph."""
+
+
+def node(name: str, start: float, takes: float, replay: int) -> dict[str, Any]:
+    """A kernel that says which node of its graph it is."""
+    event = kernel(name, start, takes, replay)
+    event["args"] |= {"graph node id": IDS[name], "graph id": 1}
+    return event
+
+
+REPLAYS = [node("a", 20, 30, 1), node("b", 50, 10, 1), node("a", 60, 40, 2), node("b", 105, 10, 2)]
+MADE = Batch("critical_path_edges", "_sync_edges", "critical_path", "kernels", "launches")
+JOIN, BRANCHES, REPLAYED = (
+    MADE.append(trace)
+    for trace in (
+        [LAUNCH, kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
+        [
+            *(call("cudaGraphLaunch", 0, 5, 1), kernel("long", 10, 500, 1), kernel("short", 20, 100, 1)),
+            *(call("cudaStreamSynchronize", 30, 490, 2), sync("Stream Sync", 31, 482, 2, stream=7)),
+        ],
+        [LAUNCH, call("cudaGraphLaunch", 12, 5, 2), *REPLAYS],
+    )
+)
+
+
 def test_a_join_keeps_the_order_of_the_stream() -> None:
     """c waited for b on the other stream, yet cannot begin before a, which precedes it on its own, has ended."""
-    con, _ = connect(
-        [LAUNCH, kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
+    into_c = MADE.rows(
+        JOIN,
+        "SELECT src_event_id, src_is_start, edge_type, path_weight_ns FROM critical_path_edges "
+        "WHERE dst_event_id = 3 AND dst_is_start ORDER BY ALL",
     )
-    with con:
-        run_models(con, load_catalog(), ["critical_path_edges"])
-        into_c = con.execute(
-            "SELECT src_event_id, src_is_start, edge_type, path_weight_ns FROM critical_path_edges "
-            "WHERE dst_event_id = 3 AND dst_is_start ORDER BY ALL"
-        ).fetchall()
     assert into_c == [(0, True, DELAY, 20_000), (1, False, "DEPENDENCY", 0), (2, False, GAP, 10_000)]
 
 
+@pytest.mark.slow  # 2 s: of the default path it is in test_inferred.py
 def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
     """Also if the path does not cover the window, as with data dependencies."""
     trace = [
@@ -246,18 +270,13 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
 
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
     """Not for the one that began last. Some writers draw all branches of a graph on the stream of its launch."""
-    con, _ = connect(
-        [
-            *(call("cudaGraphLaunch", 0, 5, 1), kernel("long", 10, 500, 1), kernel("short", 20, 100, 1)),
-            *(call("cudaStreamSynchronize", 30, 490, 2), sync("Stream Sync", 31, 482, 2, stream=7)),
-        ]
-    )
-    run_models(con, load_catalog(), ["_sync_edges", "critical_path_edges"])
-    assert con.execute("SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges").fetchall() == [(1, 3, True)]
-    into_its_end = con.execute(
+    waits = MADE.rows(BRANCHES, "SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges")
+    assert waits == [(1, 3, True)]
+    into_its_end = MADE.rows(
+        BRANCHES,
         "SELECT src_event_id, path_weight_ns FROM critical_path_edges "
-        "WHERE dst_event_id = 3 AND NOT dst_is_start AND NOT src_is_start"
-    ).fetchall()
+        "WHERE dst_event_id = 3 AND NOT dst_is_start AND NOT src_is_start",
+    )
     assert into_its_end == [(1, 10_000)]
 
 
@@ -273,18 +292,12 @@ def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
 
 def test_nodes_of_a_graph_are_known_by_their_id_in_every_replay() -> None:
     """Two launches of a graph of two nodes, the second launch while the first one's kernels still run."""
-    ids = {"a": 4294967297, "b": 4294967298}
-    kernels = [kernel("a", 20, 30, 1), kernel("b", 50, 10, 1), kernel("a", 60, 40, 2), kernel("b", 105, 10, 2)]
-    for event in kernels:
-        event["args"] |= {"graph node id": ids[event["name"]], "graph id": 1}
-    con, _ = connect([LAUNCH, call("cudaGraphLaunch", 12, 5, 2), *kernels])
-    with con:
-        run_models(con, load_catalog(), ["critical_path", "kernels", "launches"])
-        by_node = con.execute(
-            "SELECT k.graph_node, count(DISTINCT p.event_id), sum(p.duration_ns) FROM critical_path AS p "
-            "JOIN kernels AS k ON k.trace_id = p.trace_id AND k.event_id = p.attributed_event_id "
-            "WHERE p.edge_type = 'OPERATOR_KERNEL' GROUP BY k.graph_node ORDER BY k.graph_node"
-        ).fetchall()
-        launched = con.execute("SELECT event_id, n_kernels FROM launches ORDER BY event_id").fetchall()
-    assert by_node == [(ids["a"], 2, 70_000), (ids["b"], 2, 20_000)]
+    by_node = MADE.rows(
+        REPLAYED,
+        "SELECT k.graph_node, count(DISTINCT p.event_id), sum(p.duration_ns) FROM critical_path AS p "
+        "JOIN kernels AS k ON k.trace_id = p.trace_id AND k.event_id = p.attributed_event_id "
+        "WHERE p.edge_type = 'OPERATOR_KERNEL' GROUP BY k.graph_node ORDER BY k.graph_node",
+    )
+    launched = MADE.rows(REPLAYED, "SELECT event_id, n_kernels FROM launches ORDER BY event_id")
+    assert by_node == [(IDS["a"], 2, 70_000), (IDS["b"], 2, 20_000)]
     assert launched == [(0, 2), (1, 2)]

@@ -82,6 +82,7 @@ def test_a_thread_that_works_or_is_waited_for_does() -> None:
     assert after(loader) > 850
 
 
+@pytest.mark.slow  # 2 s: a watchdog is in test_covers.py
 def test_without_gpu_work_all_threads_count() -> None:
     events = [op("a", 0, 100), op("b", 10, 940, tid=2)]
     con, trace_id = connect(events)

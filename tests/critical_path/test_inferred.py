@@ -40,7 +40,7 @@ _WAITS = """
 
 BATCH = Batch(
     *("category_sides", "_inferred_waits", "_event_waits", "event_waits", "_likely_waits", "_sync_edges"),
-    *("_path_bounds", "critical_path", "critical_path_summary", *OF_WINDOW),
+    *("critical_path", "critical_path_summary", *OF_WINDOW),
 )
 
 
@@ -213,18 +213,13 @@ def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
     return found
 
 
-def both_ways(document: dict[str, Any]) -> tuple[int, int]:
-    """With the rows of waits and without."""
-    return BATCH.append(document), BATCH.append(without_sync_rows(document))
-
-
-BOTH_WAYS = {name: both_ways(json.loads(textbook(name).text)) for name in TEXTBOOK}
-
-
+@pytest.mark.slow  # 4 s
 def test_textbook_cases_without_their_rows() -> None:
-    query = "SELECT sum(path_weight_ns) / 1000.0 FROM _path_bounds"
-    for name, pair in BOTH_WAYS.items():
-        ((told,),), ((guessed,),) = (BATCH.rows(number, query) for number in pair)
+    query, batch = "SELECT sum(path_weight_ns) / 1000.0 FROM _path_bounds", Batch("_path_bounds")
+    documents = {name: json.loads(textbook(name).text) for name in TEXTBOOK}
+    pairs = {name: [batch.append(one), batch.append(without_sync_rows(one))] for name, one in documents.items()}
+    for name, pair in pairs.items():
+        ((told,),), ((guessed,),) = (batch.rows(number, query) for number in pair)
         # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
         assert told <= guessed <= told * 1.05, name
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import SHARED
 from tests.critical_path.invariants import check
-from tests.effort import LARGE, LISTS, at_once
+from tests.effort import LARGE, LISTS, SLOW, at_once
 from tests.synthetic.random_capture import random_capture
 
 TRACES = (
@@ -25,9 +25,10 @@ def without_sync_rows(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "traceEvents": [e for e in document["traceEvents"] if e.get("cat") != "cuda_sync"]}
 
 
-@settings(max_examples=LISTS, deadline=None)
+@settings(max_examples=LISTS if SLOW else 1, deadline=None)
 @given(at_once(st.tuples(st.integers(0, 10**9), st.booleans()), 12))
 def test_random_captures(chosen: list[tuple[int, bool]]) -> None:
+    assume(len({*chosen}) > 1)  # the simplest list has one capture again and again
     documents = [(random_capture(seed), with_sync_rows) for seed, with_sync_rows in chosen]
     check(*(document if with_sync_rows else without_sync_rows(document) for document, with_sync_rows in documents))
 

@@ -15,7 +15,6 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.effort import first_of
 from tests.harness import connect
 
 
@@ -30,7 +29,8 @@ def said(*words: object) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
+@pytest.mark.slow  # 5 s each: owners are in test_covers.py
+@pytest.mark.parametrize("profile", ["default", "hta"])
 def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
     con, trace_id = connect(trace)
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_path=False)
@@ -57,6 +57,7 @@ def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> 
     assert "where the time goes" not in said(trace, "--top", 0)
 
 
+@pytest.mark.slow  # 2 s
 def test_what_changes_the_reading_comes_first(shared: Path) -> None:
     text = said(shared / "traces" / "single" / "mi250_minitoy.json.gz")
     first, _, rest = text.partition("critical path of")

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.answer import path_json
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
-from tests.effort import first_of, slow_if
+from tests.effort import examples, first_of, slow_if
 from tests.harness import call, connect, kernel, op
 from tests.nasty import NASTY
 
@@ -57,6 +57,7 @@ def test_the_parts_are_the_answer(rows: int, profile: str, monkeypatch: pytest.M
     assert "".join(path_json.json_parts(con, catalog, later)) == json.dumps(whole.as_json(), default=str)
 
 
+@pytest.mark.slow  # 1 s
 def test_no_path_is_an_empty_list() -> None:
     con, trace_id = connect([op("alone", 0, 0)])
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id), with_path=False)
@@ -64,6 +65,7 @@ def test_no_path_is_an_empty_list() -> None:
     assert text == json.dumps(answer.as_json()) and not answer.success
 
 
+@pytest.mark.slow  # 2 s
 def test_the_path_is_never_whole_in_memory() -> None:
     con, trace_id = connect(trace(3 * len(_TEXTS)))
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id), with_path=False)
@@ -71,6 +73,7 @@ def test_the_path_is_never_whole_in_memory() -> None:
     assert isinstance(parts, Iterator) and next(parts) == '{"success": '
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(-(2**62), 2**62) | st.integers(-(10**16), 10**16) | st.integers(-2000, 2000), min_size=1))
 @example([10**15, 10**15 - 1, -(10**15), 0, -1, 999, 1000, 1001, 100, 10])
 @example([-(10**15) - 1])

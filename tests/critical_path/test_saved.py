@@ -116,6 +116,7 @@ def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Pat
     )
 
 
+@pytest.mark.slow  # 2 s
 def test_what_it_was_computed_with_is_in_it(trace: Path, tmp_path: Path) -> None:
     con, _ = saved(trace, tmp_path / "a.zip", "hta", "ProfilerStep", overrides={("hta", "zero_weight_launch"): "true"})
     meta = restore_path(tmp_path / "a.zip").meta
@@ -128,6 +129,7 @@ def test_what_it_was_computed_with_is_in_it(trace: Path, tmp_path: Path) -> None
     assert set(meta["switches"].items()) > {("drop_last_step", "true"), ("summary_weight", "measured")}
 
 
+@pytest.mark.slow  # 2 s
 def test_a_path_of_no_edges(tmp_path: Path) -> None:
     """A trace without operators or kernels has a window and no graph."""
     _, answer = saved([x("other", "neither", 0, 1)], tmp_path / "a.zip")

@@ -101,6 +101,7 @@ QUEUES = {
 }
 
 
+@pytest.mark.slow  # 2 s
 def test_queues_on_both_sides() -> None:
     con, ids = connect_all(trace for pair in QUEUES.values() for trace in pair)
     may = ["_queue_waits" not in unneeded(con, WindowRequest(trace_id), {}) for trace_id in ids]

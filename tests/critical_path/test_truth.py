@@ -57,6 +57,7 @@ def test_general_captures_in_full_and_step_by_step(tmp_path: Path) -> None:
         assert dict(zip(truth, row, strict=True)) == truth
 
 
+@pytest.mark.slow  # 3 s: tests/critical_path/test_windows.py
 def test_a_window_that_is_not_there_lists_what_is(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=3), tmp_path)
     con, trace_id = connect(capture.ranks[0].path)

@@ -61,6 +61,7 @@ def test_each_kind_is_found_somewhere(shared: Path) -> None:
         assert "_likely_waits" not in found
 
 
+@pytest.mark.slow  # 2 s
 def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -> None:
     """Their names have a suffix: ptsz and ptds in CUDA, spt in HIP."""
     found = []
@@ -73,6 +74,7 @@ def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -
     assert found == [found[0]] * 4
 
 
+@pytest.mark.slow  # 2 s
 def test_a_wait_without_a_correlation_id_is_the_wait_of_no_call() -> None:
     """So what the call waited for is inferred. The other kernel's launch shows that the trace records waits."""
     launches = [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 6, 90, 1)]

@@ -165,6 +165,7 @@ FOLLOWS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # 3 s
 def test_what_was_launched_before_on_both_sides() -> None:
     traces = [trace for pair in FOLLOWS.values() for trace in pair]
     query = "SELECT arg_max(bound_by, start_ns) FROM _bound_work"
@@ -196,6 +197,7 @@ def test_what_calls_need_on_both_sides() -> None:
 RETURNS = {"call_return_usual_ns": 2000}
 
 
+@pytest.mark.slow  # 2 s: tests/critical_path/test_covers.py
 def test_what_a_call_claims_that_found_the_work_done() -> None:
     trace = [*waits(0)[:2], call("cudaDeviceSynchronize", 200, 30, 2), op("b", 300, 10)]
     (con,) = each([trace], "critical_path_edges", "critical_path_windows")
@@ -207,6 +209,7 @@ def test_what_a_call_claims_that_found_the_work_done() -> None:
 FRAMES = {"frame_ns": (10, 9.999)}
 
 
+@pytest.mark.slow  # 1 s
 def test_frames_on_both_sides() -> None:
     traces = [[op("a", 0, 100), frame("f", 110, us), op("b", 200, 100)] for us in FRAMES["frame_ns"]]
     query = "SELECT count(*) FROM _clip WHERE event_id = 1"

@@ -57,9 +57,16 @@ INSTANCES = [
 
 @cache
 def instances() -> dict[str, tuple[int, int]]:
-    """The bounds of each by its number."""
+    """The bounds of each by its number, and of the usual windows of TRACE."""
     asked = [WindowRequest("", str(number), *one[:-1]) for number, one in enumerate(INSTANCES)]
-    return {window: (start, end) for window, start, end in bounds(TRACE, *asked)}
+    return {window: (start, end) for window, start, end in bounds(TRACE, *asked, *usual_of_trace())}
+
+
+@cache
+def usual_of_trace() -> list[WindowRequest]:
+    con, trace_id = connect(TRACE)
+    with con:
+        return usual_windows(con, [trace_id])
 
 
 @pytest.mark.parametrize("number", range(len(INSTANCES)), ids=[str(one[:-1]) for one in INSTANCES])
@@ -67,6 +74,7 @@ def test_instances(number: int) -> None:
     assert instances().get(str(number)) == INSTANCES[number][-1]
 
 
+@pytest.mark.slow  # 1 s
 def test_instances_are_steps_and_not_their_gpu_copies() -> None:
     copies = [x("gpu_user_annotation", f"ProfilerStep#{n}", 20 * i + 2, 9, 7, 0) for i, n in enumerate((5, 50, 51, 6))]
     assert bounds([*copies, *TRACE], WindowRequest("", "w", "default", "ProfilerStep", 1, 1)) == [("w", 20_000, 30_000)]
@@ -105,17 +113,14 @@ def test_the_whole_trace_begins_after_the_profilers_start() -> None:
 
 
 def test_the_lake_holds_the_whole_trace_and_every_step() -> None:
-    con, trace_id = connect(TRACE)
-    with con:
-        windows = usual_windows(con, [trace_id])
-    assert [w.window_id for w in windows] == ["full", *(f"ProfilerStep#{n}" for n in (5, 50, 51, 6))]
-    assert bounds(TRACE, *windows) == [
-        ("ProfilerStep#5", 0, 10_000),
-        ("ProfilerStep#50", 20_000, 30_000),
-        ("ProfilerStep#51", 40_000, 50_000),
-        ("ProfilerStep#6", 60_000, 70_000),
-        ("full", 0, 70_000),
-    ]
+    assert [w.window_id for w in usual_of_trace()] == ["full", *(f"ProfilerStep#{n}" for n in (5, 50, 51, 6))]
+    assert {window: span for window, span in instances().items() if not window.isdigit()} == {
+        "ProfilerStep#5": (0, 10_000),
+        "ProfilerStep#50": (20_000, 30_000),
+        "ProfilerStep#51": (40_000, 50_000),
+        "ProfilerStep#6": (60_000, 70_000),
+        "full": (0, 70_000),
+    }
 
 
 def test_no_trace_no_window() -> None:
@@ -126,6 +131,7 @@ def test_no_trace_no_window() -> None:
         assert usual_windows(con, []) == []
 
 
+@pytest.mark.slow  # 2 s
 def test_a_step_that_two_threads_name_is_one_instance() -> None:
     """As with a training loop that steps two profilers, or hands a step over to another thread."""
     doubled = [*TRACE, *(x("user_annotation", f"ProfilerStep#{n}", 20 * i + 3, 9, 2) for i, n in enumerate((5, 50)))]
@@ -169,7 +175,8 @@ def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str
     assert found == expected
 
 
-@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
+@pytest.mark.slow  # 4 s each
+@pytest.mark.parametrize("profile", ["default", "hta"])
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -63,7 +63,7 @@ class Hook:
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/services/secret"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture
@@ -122,7 +122,8 @@ def put_summary(lake: Lake) -> None:
     lake.put("capture_summary", batch, staged)
 
 
-@pytest.mark.parametrize("add_summary", [put_summary, pytest.param(compute_summary, marks=pytest.mark.slow)])  # 3 s
+@pytest.mark.slow  # 4 s
+@pytest.mark.parametrize("add_summary", [put_summary, compute_summary])
 def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(
     hook: Hook, lake: Lake, add_summary: Callable[[Lake], None]
 ) -> None:
@@ -147,6 +148,7 @@ def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_p
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
 
 
+@pytest.mark.slow  # 4 s; tests/lake/test_superseded.py has the row in `rejects`
 def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     """It has a row in `rejects`, which says what superseded it."""
     whole = world.write_trace(tmp_path / "job" / "rank0.json", 1, n=12, distributedInfo={"rank": 0, "world_size": 1})
@@ -166,6 +168,7 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
         assert evaluate(rows, Span(frozenset(), "")).metadata["rejected"].value == 1
 
 
+@pytest.mark.slow  # what did not arrive is above
 def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     """Others that fail do, as of a webhook that is away: see above."""
     reject(lake, tmp_path, "a", "b")

@@ -38,6 +38,7 @@ def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch)
     assert context.get_start_method() == "forkserver" and started == ["fork server"]
 
 
+@pytest.mark.slow  # 4 s; those of an earlier UI are in test_ui.py
 def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were its children. Of any job: each that writes would hold the queue for a day."""
     monkeypatch.setattr(code_server, "grpc_command", lambda prog_name: None)

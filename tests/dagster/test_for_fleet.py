@@ -38,11 +38,12 @@ def request_of_sensor(lake: Lake) -> dg.RunRequest:
 SOME = ("kernels", "captures", "capture_ranks")
 
 
+@pytest.mark.slow  # 13 s; what a run is asked for is below, and a run of all in test_run.py
 @pytest.mark.parametrize(
     ("tables", "computed"),
     [
         (SOME, ["kernels", "capture_ranks"]),
-        pytest.param(FLEET_TABLES, ["causes", "fixes", "capture_summary"], marks=pytest.mark.slow),  # 15 s
+        (FLEET_TABLES, ["causes", "fixes", "capture_summary"]),
     ],
     ids=["some", "all"],
 )

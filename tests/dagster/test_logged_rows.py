@@ -60,6 +60,7 @@ def test_only_the_newest_file_is_opened_and_one_of_another_size_is_counted(lake:
     assert said(lake, "kernels") == counted(lake, "kernels") != before
 
 
+@pytest.mark.slow  # 4 s; test_run.py: a check reads what was committed since
 def test_a_check_reads_what_was_logged_since_it_passed(lake: Lake, tmp_path: Path) -> None:
     keys, last = Keys("steps", [("threads", ["trace_id", "thread_id"])]), None
 

@@ -120,6 +120,7 @@ def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
     assert [world.files(r) for r in world.tick()] == [[file]]
 
 
+@pytest.mark.slow  # 3 s; one that the lake lost is above
 def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None:
     """Also if its file was read again meanwhile, as by `tracelake ingest` of the whole inbox: then its content was known."""
     file = age(write_trace(world.inbox / "rank0.json"))
@@ -132,6 +133,7 @@ def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None
     assert [world.files(request) for request in world.tick()] == [[file]]
 
 
+@pytest.mark.slow  # 2 s; broken marks are in tests/runs/test_check.py, broken catalogs in tests/lake/test_catalog.py
 def test_a_broken_mark_is_named_and_a_broken_memory_is_begun_anew(world: World) -> None:
     file = age(write_trace(world.inbox / "rank0.json"))
     ingest([file], world.lake)

@@ -84,6 +84,7 @@ def test_what_was_measured_before_a_plan_failed_is_kept(tmp_path: Path, monkeypa
     assert len(Lake(tmp_path).known(RUN_MARK)) == 1
 
 
+@pytest.mark.slow  # tests/schedule/test_runner.py
 def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) -> None:
     job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
     chosen = {"plans": ["no_such_plan"], "engines": ["sw"], "device": "simulated"}

@@ -98,6 +98,7 @@ def namesake() -> None:
     """Of the job that is watched."""
 
 
+@pytest.mark.slow  # 3 s; test_for_fleet.py: requests of a run
 def test_daily_reruns_an_earlier_day_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own run is of its day, and the sensor may be off."""
     from datetime import UTC, datetime

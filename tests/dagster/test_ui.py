@@ -323,6 +323,7 @@ def _tables(path: Path) -> list[str]:
         return [name for (name,) in con.execute("SELECT name FROM sqlite_master")]
 
 
+@pytest.mark.slow  # 2 s; one that prepares it is above
 def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with ThreadPoolExecutor(4) as several:

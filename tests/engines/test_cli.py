@@ -73,6 +73,7 @@ def test_a_failed_unit_is_told_and_ends_with_1(tmp_path: Path, monkeypatch: pyte
         assert con.execute("SELECT path FROM rejects").fetchall() == [(str(file),)]
 
 
+@pytest.mark.slow  # a failed unit is told above
 def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where stderr is no terminal there is no bar; a short run says nothing."""
     files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(2)]
@@ -83,6 +84,7 @@ def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.exit_code == 0 and "1 of 1 units" in done.stderr
 
 
+@pytest.mark.slow  # as a unit of files, above
 def test_captures_that_fail_are_told_and_end_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.engines.capture_units._compute", lambda how, unit: 1 / 0)
     lake = Lake(tmp_path / "lake")
@@ -137,6 +139,7 @@ def test_a_store_that_cannot_be_opened_is_told_before_anything_is_submitted(tmp_
     assert "ducklake:nowhere:x: not the address of a DuckLake" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow  # 2 s; prices in a lake are in tests/faces/cli/test_user_tables.py
 def test_prices_and_roles_are_given_to_a_lake(tmp_path: Path) -> None:
     lake, prices, roles = tmp_path / "lake", tmp_path / "costs.csv", tmp_path / "who.csv"
     ingest([write_trace(tmp_path / "in" / "rank0.json", 1)], Lake(lake))

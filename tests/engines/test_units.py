@@ -6,10 +6,11 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.engines.work_units import UNIT_FILES, Group, cut, groups_of, weigh
+from tests.effort import examples
 from tests.lake.world import write_trace
 
 MIB = 1 << 20
@@ -20,6 +21,7 @@ def made(sizes: list[tuple[int, int]]) -> list[Group]:
     return [Group(tuple(f"{i}.{j}" for j in range(n)), size) for i, (n, size) in enumerate(sizes)]
 
 
+@settings(max_examples=examples(100))
 @given(GROUPS, st.integers(1, 200), st.integers(1, 50), st.integers(1, 600 * MIB))
 def test_every_item_is_in_one_unit_and_no_unit_is_too_large(
     sizes: list[tuple[int, int]], slots: int, max_items: int, max_bytes: int
@@ -35,6 +37,7 @@ def test_every_item_is_in_one_unit_and_no_unit_is_too_large(
     assert len({unit.name for unit in units}) == len(units)
 
 
+@settings(max_examples=examples(100))
 @given(GROUPS, st.integers(1, 200))
 def test_halves_are_the_unit_again_down_to_single_groups(sizes: list[tuple[int, int]], slots: int) -> None:
     for unit in cut(made(sizes), slots, UNIT_FILES):

@@ -42,6 +42,7 @@ def test_models_are_ibis_tables(tmp_path: Path) -> None:
     assert ranks.count().to_pyarrow().as_py() == 2
 
 
+@pytest.mark.slow  # 3 s; tables are opened in tests/faces/notebook/test_frames.py
 def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> None:
     """Ingestion goes on beside an open backend, which keeps its state; the next one has the new state."""
     lake = Lake(tmp_path / "lake")

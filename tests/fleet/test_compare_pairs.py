@@ -19,19 +19,16 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
-from tests.effort import LARGE, first_of
+from tests.effort import LARGE
 from tests.fleet.compare_json import traces_in
 from tests.fleet.compare_world import World
 from tests.harness import connect_all
 
 POINTS = 4
 """By so many percent of the control's step may a change be wrong."""
-NAMES = first_of(
-    [
-        *("big_products", "recompiles", "side_stream_binds", "launch_bound", "pageable_copies", "checkpointing"),
-        *("empty_cache", "garbage", "host_preprocessing", "item_each_micro", "slow_loader", "slow_optimizer"),
-    ],
-    3,
+NAMES = (
+    *("big_products", "recompiles", "side_stream_binds", "launch_bound", "pageable_copies", "checkpointing"),
+    *("empty_cache", "garbage", "host_preprocessing", "item_each_micro", "slow_loader", "slow_optimizer"),
 )
 
 
@@ -70,6 +67,7 @@ def test_change_of_the_length(pairs: Path, name: str) -> None:
         assert mean == pytest.approx(of_program, rel=0.01, abs=100_000)
 
 
+@pytest.mark.slow  # 4 s for each pair; made ones are in test_compare_verdict.py
 @pytest.mark.parametrize("name", NAMES)
 def test_a_limit_is_kept_by_what_became_faster_alone(pairs: Path, name: str) -> None:
     world, (a, b) = world_of(pairs, name), world_of(pairs, name).traces
@@ -140,6 +138,7 @@ def assert_steps_are_the_path(paths: list[Path]) -> int:
     return len(found)
 
 
+@pytest.mark.slow  # 2 s
 def test_steps_add_up_to_the_path_of_all_of_them(pairs: Path) -> None:
     assert (
         assert_steps_are_the_path([pairs / f"{name}.A.json.gz" for name in ("big_products", "side_stream_binds")]) == 2

@@ -104,6 +104,7 @@ def test_operators_are_usual_where_most_of_the_time_has_one() -> None:
     assert [usual_by([[trace]]) for trace in known] == ["operator", "kernel"]  # 34 us of the others have an operator
 
 
+@pytest.mark.slow  # 2 s: whose a replay is, is in tests/modelling/test_graph_owners.py
 def test_graph_replays_count_for_the_operator_that_was_captured() -> None:
     from tests.modelling.test_graph_owners import ADD, MM as CAPTURED, calls, replay  # noqa: I001
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,10 @@ COMM, GEMM, COPY = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm", "Memcpy Ht
 Owners = list[tuple[int, int, str]]
 
 
-def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
-    """gpu_time_by_cause, in us by cause, of one rank; `waits`: event_id of a kernel → us that it waits."""
-    return next(losses_and_owners([(trace, waits)]))[0]
-
-
 def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterator[tuple[dict[str, int], Owners]]:
-    """The same of each, a capture by itself, and who owns the idle time in idle_causes: start, end, cause."""
+    """Of each, a capture by itself, of one rank: gpu_time_by_cause, in us by cause, and who owns the idle time in idle_causes:
+    start, end, cause. Beside a trace: event_id of a kernel → us that it waits.
+    """
     con, trace_ids = connect_all(trace for trace, _ in traces)
     run_models(con, load_catalog(), ["merged_intervals", "kernels"])
     con.execute(
@@ -68,15 +66,28 @@ def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterat
         yield {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}, owners
 
 
+WAITS = [
+    op("start", 0, 1), call("cudaLaunchKernel", 5, 2, 1), kernel(GEMM, 10, 10, 1),
+    call("cudaLaunchKernel", 42, 2, 2), kernel(COMM, 50, 40, 2, stream=9),
+    call("cudaLaunchKernel", 60, 2, 3), kernel(GEMM, 70, 15, 3),
+    call("cudaLaunchKernel", 61, 2, 4), kernel(COPY, 95, 3, 4, cat="gpu_memcpy"), op("end", 100, 10),
+]  # fmt: skip
+AGAIN = [
+    module("Block_0", 0, 50), numbered("aten::mul", 5, 10, 7), *launch(1, 6, at=10, dur=20), *backward(100, 100, 7),
+    module("Block_0", 102, 50, tid=2), *launch(2, 103, tid=2, at=110, dur=30),
+    call("cudaLaunchKernel", 160, 1, 3, 2), kernel("backward", 130, 60, 3, stream=8), *arrow(1, 5, 1, 100, 2),
+]  # fmt: skip
+
+
+@cache
+def by_hand() -> list[dict[str, int]]:
+    """Of WAITS, whose AllReduce waits for 30 us, and of AGAIN; the models run once."""
+    return [found for found, _ in losses_and_owners([(WAITS, {4: 30}), (AGAIN, {})])]
+
+
 def test_by_hand() -> None:
     """Launched at 5, gemm 10 to 20; nothing until 42, AllReduce 50 to 90 with 30 of waiting, a gemm beside it from 70."""
-    trace = [
-        op("start", 0, 1), call("cudaLaunchKernel", 5, 2, 1), kernel(GEMM, 10, 10, 1),
-        call("cudaLaunchKernel", 42, 2, 2), kernel(COMM, 50, 40, 2, stream=9),
-        call("cudaLaunchKernel", 60, 2, 3), kernel(GEMM, 70, 15, 3),
-        call("cudaLaunchKernel", 61, 2, 4), kernel(COPY, 95, 3, 4, cat="gpu_memcpy"), op("end", 100, 10),
-    ]  # fmt: skip
-    assert losses(trace, {4: 30}) == {
+    assert by_hand()[0] == {
         "idle_host": 10
         + 22
         + 6
@@ -93,12 +104,7 @@ def test_by_hand() -> None:
 
 def test_recomputation_by_hand() -> None:
     """Forward in a module at 10; in the backward the module runs again, 110 to 140, the last 10 of it beside the backward's work."""
-    trace = [
-        module("Block_0", 0, 50), numbered("aten::mul", 5, 10, 7), *launch(1, 6, at=10, dur=20), *backward(100, 100, 7),
-        module("Block_0", 102, 50, tid=2), *launch(2, 103, tid=2, at=110, dur=30),
-        call("cudaLaunchKernel", 160, 1, 3, 2), kernel("backward", 130, 60, 3, stream=8), *arrow(1, 5, 1, 100, 2),
-    ]  # fmt: skip
-    found = losses(trace, {})
+    found = by_hand()[1]
     assert (found["compute"], found["recompute"]) == (20 + 60, 20)
 
 

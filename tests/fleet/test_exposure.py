@@ -75,11 +75,15 @@ def asking(folder: Path, files: dict[str, list[Path]]) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     folder = tmp_path_factory.mktemp("exposure")
-    return asking(
-        folder, {"late": written(folder / "late", 6), "short": written(folder / "short", 3), "slow": slow.paths}
-    )
+    return asking(folder, {"late": written(folder / "late", 6)})
+
+
+@pytest.fixture(scope="module")
+def more_rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
+    folder = tmp_path_factory.mktemp("more")
+    return asking(folder, {"short": written(folder / "short", 3), "slow": slow.paths})
 
 
 def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(rows: Rows) -> None:
@@ -96,14 +100,16 @@ def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(r
     assert found == [pytest.approx(row) for _ in range(6) for row in (waits, late)]
 
 
-def test_exposure_without_waiting_is_not_told_where_no_rank_is_matched(rows: Rows) -> None:
+@pytest.mark.slow(together="exposure")  # 5 s for their lake
+def test_exposure_without_waiting_is_not_told_where_no_rank_is_matched(more_rows: Rows) -> None:
     """Fewer than five collectives are not matched: then nobody knows what was waiting."""
     columns = "e.n_communication, e.n_matched, e.transfer_ns, e.wait_ns, e.exposed_transfer_percent, e.exposure_ratio, e.efficiency"
-    assert rows("short", columns) == [(1, 0, None, None, None, None, 0.1)] * 6
+    assert more_rows("short", columns) == [(1, 0, None, None, None, None, 0.1)] * 6
 
 
-def test_beside_a_slow_rank_the_others_do_not_read_as_busy(rows: Rows, slow: Capture) -> None:
-    found = rows(
+@pytest.mark.slow(together="exposure")
+def test_beside_a_slow_rank_the_others_do_not_read_as_busy(more_rows: Rows, slow: Capture) -> None:
+    found = more_rows(
         "slow",
         "e.rank, e.efficiency, e.exposed_transfer_percent, p.exposed_communication_percent, e.wait_ns, e.transfer_ns + e.wait_ns, p.communication_ns",
     )

@@ -63,6 +63,7 @@ def test_every_table_of_captures_is_known_to_the_lake() -> None:
     assert sorted(CAPTURE_TABLES) == sorted(load_catalog().of_captures)
 
 
+@pytest.mark.slow  # 6 s: stragglers of made ranks are in test_late_ranks.py, clocks in test_simulated_clocks.py
 def test_the_truth_of_a_simulation(capture: Capture, whole: Path) -> None:
     rows = ask(
         Lake(whole / "lake"),

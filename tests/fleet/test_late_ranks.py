@@ -19,6 +19,7 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.fleet.path.make import Case, Event, joined
 
 TABLES = ("captures", "capture_causes", "straggler_ranks", "collectives")
@@ -43,6 +44,12 @@ MORE = {
     "nobody": replace(HOST, plant="none"),
     "buckets": CaptureSpec(ranks=4, steps=5, straggler=2, collective_skew_ns=0),
 }
+
+
+@pytest.fixture(autouse=True)
+def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The analysts' file is left out: nobody reads it here."""
+    monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
 
 
 def answers(specs: Mapping[str, CaptureSpec], folder: Path) -> dict[str, tuple[Capture, dict[int, dict[str, Any]]]]:
@@ -80,16 +87,15 @@ def check(spec: CaptureSpec, capture: Capture, ranks: dict[int, dict[str, Any]])
             assert of_rank["caused"] == pytest.approx((spec.ranks - 1) * of_rank["table"], abs=20_000 * spec.ranks)
 
 
-@pytest.mark.slow  # the path alone is below
-def test_the_path_and_the_table_agree_with_what_is_planted(tmp_path: Path) -> None:
-    found = answers(FAST, tmp_path)
-    for job, (capture, ranks) in found.items():
-        check(FAST[job], capture, ranks)
-    _, ahead = found["host runs ahead"]
-    assert ahead[0]["path"] == 0
-    assert 4.9 * LATE_NS < ahead[1]["path"] < 5 * LATE_NS  # all five, of which the path goes through one collective
-    _, turn = found["in turn"]
-    assert [turn[rank]["path"] for rank in range(3)] == [pytest.approx(2 * LATE_NS, rel=0.01)] * 3
+@pytest.mark.parametrize("job", first_of(FAST, 1))
+def test_the_path_and_the_table_agree_with_what_is_planted(job: str, tmp_path: Path) -> None:
+    ((capture, ranks),) = answers({job: FAST[job]}, tmp_path).values()
+    check(FAST[job], capture, ranks)
+    if job == "in turn":
+        assert [ranks[rank]["path"] for rank in range(3)] == [pytest.approx(2 * LATE_NS, rel=0.01)] * 3
+    else:
+        assert ranks[0]["path"] == 0
+        assert 4.9 * LATE_NS < ranks[1]["path"] < 5 * LATE_NS  # all five, of which the path goes through one collective
 
 
 @pytest.mark.slow

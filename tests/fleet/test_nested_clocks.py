@@ -9,6 +9,7 @@ import pytest
 from pipelines.fleet.clocks.alignment import fit_capture
 from pipelines.fleet.collectives.lanes import Kernels
 from pipelines.models.catalog import load_catalog
+from tests.effort import first_of
 
 NODE = 8
 NOISE_NS = 500
@@ -43,8 +44,12 @@ def _add(kernels: Kernels, group: str, start: int, end: int, seq: int) -> None:
     kernels.add(trace, len(kernels), "allreduce", True, 0, 7, start, end, seq // 8, group, f"[{group}]", None, seq)
 
 
-@pytest.mark.parametrize("skew_ns", [0, 100_000, 2_000_000, 10**12])
-@pytest.mark.parametrize("n_nodes", [2, 12])
+@pytest.mark.parametrize(
+    ("n_nodes", "skew_ns"),
+    first_of(
+        [(2, 0), (2, 2_000_000), (2, 10**12), (2, 100_000), *((12, ns) for ns in (0, 100_000, 2_000_000, 10**12))], 3
+    ),
+)
 def test_offsets_are_right_however_far_the_clocks_are_apart(n_nodes: int, skew_ns: int) -> None:
     kernels, offsets = nested(n_nodes, max(skew_ns, 1), seed=n_nodes)
     lanes, clocks = fit_capture(sorted(kernels), kernels)

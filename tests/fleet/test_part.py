@@ -13,6 +13,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import part_of, stale_captures
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.fleet.fleet_world import write_capture as write_tiny
 
 FIRST = ["captures", "capture_ranks", "temporal_breakdown"]
 LATER = [*FIRST, "straggler_ranks"]
@@ -93,7 +94,10 @@ def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lak
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 
-def test_a_trace_s_batch_is_its_part(lake: Lake) -> None:
+def test_a_trace_s_batch_is_its_part(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for day, job in enumerate(("one", "two")):
+        ingest([write_tiny(tmp_path / job, day, [1000], ranks=(0,))], lake, job=job)
     con = lake.connect(["traces"])
     ((trace_id,),) = con.execute("SELECT min(trace_id) FROM traces WHERE job = 'two'").fetchall()
     con.close()

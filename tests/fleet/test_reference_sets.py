@@ -15,9 +15,13 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_TABLES
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
-from tests.effort import SLOW, first_of
+from tests.effort import SLOW
 
-SETS = first_of(("dlrm_8", "torchrec_unequal", "torchrec_4"), 1)
+# Of simulated ranks it is in test_late_ranks.py and test_simulated_clocks.py.
+SETS = [
+    pytest.param(name, marks=pytest.mark.slow(together=f"reference of {name}"))
+    for name in ("dlrm_8", "torchrec_unequal", "torchrec_4")
+]
 READ = ("collective_groups", "clock_offsets", "collectives", "collective_ranks")
 MICROSECOND = 1_000
 Opened = Callable[[str], duckdb.DuckDBPyConnection]
@@ -47,7 +51,6 @@ def near(expected_us: float) -> Any:
     return pytest.approx(expected_us * 1000, abs=MICROSECOND)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_lanes(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)
@@ -66,7 +69,6 @@ def test_lanes(con_of: Opened, shared: Path, name: str) -> None:
         assert contradiction == near(lane["contradiction_us"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_clocks(con_of: Opened, shared: Path, name: str) -> None:
     expected = reference(shared, name)["clock"]
@@ -87,7 +89,6 @@ def test_clocks(con_of: Opened, shared: Path, name: str) -> None:
         assert (clipped, applied, refused, method) == (clock["clipped"], False, None, "collective_ends")
 
 
-@pytest.mark.slow  # 13 s
 @pytest.mark.parametrize("name", SETS)
 def test_collectives(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)

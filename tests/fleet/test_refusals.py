@@ -75,6 +75,7 @@ def _jitter(draw: np.random.Generator, lane: RankLane) -> np.ndarray:
     return draw.integers(-1000 * US, 1000 * US, len(lane))
 
 
+@pytest.mark.slow  # 1 s
 @pytest.mark.parametrize(("ppm", "reason"), [(200, "contradiction: 64 us"), (2_000, "ambiguous_shift: rank 1")])
 def test_drift(shared: Path, ppm: int, reason: str) -> None:
     lanes = real_lanes(shared / "traces" / "ranks" / "torchrec_4", [f"{i}.json.gz" for i in range(4)])

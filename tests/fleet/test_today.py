@@ -80,6 +80,9 @@ def con(lake: Path, jobs: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
+@pytest.mark.slow(
+    together="fleet today"
+)  # 19 s for their lake; its tables by hand are in test_summaries.py and test_history.py
 def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb.DuckDBPyConnection) -> None:
     rows = con.execute(
         "SELECT m.capture_id, m.metric, m.value FROM capture_metrics AS m JOIN captures AS c USING (capture_id) "
@@ -105,6 +108,7 @@ def read_metrics(text: str) -> list[Any]:
     return list(parser.text_string_to_metric_families(text))
 
 
+@pytest.mark.slow(together="fleet today")
 def test_days_are_the_trend(con: duckdb.DuckDBPyConnection, jobs: dict) -> None:
     rows = con.execute("SELECT job, began_on, n_captures, step_ns FROM job_days ORDER BY began_on").fetchall()
     assert [(job, n) for job, _, n, _ in rows] == [(job, 1) for job, _ in CAPTURES]
@@ -112,6 +116,7 @@ def test_days_are_the_trend(con: duckdb.DuckDBPyConnection, jobs: dict) -> None:
     assert rows[2][3] == jobs["day"]["step_ns"]
 
 
+@pytest.mark.slow(together="fleet today")
 def test_metrics_are_read_by_prometheus(lake: Path, jobs: dict) -> None:
     text = run("metrics", "--lake", lake)
     families = {family.name: family for family in read_metrics(text)}
@@ -137,13 +142,15 @@ def test_labels_are_escaped() -> None:
     assert sample.labels["job"].startswith('a "quoted" \\ job')
 
 
+@pytest.mark.slow(together="fleet today")
 def test_a_file_is_written_whole(lake: Path, tmp_path: Path) -> None:
     run("metrics", "--lake", lake, "--out", tmp_path / "tracelake.prom")
     assert (tmp_path / "tracelake.prom").read_text().endswith("# EOF\n")
     assert [path.name for path in tmp_path.iterdir()] == ["tracelake.prom"]
 
 
-@pytest.mark.parametrize("reports", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow(together="fleet today")
+@pytest.mark.parametrize("reports", [False, True])
 def test_the_page_links_a_report_of_each_newest_capture(
     lake: Path, jobs: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: bool
 ) -> None:
@@ -162,6 +169,7 @@ def test_the_page_links_a_report_of_each_newest_capture(
     assert 'id="trends"' in page and "<svg" in page and 'id="causes"' in page
 
 
+@pytest.mark.slow(together="fleet today")
 def test_people_see_what_is_wrong(lake: Path) -> None:
     said = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "day"])
     assert re.search(
@@ -253,7 +261,7 @@ def test_a_sum_s_last_digits_are_not_told() -> None:
     ]
 
 
-def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> None:
+def test_the_dashboard_and_the_page_name_metrics_that_there_are() -> None:
     source = (DOCS.parent / "pipelines" / "fleet" / "trends" / "openmetrics.py").read_text()
     there = {f"tracelake_{name}" for name in re.findall(r'(?:Family|of_jobs)\(\s*"(\w+)"', source)}
     for name in ("monitoring.md", "grafana.json"):
@@ -269,6 +277,7 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> N
     assert worse.startswith("count(count by (job) (")  # a job has a sample for each of its metrics
 
 
+@pytest.mark.slow(together="fleet today")
 def test_the_queries_of_the_page_run(con: duckdb.DuckDBPyConnection) -> None:
     queries = re.findall(r"^```sql\n(.*?)^```$", (DOCS / "monitoring.md").read_text(), re.M | re.S)
     assert len(queries) == 4 and all(con.execute(query).fetchall() for query in queries)

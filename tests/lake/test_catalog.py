@@ -26,7 +26,7 @@ from pipelines.lake.retain.compaction import compact
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
 from pipelines.runs.materialize.per_trace import materialize
-from tests.effort import SEED, SLOW, steps
+from tests.effort import SEED, SLOW, first_of, steps
 from tests.lake.world import TABLES, capture, kept, run_killed, shown, steps_of, write_trace
 
 SHOWN = ["traces", "events", "findings", "rejects", *TABLES]
@@ -70,6 +70,7 @@ def test_a_lost_catalog_is_made_again_from_the_files(lake: Lake) -> None:
     assert not check(lake).faults
 
 
+@pytest.mark.slow  # 4 s; a lost one is above
 def test_the_command_makes_it_again(lake: Lake) -> None:
     expected, before = shown(lake, SHOWN), content(lake.root).state
     done = CliRunner().invoke(app, ["check", "--rebuild", "--lake", str(lake.root)])
@@ -112,6 +113,7 @@ _DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow  # 4 s; other damage is above
 def test_the_log_of_a_damaged_catalog_is_not_applied_to_the_new_one(lake: Lake) -> None:
     expected, path = shown(lake, SHOWN), lake.root / CATALOG
     log = path.with_name(f"{CATALOG}-wal")
@@ -141,14 +143,17 @@ def _sql(lake: Lake, statement: str) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "UPDATE batches SET brief = replace(brief, '1', '7')",
-        "UPDATE batches SET keys = replace(keys, 'a', 'b')",
-        "DELETE FROM batches WHERE name = (SELECT max(name) FROM batches)",
-        "DELETE FROM notices",
-        "UPDATE state SET sum = sum + 1",
-        "DELETE FROM state",
-    ],
+    first_of(
+        [
+            "UPDATE batches SET brief = replace(brief, '1', '7')",
+            "DELETE FROM state",
+            "UPDATE batches SET keys = replace(keys, 'a', 'b')",
+            "DELETE FROM batches WHERE name = (SELECT max(name) FROM batches)",
+            "DELETE FROM notices",
+            "UPDATE state SET sum = sum + 1",
+        ],
+        2,
+    ),
 )
 def test_rows_that_are_not_as_they_were_written_are_noticed(lake: Lake, statement: str) -> None:
     expected, before = shown(lake, SHOWN), content(lake.root).state[0]

@@ -122,7 +122,11 @@ def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
     assert not check(lake).faults and not notices(lake)
 
 
-def test_a_reader_that_opened_before_goes_on(lake: Lake) -> None:
+def test_a_reader_that_opened_before_goes_on(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")  # of two batches: `whole` takes longer
+    for number in range(2):
+        ingest_at(lake, NOON + number * timedelta(minutes=10), write_trace(tmp_path / f"rank{number}.json", number))
+    materialize(lake, ["kernels"])
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con, lake.connect(["events", "traces"]) as other:
         count = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM traces), (SELECT count(*) FROM kernels)"
         before, direct = con.execute(count).fetchall(), sorted(other.execute("FROM events").fetchall(), key=repr)

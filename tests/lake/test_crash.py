@@ -53,6 +53,7 @@ def test_ingest_killed_at_a_step(tmp_path: Path) -> None:
         assert len(lake.batches()) == 1
 
 
+@pytest.mark.slow  # many processes; killed at a step, above
 @pytest.mark.kills
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
     files, choice = capture(tmp_path / "in", ranks=6), random.Random(SEED)
@@ -109,6 +110,7 @@ def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_la
     assert seen("SELECT count(*) FROM traces") == [(2,)]
 
 
+@pytest.mark.slow  # a file that is not whole is not published: test_publish.py
 @pytest.mark.kills
 def test_publish_killed_at_a_step(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")

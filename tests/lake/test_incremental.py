@@ -279,6 +279,7 @@ def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> 
                 con.execute(f"SELECT max(name) FROM {table}").fetchall()
 
 
+@pytest.mark.slow  # what a query opens is above
 def test_files_that_were_not_opened_are_read_past_the_mark_and_not_kept_in_memory(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "rank0.json", 1)], lake)  # of a single file DuckDB would expect no rows

@@ -248,6 +248,7 @@ def test_allow_files_opens_it(world: dict[str, Path], tmp_path: Path) -> None:
         _ask(world, "DELETE FROM traces", allow_files=True)
 
 
+@pytest.mark.slow  # 3 s; links are in test_publish.py
 def test_a_lake_behind_a_link_and_a_table_on_another_disk_are_read(world: dict[str, Path], tmp_path: Path) -> None:
     os.symlink(world["lake"], tmp_path / "lake")
     assert _ask({**world, "lake": tmp_path / "lake"}, "SELECT count(*) > 0 FROM kernels") == [(True,)]

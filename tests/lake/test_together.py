@@ -66,6 +66,7 @@ def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
         assert assert_whole(con) == N_FILES
 
 
+@pytest.mark.slow  # three processes; one that commits first is below
 def test_the_same_files_by_two_processes_at_once(tmp_path: Path) -> None:
     files = capture(tmp_path / "in", ranks=4)
     alone, together = Lake(tmp_path / "alone"), Lake(tmp_path / "together")

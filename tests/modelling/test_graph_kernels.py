@@ -23,7 +23,7 @@ from pipelines.modelling.graph_captures import use_capture
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.effort import LISTS, at_once, named
+from tests.effort import LISTS, at_once, first_of
 from tests.harness import call, connect_all, each, kernel, only, x
 from tests.modelling.graph_traces import Op, blocks, captured, eager, replay
 from tests.modelling.real_traces import computed
@@ -88,12 +88,12 @@ COLUMNS = (
 )
 
 
-@pytest.fixture(scope="module", params=named(REAL))
+@pytest.fixture(scope="module", params=first_of(REAL, 1))
 def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict], list[dict[str, Any]]]:
     """The events of a real trace, and its rows of graph_kernels."""
     text = gzip.decompress((shared / "traces" / "single" / f"{request.param}.json.gz").read_bytes())
     events = json.loads(text, parse_float=Decimal)["traceEvents"]
-    con = computed(shared, request.param, REAL, ("graph_kernels",))
+    con = computed(shared, request.param, (request.param,), ("graph_kernels",))
     found = con.execute(f"SELECT {COLUMNS} FROM graph_kernels ORDER BY event_id").fetchall()
     return request.param, events, [dict(zip(COLUMNS.split(", "), row, strict=True)) for row in found]
 

@@ -15,6 +15,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.counters.lake import INPUT
 from pipelines.readers.ingest import ingest
+from tests.effort import first_of
 from tests.harness import connect_all, x
 from tests.readers.inputs.read_tables import loaded
 
@@ -137,23 +138,36 @@ def test_hits_and_misses_are_a_share(tmp_path: Path) -> None:
         assert con.execute(query).fetchall() == [(75.0, 12.0, pytest.approx(100 * 2.048 / 900), None)]
 
 
-def test_short_names_and_traces_without_grids(tmp_path: Path) -> None:
+ONE_SHAPE = ((1, GEMM, 256, 64, "FETCH_SIZE", 2), (2, GEMM, 256, 64, "FETCH_SIZE", 4))
+TWO_SHAPES = (ONE_SHAPE[0], (2, GEMM, 128, 64, "FETCH_SIZE", 4))
+SHORT = ((1, "gemm", 256, 64, "FETCH_SIZE", 2),)
+
+
+@pytest.mark.parametrize(
+    ("grid", "counts", "expected"),
+    [
+        pytest.param([4, 1, 1], SHORT, ("order", True, 2048.0), id="short name"),
+        pytest.param(None, ONE_SHAPE, ("name", False, 3072.0), id="no grid, one shape", marks=pytest.mark.slow),
+        pytest.param(None, TWO_SHAPES, (None, None, None), id="no grid, two shapes"),
+    ],
+)
+def test_short_names_and_traces_without_grids(
+    tmp_path: Path, grid: list[int] | None, counts: tuple[Any, ...], expected: tuple[Any, ...]
+) -> None:
     """A short name meets what is left of a long one; without grids a name meets only where the file has one shape of it."""
-    short = counted(tmp_path / "a.csv", (1, "gemm", 256, 64, "FETCH_SIZE", 2))
-    assert [row[4:7] for row in kinds(met([kernel(1, grid=[4, 1, 1])], short))] == [("order", True, 2048.0)]
-    long = counted(tmp_path / "b.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2), (2, GEMM, 256, 64, "FETCH_SIZE", 4))
-    assert [row[4:7] for row in kinds(met([kernel(1)], long))] == [("name", False, 3072.0)]
-    two = counted(tmp_path / "c.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2), (2, GEMM, 128, 64, "FETCH_SIZE", 4))
-    assert [row[4:7] for row in kinds(met([kernel(1)], two))] == [(None, None, None)]
+    file = counted(tmp_path / "a.csv", *counts)
+    assert [row[4:7] for row in kinds(met([kernel(1, grid=grid)], file))] == [expected]
 
 
-def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("unit", "expected"), first_of([("us", None), ("Kbyte", 2000), ("Kbyte/s", None), ("furlong", None)], 2)
+)
+def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path, unit: str, expected: int | None) -> None:
     """Units without prefixes are all known to counter_units, those of times, too."""
     read, occupancy = "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
-    for unit, expected in (("Kbyte", 2000), ("us", None), ("Kbyte/s", None), ("furlong", None)):
-        file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
-        ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))
-        assert (bytes_read, percent) == (expected, 50), unit
+    file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
+    ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))
+    assert (bytes_read, percent) == (expected, 50)
 
 
 def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_blocks_say_what_is_missing() -> None:
     ]
 
 
-@pytest.mark.parametrize("seed", first_of(range(8), 3))
+@pytest.mark.parametrize("seed", first_of(range(8), 1))
 def test_pairs_and_owners_are_those_of_a_walk(seed: int) -> None:
     dice = random.Random(seed)
     events: list[dict] = []
@@ -148,6 +148,7 @@ def _innermost(events: list[dict], at: float) -> str | None:
     return best and best["name"]
 
 
+@pytest.mark.slow  # blocks and owners of a walk are above
 def test_all_blocks_of_a_real_trace_have_an_owner_that_is_around_them(shared: Path) -> None:
     con, _ = connect(shared / "traces" / REFERENCE["h100_qwen"])
     run_models(con, load_catalog(), ["memory_blocks"])

@@ -72,6 +72,7 @@ def test_each_part_has_its_own_coverage() -> None:
     ] * 3
 
 
+@pytest.mark.slow  # 2 s; an unknown device is in test_utilization.py
 def test_what_is_not_known_is_null() -> None:
     unknown = rows(steps(), [{"id": 0, "name": "Some Accelerator 9000"}])["ProfilerStep#1"]
     names = ("compute_utilization", "memory_utilization", "interconnect_utilization")

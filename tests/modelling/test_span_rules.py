@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,10 +53,21 @@ def launch(correlation: int, ts: float, tid: Any = 1, at: float | None = None, d
     ]
 
 
+def computed(events: list[dict], *tables: str) -> duckdb.DuckDBPyConnection:
+    con, _ = connect(events)
+    run_models(con, load_catalog(), tables)
+    return con
+
+
+OWNERS = ("span_gpu_work", "spans", "kernels")
+
+
 def owners(events: list[dict]) -> set[tuple]:
     """(kernel, span, start of the span in µs, phase)."""
-    con, _ = connect(events)
-    run_models(con, load_catalog(), ["span_gpu_work", "spans", "kernels"])
+    return owners_in(computed(events, *OWNERS))
+
+
+def owners_in(con: duckdb.DuckDBPyConnection) -> set[tuple]:
     return set(
         con.execute(
             "SELECT k.name, s.name, s.start_ns // 1000, w.phase FROM span_gpu_work AS w "
@@ -65,8 +77,10 @@ def owners(events: list[dict]) -> set[tuple]:
 
 
 def table(events: list[dict], name: str, columns: str) -> list[tuple]:
-    con, _ = connect(events)
-    run_models(con, load_catalog(), [name])
+    return table_in(computed(events, name), name, columns)
+
+
+def table_in(con: duckdb.DuckDBPyConnection, name: str, columns: str) -> list[tuple]:
     return con.execute(f"SELECT {columns} FROM {name} ORDER BY ALL").fetchall()
 
 
@@ -82,6 +96,7 @@ CHECKPOINTED = [
 ]
 
 
+@pytest.mark.slow  # real ones are in test_spans.py
 def test_recomputed_work_belongs_to_the_recomputed_call_and_to_what_is_above_it_in_the_forward() -> None:
     assert owners(CHECKPOINTED) == {
         ("k1", "Sequential_0", 10, "fwd"),
@@ -118,8 +133,9 @@ def test_of_several_forward_operators_with_a_number_the_last_is_meant() -> None:
         *launch(1, 110, tid=2),
         *(module("After_0", 200, 20), numbered("aten::mul", 205, 10, 7)),
     ]
-    assert owners(events) == {("k1", "Second_0", 30, "bwd")}
-    links = table(events, "backward_links", "backward_event_id, forward_event_id, how")
+    con = computed(events, *OWNERS, "backward_links")
+    assert owners_in(con) == {("k1", "Second_0", 30, "bwd")}
+    links = table_in(con, "backward_links", "backward_event_id, forward_event_id, how")
     assert links == [(4, 3, "sequence"), (5, 3, "sequence")]
 
 
@@ -135,9 +151,10 @@ def test_the_number_of_the_forward_thread_is_no_tid() -> None:
         *launch(2, 140, tid=2),
         *arrow(1, 20, 77, 130, 2),
     ]
-    assert owners(events) == {("k1", "Right_0", 0, "bwd"), ("k2", "Right_0", 0, "bwd")}
+    con = computed(events, *OWNERS, "span_attribution")
+    assert owners_in(con) == {("k1", "Right_0", 0, "bwd"), ("k2", "Right_0", 0, "bwd")}
     how = "n_by_flow, n_by_sequence, n_backward_linked, n_in_backward_module"
-    assert table(events, "span_attribution", how) == [(1, 1, 2, 2)]
+    assert table_in(con, "span_attribution", how) == [(1, 1, 2, 2)]
 
 
 def test_without_arrows_a_forward_is_looked_for_on_other_threads_only() -> None:
@@ -152,8 +169,9 @@ def test_without_arrows_a_forward_is_looked_for_on_other_threads_only() -> None:
 
 def test_what_starts_in_a_crossing_event_belongs_to_the_spans_around_it() -> None:
     events = [module("Outer_0", 0, 10), op("aten::mul", 5, 15), *launch(1, 15), *launch(2, 30)]
-    assert owners(events) == {("k1", "Outer_0", 0, "fwd")}
-    assert table(events, "span_attribution", "n_crossing_pairs, n_outside_spans") == [(1, 1)]
+    con = computed(events, *OWNERS, "span_attribution")
+    assert owners_in(con) == {("k1", "Outer_0", 0, "fwd")}
+    assert table_in(con, "span_attribution", "n_crossing_pairs, n_outside_spans") == [(1, 1)]
 
 
 def test_work_without_launch_span_or_forward_is_counted_and_given_to_no_span() -> None:
@@ -164,15 +182,17 @@ def test_work_without_launch_span_or_forward_is_counted_and_given_to_no_span() -
         *launch(2, 500, dur=4),
         kernel("k9", 2000, 5, 99),
     ]
-    assert owners(events) == {
+    con = computed(events, *OWNERS, "unattributed_gpu_work")
+    assert owners_in(con) == {
         ("k1", "ProfilerStep#1", 0, "window"),
         ("k1", "around", 90, "bwd_direct"),
         ("k1", "around", 90, "window"),
     }
-    rows = table(events, "unattributed_gpu_work", "reason, n, sum_ns")
+    rows = table_in(con, "unattributed_gpu_work", "reason, n, sum_ns")
     assert rows == [("backward_without_forward", 1, 3000), ("no_launch", 1, 5000), ("outside_spans", 1, 4000)]
 
 
+@pytest.mark.slow  # windows of real traces: test_spans.py
 def test_a_window_takes_launches_of_all_threads_of_its_process_from_its_start_to_before_its_end() -> None:
     events = [
         *(note("ProfilerStep#1", 10, 10), note("ProfilerStep#2", 20, 10)),
@@ -223,6 +243,7 @@ def test_busy_time_is_the_union_and_self_leaves_inner_spans_out() -> None:
     ]
 
 
+@pytest.mark.slow  # sums of names of a real trace: test_spans.py
 def test_a_name_inside_of_itself_counts_its_work_once() -> None:
     events = [module("Block_0", 0, 50), module("Block_0", 10, 20), *launch(1, 15), note("idle", 60, 5)]
     assert table(events, "span_names", "name, phase, n_spans, host_ns, n, sum_ns, busy_ns") == [
@@ -232,8 +253,9 @@ def test_a_name_inside_of_itself_counts_its_work_once() -> None:
 
 
 def test_a_trace_without_host_events_has_no_spans() -> None:
-    assert table([kernel("k", 0, 2, 1)], "unattributed_gpu_work", "reason, n, sum_ns") == [("no_launch", 1, 2000)]
-    assert table([kernel("k", 0, 2, 1)], "spans", "span_id") == []
+    con = computed([kernel("k", 0, 2, 1)], "unattributed_gpu_work", "spans")
+    assert table_in(con, "unattributed_gpu_work", "reason, n, sum_ns") == [("no_launch", 1, 2000)]
+    assert table_in(con, "spans", "span_id") == []
 
 
 def reaching_parent(rows: list[tuple[int, int, int]], i: int) -> int:

@@ -28,13 +28,14 @@ _TIMES = (
 )
 
 
-def of_times(columns: str, **times: Any) -> list[Any]:
-    """Columns of the step_pipeline row of a step with these times; the others are NULL."""
+def of_times(columns: str, steps: list[dict[str, Any]]) -> list[list[Any]]:
+    """Columns of the step_pipeline rows of steps with these times; the others are NULL."""
     con, _ = connect([])
-    values = ", ".join(f"CAST({literal(times.get(name))} AS DOUBLE) AS {name}" for name in _TIMES)
-    con.execute(f"CREATE TABLE _step_times AS SELECT 't' AS trace_id, 1 AS step, {values}")
+    rows = [", ".join(f"CAST({literal(times.get(name))} AS DOUBLE) AS {name}" for name in _TIMES) for times in steps]
+    selects = [f"SELECT 't' AS trace_id, {step} AS step, {values}" for step, values in enumerate(rows)]
+    con.execute(f"CREATE TABLE _step_times AS {' UNION ALL '.join(selects)}")
     run_models(con, load_catalog(), ["step_pipeline"], have=frozenset({"_step_times"}))
-    return [*con.execute(f"SELECT {columns} FROM step_pipeline").fetchall()[0]]
+    return [[*row] for row in con.execute(f"SELECT {columns} FROM step_pipeline ORDER BY step").fetchall()]
 
 
 @pytest.fixture
@@ -47,23 +48,21 @@ def near(value: float | None) -> Any:
 
 
 def test_exposure_ratios_are_the_reference_s(reference: dict) -> None:
-    for case in reference["exposure"]:
-        found = of_times(
-            "exposure_ratio, suspect",
-            **{"duration_ns": case["t_span"], "comp_ideal_ns": case["t_comp"], "communication_ideal_ns": case["t_c2c"]},
-        )
+    cases = reference["exposure"]
+    names = {"duration_ns": "t_span", "comp_ideal_ns": "t_comp", "communication_ideal_ns": "t_c2c"}
+    steps = [{name: case[theirs] for name, theirs in names.items()} for case in cases]
+    for case, found in zip(cases, of_times("exposure_ratio, suspect", steps), strict=True):
         assert found == [near(case["expect"]), (case["expect"] or 0) < 0], case
 
 
 def test_efficiencies_and_dragging_stages_are_the_reference_s(reference: dict) -> None:
-    for case in reference["pipeline"]:
-        found = of_times(
-            "efficiency, dragging_stage",
-            **{"duration_ns": case["t_actual"], "loader_ns": case["t_load"]},
-            **{"comp_ns": case["t_comp"], "save_ns": case["t_save"]},
-        )
+    cases = reference["pipeline"]
+    names = {"duration_ns": "t_actual", "loader_ns": "t_load", "comp_ns": "t_comp", "save_ns": "t_save"}
+    steps = [{name: case[theirs] for name, theirs in names.items()} for case in cases]
+    *of_cases, unknown = of_times("efficiency, dragging_stage", [*steps, {"duration_ns": 8}])
+    for case, found in zip(cases, of_cases, strict=True):
         assert found == [near(case["expect"]), case["dragging"]], case
-    assert of_times("efficiency, dragging_stage", duration_ns=8) == [None, None]
+    assert unknown == [None, None]
 
 
 @pytest.mark.slow
@@ -72,11 +71,10 @@ def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference:
     for run, cases in reference["pipeline_real"].items():
         for case, stall in zip(cases, stalls[run]["rows"], strict=True):
             ns = {key: round(case[f"t_{key}_us"] * 1000) for key in ("actual", "dataloader", "htod", "comp", "save")}
-            found = of_times(
-                "load_ns, efficiency, dragging_stage, loader_percent, loader_stall_ns <= loader_ns",
-                **{"duration_ns": ns["actual"], "loader_ns": ns["dataloader"], "htod_ns": ns["htod"]},
-                **{"comp_ns": ns["comp"], "save_ns": ns["save"], "stall_ns": round(stall["load_gpu_idle_us"] * 1000)},
-            )
+            times = {"duration_ns": ns["actual"], "loader_ns": ns["dataloader"], "htod_ns": ns["htod"]}
+            times |= {"comp_ns": ns["comp"], "save_ns": ns["save"], "stall_ns": round(stall["load_gpu_idle_us"] * 1000)}
+            columns = "load_ns, efficiency, dragging_stage, loader_percent, loader_stall_ns <= loader_ns"
+            (found,) = of_times(columns, [times])
             expected = [near(case["t_load_us"] * 1000), near(case["efficiency"]), case["dragging"]]
             assert found == [*expected, near(100 * case["load_stall_frac"]), True]
 

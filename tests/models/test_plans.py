@@ -245,12 +245,22 @@ def written(shape: str, folder: Path) -> Path:
     return write_capture(training if shape == "training" else graph, folder).paths[0]
 
 
-@pytest.mark.parametrize("shape", first_of(["clocks disagree", "training", "inference_graph"], 1))
-def test_nor_does_any_model_where_host_and_device_have_many_rows(tmp_path: Path, shape: str) -> None:
-    """How DuckDB joins depends on how many rows it expects on each side, and on which values it knows to be there."""
+SHAPES = ("clocks disagree", "training", "inference_graph")
+
+
+@pytest.mark.parametrize(
+    ("shape", "tables"), first_of([("clocks disagree", PATH), *((shape, ()) for shape in SHAPES)], 1)
+)
+def test_nor_does_any_model_where_host_and_device_have_many_rows(
+    tmp_path: Path, shape: str, tables: tuple[str, ...]
+) -> None:
+    """How DuckDB joins depends on how many rows it expects on each side, and on which values it knows to be there.
+
+    Of the models of a path; with all tables it takes 10 s.
+    """
     con, trace_id = connect(clocks_disagree() if shape == "clocks disagree" else written(shape, tmp_path))
     request_windows(con, [WindowRequest(trace_id), WindowRequest(trace_id, "hta", profile="hta")])
-    assert compared(con, [*load_catalog().materialized]) == []
+    assert compared(con, [*(tables or load_catalog().materialized)]) == []
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in REAL])

@@ -37,8 +37,24 @@ def bindings(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
+@cache
+def parsed() -> tuple[Counter[str], list[tuple[Path, str]]]:
+    """The names of all bindings, and the docstrings of each file: the code is parsed once for both."""
+    names: Counter[str] = Counter()
+    docstrings = []
+    for path in sources():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names.update(bindings(tree))
+        docstrings += [
+            (path, ast.get_docstring(node) or "")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+    return names, docstrings
+
+
 def test_bindings_are_named_after_their_content() -> None:
-    names = Counter(name for path in sources() for name in bindings(ast.parse(path.read_text(encoding="utf-8"))))
+    names, _ = parsed()
     generic = {name: n for name, n in names.items() if name in GENERIC}
     assert 100 * sum(generic.values()) <= PERCENT * names.total(), Counter(generic).most_common(10)
 
@@ -61,15 +77,10 @@ def files() -> frozenset[str]:
 
 def test_files_that_docstrings_name_exist() -> None:
     missing = []
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            text = re.sub(r"https?://\S+", "", ast.get_docstring(node) or "")
-            named = re.findall(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.(?:py|sql|csv|md|toml))\b", text)
-            missing += [
-                f"{path.relative_to(ROOT)}: {name}"
-                for name in named
-                if not (name in files() or ELSEWHERE.fullmatch(name))
-            ]
+    for path, docstring in parsed()[1]:
+        text = re.sub(r"https?://\S+", "", docstring)
+        named = re.findall(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.(?:py|sql|csv|md|toml))\b", text)
+        missing += [
+            f"{path.relative_to(ROOT)}: {name}" for name in named if not (name in files() or ELSEWHERE.fullmatch(name))
+        ]
     assert missing == []

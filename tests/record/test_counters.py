@@ -71,6 +71,7 @@ def test_this_process_s_own_counters() -> None:
     assert 0 < found["rss_bytes"] <= after.ru_maxrss * 1024 * 1.1
 
 
+@pytest.mark.slow  # 2 s: this process's own counters are above
 def test_a_busy_and_a_sleeping_process_differ(tmp_path: Path) -> None:
     work = "import time; t = time.process_time()\nwhile time.process_time() - t < 0.5: pass"
     for name, code in (("busy", work), ("idle", "import time; time.sleep(0.5)")):

@@ -92,6 +92,7 @@ def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> 
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
 
 
+@pytest.mark.slow  # 3 s, a process; one that is dead, as far as can be told, is below
 def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     command = [
@@ -134,6 +135,7 @@ def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, mo
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
 
 
+@pytest.mark.slow  # 3 s
 def test_an_older_copy_of_a_recording_is_nothing_new(tmp_path: Path) -> None:
     open_one = Recording(tmp_path / "b", "counters", None, 1, None)
     open_one.add("gpu_samples", [{"t_unix_ns": 1}])

@@ -50,6 +50,7 @@ def test_rates_are_differences_and_stop_where_the_process_began_anew(tmp_path: P
     assert asked(lake, "SELECT count(*), count(gpu_index), count(sm_util) FROM gpu_samples") == [(5, 0, 0)]
 
 
+@pytest.mark.slow  # 3 s: test_kills.py has a recording that comes in several times
 def test_a_recording_comes_in_once(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     folder = recording(tmp_path / "in")
@@ -71,6 +72,7 @@ def test_a_recording_without_its_mark_is_rejected(tmp_path: Path) -> None:
     assert row.status == "rejected" and "recordings.parquet is missing; copy the whole folder" in str(row.reason)
 
 
+@pytest.mark.slow  # 1 s: one without its mark is above
 def test_a_recording_of_another_version_is_rejected(tmp_path: Path) -> None:
     mark = recording(tmp_path / "in") / "recordings.parquet"
     rows = pq.read_table(mark)
@@ -79,6 +81,7 @@ def test_a_recording_of_another_version_is_rejected(tmp_path: Path) -> None:
     assert (row.status, row.reason) == ("rejected", "another version of tracelake wrote it: record it again")
 
 
+@pytest.mark.slow  # 2 s: test_sampled_work.py
 def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from pipelines.record.spans import record_spans
@@ -99,6 +102,7 @@ def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow  # 1 s
 def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.record.folder.PART_ROWS", 10)
     open_one = Recording(tmp_path, "counters", None, 1, None)

@@ -96,6 +96,7 @@ def test_this_host_s_loopback_counts_what_is_sent() -> None:
         assert sent() - before >= 20_000
 
 
+@pytest.mark.slow  # 3 s
 def test_the_sampler_takes_them_once_a_second(tmp_path: Path) -> None:
     folder, lake = tree(tmp_path / "sys", port_rcv_data=10), Lake(tmp_path / "lake")
     with CounterSampler(os.getpid(), tmp_path / "in", hz=100, sys=tmp_path / "sys") as sampler:
@@ -112,6 +113,7 @@ def test_the_sampler_takes_them_once_a_second(tmp_path: Path) -> None:
         assert con.execute("SELECT net_source FROM recordings").fetchall() == [("1 RDMA ports",)]
 
 
+@pytest.mark.slow  # 2 s: rates are in test_lake.py
 def test_a_counter_that_went_back_says_so_and_has_no_rates(tmp_path: Path) -> None:
     open_one = Recording(tmp_path / "in", "counters", "run1", 42, 3)
     for at, got, sent in ((0, 100, 5), (1, 300, 5), (2, 50, 15), (4, 150, None), (5, 250, 25)):

@@ -11,6 +11,7 @@ from pipelines.record.peaks import device_name, main, measure
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.slow  # 2 s: that something is measured is below
 def test_products_and_copies_are_timed() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for each other on a busy machine: a hundredth of the speed

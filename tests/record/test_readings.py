@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
@@ -80,6 +81,7 @@ def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
     assert not not_read and (0, "gpu", "0", "nvlink_rx_bytes_per_s") not in found
 
 
+@pytest.mark.slow  # 2 s: one of several processes is above
 def test_of_another_process_only_what_is_the_host_s(tmp_path: Path) -> None:
     recorded(tmp_path / "in", "spans", 7, {"span_samples": [span(0, 250, 460)]})
     recorded(tmp_path / "in", "counters", 9, counters(9, 5), run="other")

@@ -76,7 +76,7 @@ def shared_module() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "made", first_of([transformer, images, attention, shared_module], 2), ids=lambda made: made.__name__
+    "made", first_of([transformer, images, attention, shared_module], 1), ids=lambda made: made.__name__
 )
 def test_matrix_operations_of_every_module_are_those_of_torch_s_counter(made: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -101,6 +101,7 @@ def test_matrix_operations_of_every_module_are_those_of_torch_s_counter(made: An
     assert len(in_names) >= 2 and ours[type(net).__name__] == counted["Global"]
 
 
+@pytest.mark.slow  # 1 s
 def test_attention_on_a_cpu_is_modelled(tmp_path: Path) -> None:
     q = torch.randn(2, 3, 6, 8, requires_grad=True)
     k = torch.randn(2, 3, 6, 8, requires_grad=True)
@@ -111,7 +112,8 @@ def test_attention_on_a_cpu_is_modelled(tmp_path: Path) -> None:
     assert asked(tmp_path / "in", query) == [(product, 2 * product), (5 * product // 2, 5 * product)]
 
 
-@pytest.mark.parametrize("use_reentrant", first_of([False, True], 1))
+@pytest.mark.slow  # 1 s each: that such a span is told apart is in test_spans.py
+@pytest.mark.parametrize("use_reentrant", [False, True])
 def test_what_a_checkpoint_computes_again_is_told_apart(use_reentrant: bool, tmp_path: Path) -> None:
     inside = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.Linear(16, 4, bias=False))
     net = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False), Again(inside, use_reentrant))
@@ -152,6 +154,7 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     assert fast[:7] == (9, *slow[1:7]) and fast[7:] == (None, None, "compute", True, "too_short", None)
 
 
+@pytest.mark.slow  # 2 s
 def test_the_page_s_queries_lead_from_the_worst_step_to_its_operators(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()
     (block,) = [block for block in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "span_sample_operators" in block]
@@ -169,6 +172,7 @@ def test_the_page_s_queries_lead_from_the_worst_step_to_its_operators(tmp_path: 
     assert [(op, flops) for op, _, flops in rows if flops] == [("aten::mm", 2 * 3 * 16 * 4)] * 2
 
 
+@pytest.mark.slow  # 2 s
 def test_inputs_that_no_census_saw_have_no_work_and_lead_to_rare_censuses(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 2)
     with record_spans(net, tmp_path / "in", 1) as spans:
@@ -193,6 +197,7 @@ def test_inputs_that_no_census_saw_have_no_work_and_lead_to_rare_censuses(tmp_pa
     ]
 
 
+@pytest.mark.slow  # 2 s
 def test_without_a_census_times_are_all_there_is(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 2)
     with record_spans(net, tmp_path / "in", 1, count_operators=False) as spans:

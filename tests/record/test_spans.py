@@ -106,6 +106,7 @@ def test_spans_nest_and_have_what_went_in(tmp_path: Path) -> None:
     assert all(abs(span["start_ns"] - time.time_ns()) < 3600e9 for span in found)
 
 
+@pytest.mark.slow  # 2 s: test_sampling.py
 def test_as_many_steps_are_sampled_as_the_rate_says(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 2)
     found = recorded(net, tmp_path / "a", n=2000, rate=0.05)

@@ -102,6 +102,7 @@ def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(
     assert sql(lake, "SELECT count(*) AS n FROM kernels", "--without-broken")[:2] == (0, '"n"\n8\n')
 
 
+@pytest.mark.slow  # tests/runs/materialize/test_once.py: damage that a query notices
 def test_what_can_be_computed_is_on_the_next_look(lake: Lake) -> None:
     expected = shown(lake, ["kernels", "traces"])
     _cut(table_files(lake.root, "kernels")[0])
@@ -220,8 +221,9 @@ def check_and_repair(root: Path) -> None:
     check(Lake(root), repair=True)
 
 
+@pytest.mark.slow  # a writer that is killed is in tests/lake/test_crash.py, a repair that is not is above
 @pytest.mark.kills
-@pytest.mark.parametrize("table", ["events", pytest.param("captures", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("table", ["events", "captures"])
 def test_repair_killed_at_a_step(whole: Path, table: str) -> None:
     with kept(whole) as broken:
         _flip(table_files(broken.root, table)[0])
@@ -237,6 +239,7 @@ def put_until_killed(root: Path, staged: Path) -> None:
     lake.put("kernels", lake.batches()[0], staged)
 
 
+@pytest.mark.slow  # tests/lake/test_crash.py: files of a batch that a killed writer put
 @pytest.mark.kills
 def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: Path) -> None:
     """Before and after each write, flush and rename: the old file is right, and so is the new one."""

@@ -70,22 +70,48 @@ def put(lake: Lake, folder: Path, days_ago: float, *ranks: int) -> list[str]:
     return [row.trace_id for row in report.rows if row.trace_id]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two captures of two ranks, one of 20 days ago and one of yesterday, with the tables of a digest and others."""
-    folder = tmp_path_factory.mktemp("whole")
+AGES = {"old": 20, "new": 1}
+"""Of the captures, in days."""
+
+
+def write(folder: Path, name: str) -> None:
+    """Write a capture of two ranks."""
+    write_capture(CaptureSpec(ranks=2, steps=3, seed=AGES[name]), folder / name)
+
+
+def prepared(folder: Path, *names: str) -> Path:
+    """Return the folder, with captures and a lake of them that has the tables of a digest and others."""
     lake = Lake(folder / "lake")
-    for name, days_ago in (("old", 20), ("new", 1)):
-        write_capture(CaptureSpec(ranks=2, steps=3, seed=days_ago), folder / name)
-        put(lake, folder / name, days_ago, 0, 1)
+    for name in names:
+        write(folder, name)
+        put(lake, folder / name, AGES[name], 0, 1)
     materialize_all(lake, (*OF_TRACES, *OF_CAPTURES, *FLEET_TABLES))
     return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two captures, one of 20 days ago and one of yesterday. For slow tests: it takes twice as long as `only_old`."""
+    return prepared(tmp_path_factory.mktemp("whole"), "old", "new")
+
+
+@pytest.fixture(scope="module")
+def only_old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The capture of 20 days ago alone."""
+    return prepared(tmp_path_factory.mktemp("old"), "old")
 
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
     """The lake of `whole`, which is there again afterwards."""
     with kept(whole) as lake:
+        yield lake
+
+
+@pytest.fixture
+def small(only_old: Path) -> Iterator[Lake]:
+    """The lake of `only_old`, likewise."""
+    with kept(only_old) as lake:
         yield lake
 
 
@@ -139,8 +165,13 @@ def without(text: str) -> Any:
     return cleaned(json.loads(text))
 
 
-@pytest.mark.parametrize("commands", first_of([[*ANSWERS], [*MORE_ANSWERS]], 1), ids=["few", "more"])
-def test_answers_are_the_same(lake: Lake, commands: Iterable[list[str]]) -> None:
+@pytest.mark.parametrize(
+    ("of", "commands"),
+    first_of([("small", ANSWERS[:2]), ("lake", ANSWERS), ("lake", MORE_ANSWERS)], 1),
+    ids=["small", "few", "more"],
+)
+def test_answers_are_the_same(of: str, commands: Iterable[list[str]], request: pytest.FixtureRequest) -> None:
+    lake: Lake = request.getfixturevalue(of)
     before = answers(lake, commands)
     assert ("reduced", 2) in [(r.state, len(r.traces)) for r in reduce_old(lake, 14, NONE, now=NOW)]
     after = answers(lake, commands)
@@ -148,7 +179,8 @@ def test_answers_are_the_same(lake: Lake, commands: Iterable[list[str]]) -> None
         assert after[words] == answer, words
 
 
-@pytest.mark.parametrize("words", first_of([["why", "trace"], ["why", "capture"], ["compare", "trace", "other"]], 1))
+@pytest.mark.slow  # 4 s
+@pytest.mark.parametrize("words", [["why", "trace"], ["why", "capture"], ["compare", "trace", "other"]])
 def test_answers_say_that_only_the_digest_is_kept(lake: Lake, words: list[str]) -> None:
     command, *subjects = words
     of_lake = names(lake)
@@ -194,6 +226,7 @@ def test_a_digest_has_what_answers_read() -> None:
     assert {*FLEET_TABLES, *WHY_CAPTURE} <= {*OF_TRACES, *OF_CAPTURES, "traces", "findings"}
 
 
+@pytest.mark.slow  # 6 s; the grace is that of tests/lake/test_retention.py
 def test_only_its_tables_are_left_and_the_others_go_after_the_grace(lake: Lake) -> None:
     before = files_of(lake)
     (old, _) = lake.batches()
@@ -211,6 +244,7 @@ def test_only_its_tables_are_left_and_the_others_go_after_the_grace(lake: Lake) 
     assert check(lake).faults == []
 
 
+@pytest.mark.slow  # 10 s
 def test_nothing_of_it_is_computed_again(lake: Lake) -> None:
     reduce_old(lake, 14, NONE, now=NOW)
     of_digest = {name: size for name, size in files_of(lake).items() if lake.is_digest(Batch(Path(name).stem))}
@@ -222,11 +256,13 @@ def test_nothing_of_it_is_computed_again(lake: Lake) -> None:
     assert reduce_old(lake, 14, NONE, now=NOW) == []
 
 
+@pytest.mark.slow  # 4 s; what was removed is in tests/lake/test_retention.py
 def test_its_content_is_known_to_ingestion(lake: Lake, whole: Path) -> None:
     reduce_old(lake, 14, NONE, now=NOW)
     assert {row.status for row in ingest([whole / "old"], lake).rows if row.trace_id} == {"known"}
 
 
+@pytest.mark.slow  # 5 s; so do tests/lake/test_retention.py and test_catalog.py
 def test_a_rebuilt_catalog_knows_it(lake: Lake) -> None:
     reduce_old(lake, 14, now=NOW)
     digests = [batch for batch in (*lake.batches(), *lake.batches(CAPTURE_MARK)) if lake.is_digest(batch)]
@@ -237,11 +273,13 @@ def test_a_rebuilt_catalog_knows_it(lake: Lake) -> None:
     assert not requested_tables(lake, OF_CAPTURES).are_stale
 
 
-def test_a_trace_stays_whole_while_a_rank_of_its_capture_is_younger(whole: Path, tmp_path: Path) -> None:
+def test_a_trace_stays_whole_while_a_rank_of_its_capture_is_younger(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    put(lake, whole / "old", 20, 0)
-    put(lake, whole / "old", 3, 1)
-    put(lake, whole / "new", 20, 0)
+    for name in AGES:
+        write(tmp_path, name)
+    put(lake, tmp_path / "old", 20, 0)
+    put(lake, tmp_path / "old", 3, 1)
+    put(lake, tmp_path / "new", 20, 0)
     assert [len(r.traces) for r in reduce_old(lake, 14, dry_run=True, now=NOW)] == [1]
     assert len(reduce_old(lake, 14, dry_run=True, now=NOW + 12 * DAY)) == 3
 
@@ -300,7 +338,8 @@ def test_a_forgotten_rank_takes_its_capture_along(lake: Lake) -> None:
     assert not requested_tables(lake, OF_CAPTURES).are_stale
 
 
-def test_a_damaged_batch_stays_as_it_is(lake: Lake) -> None:
+def test_a_damaged_batch_stays_as_it_is(small: Lake) -> None:
+    lake = small
     old = lake.batches()[0]
     file = lake.root / "events" / f"day={old.day}" / f"{old.batch_id}.parquet"
     file.write_bytes(file.read_bytes()[:-1])
@@ -324,6 +363,7 @@ def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake,
     assert rows(lake, "SELECT count(*) FROM captures", "captures") == captures
 
 
+@pytest.mark.slow  # 5 s; so does a damaged file, above
 def test_a_trace_on_which_a_model_failed_keeps_its_batch_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = lake.batches()
 
@@ -435,17 +475,22 @@ def test_digests_are_compacted_and_removed_like_other_batches(whole: Path, tmp_p
 
 
 @pytest.mark.parametrize(("days", "grace"), [(0, DAY), (-1, DAY), (5, -DAY)])
-def test_nonsense_is_refused(lake: Lake, days: int, grace: timedelta) -> None:
+def test_nonsense_is_refused(small: Lake, days: int, grace: timedelta) -> None:
     with pytest.raises(ValueError, match="keep at least 1 day"):
-        reduce_old(lake, days, grace)
+        reduce_old(small, days, grace)
 
 
+@pytest.mark.slow  # 4 s
 def test_command_line(lake: Lake) -> None:
     arguments = ("retention", "--lake", lake.root, "--json")
     assert json.loads(run(*arguments, "--keep", "digest", "--older-than", "14d", "--dry-run")) != []
     assert json.loads(run(*arguments, "--keep", "digest", "--older-than", "40")) == []
     assert "reduced" in [row["state"] for row in json.loads(run(*arguments, "--keep", "digest", "--older-than", "14d"))]
     assert lake.is_digest(lake.batches()[0])
+
+
+def test_wrong_options_are_refused(small: Lake) -> None:
+    arguments = ("retention", "--lake", small.root, "--json")
     for wrong in (
         (),
         ("--keep", "digest"),

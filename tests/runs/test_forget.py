@@ -27,6 +27,7 @@ from pipelines.runs.check import check
 from pipelines.runs.forget import Forgotten, NoSuchTrace, _rewrite, begun, forget
 from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
+from tests.effort import first_of
 from tests.lake.world import assert_whole, capture, kept, killed, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
@@ -127,7 +128,7 @@ def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, mon
     assert trace not in all_ids(lake)
 
 
-@pytest.mark.parametrize("error", [OSError("disk"), duckdb.IOException("disk"), CatalogError("code")])
+@pytest.mark.parametrize("error", first_of([duckdb.IOException("disk"), OSError("disk"), CatalogError("code")], 1))
 def test_no_trace_is_blamed_for_the_machine_or_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -254,6 +255,7 @@ def test_the_only_trace_of_a_batch_may_come_again(tmp_path: Path) -> None:
         assert assert_whole(con) == 1
 
 
+@pytest.mark.slow  # 4 s; one that is completed is above
 def test_a_removal_that_was_killed_leaves_the_trace_that_was_ingested_again(tmp_path: Path) -> None:
     lake, files = Lake(tmp_path / "lake"), [write_trace(tmp_path / "in" / f"{seed}.json", seed) for seed in range(2)]
     for file in files:
@@ -269,6 +271,7 @@ def test_a_removal_that_was_killed_leaves_the_trace_that_was_ingested_again(tmp_
         assert assert_whole(con) == 1
 
 
+@pytest.mark.slow  # 8 s
 def test_a_batch_that_was_merged_twice_loses_the_trace_in_each_file(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for seed in range(3):

@@ -134,6 +134,7 @@ def test_a_trace_that_is_forgotten_is_missed_no_more(lake: Lake, poison: str, fa
     assert call("materialize", *TABLES, "--lake", lake.root).exit_code == 0
 
 
+@pytest.mark.slow  # tests/runs/store/test_changed_models.py
 def test_more_memory_is_tried_without_force(
     lake: Lake, poison: str, fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # takes long in a process that has run other tests
     return memory
 
 

@@ -221,6 +221,7 @@ def test_h2d_still_runs_ahead() -> None:
     pipe.drain()
 
 
+@pytest.mark.slow  # nothing changes here but with `legal_plans`
 def test_drawn_plans_hold_streams_of_several_stages() -> None:
     """Else the properties above would say little."""
     seen = set()

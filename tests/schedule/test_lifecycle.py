@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="the engines need torch")
 
 from pipelines.schedule import DataFlowPipeline, PipelineError, SWPipeline
 from pipelines.schedule.devices.cpu import CpuDevice
+from tests.effort import first_of
 from tests.schedule.plans import (
     FUSED_INTER,
     FUSED_INTRA,
@@ -33,7 +34,8 @@ ENGINES: list[Callable[..., Any]] = [
     partial(SWPipeline, device="simulated"),
     partial(DataFlowPipeline, max_depth=4, device="simulated"),
 ]
-every_engine = pytest.mark.parametrize("engine", ENGINES, ids=["clocked", "flow", "clocked_sim", "flow_sim"])
+IDS = ["clocked", "flow", "clocked_sim", "flow_sim"]
+every_engine = pytest.mark.parametrize("engine", ENGINES, ids=IDS)
 
 
 @every_engine
@@ -133,7 +135,7 @@ def has_failed(run: Any) -> bool:
     return run.failure is not None
 
 
-@every_engine
+@pytest.mark.parametrize("engine", first_of(ENGINES, 2), ids=IDS)
 def test_an_abandoned_engine_with_an_unnoticed_failure_goes_too(engine: Any) -> None:
     def breaks(ctx: Any) -> None:
         raise KeyError(ctx.iter_idx)

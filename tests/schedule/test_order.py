@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import CheckedPlan, TaskSchedule, validate_plan
@@ -15,6 +15,7 @@ from pipelines.schedule.engine.order import (
     stage_descending,
     stall_costs,
 )
+from tests.effort import examples
 from tests.schedule.plans import fused_sparse_dist, plan_of, sparse_dist
 
 
@@ -131,6 +132,7 @@ def printed_pseudocode(plan: CheckedPlan) -> list[str]:
     return order
 
 
+@settings(max_examples=examples(100))
 @given(data=st.data(), n=st.integers(1, 8))
 def test_swp_28_random_plans_agree_with_the_printed_pseudocode(data: st.DataObject, n: int) -> None:
     from tests.schedule.random_plans import draw_plan
@@ -139,6 +141,7 @@ def test_swp_28_random_plans_agree_with_the_printed_pseudocode(data: st.DataObje
     assert ready_first(plan) == printed_pseudocode(plan)
 
 
+@settings(max_examples=examples(100))
 @given(data=st.data(), n=st.integers(1, 8))
 def test_swp_33_every_order_is_topological_within_the_period(data: st.DataObject, n: int) -> None:
     """SWP-18: in stage-descending order stages fall."""

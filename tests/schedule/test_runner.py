@@ -44,7 +44,7 @@ def tables_in(out: Path) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
 
 @pytest.fixture(scope="module")
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """Everything on, by a process."""
+    """Everything on, by a process. This takes 10 CPU s, so who uses it is slow: simulated runs are below."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     out = tmp_path_factory.mktemp("runs")
@@ -57,6 +57,7 @@ def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, l
     return tables_in(out)
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_the_folder_is_a_whole_run(cpu_run: Any) -> None:
     folder, tables = cpu_run
     names = {f"{name}.parquet" for name in TABLES} | {"trace.json.gz"}
@@ -80,6 +81,7 @@ def test_the_folder_is_a_whole_run(cpu_run: Any) -> None:
     assert max(row["end_ns"] for row in tables["schedule_task_timings"]) <= run["wall_ns"]
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_the_plan_s_rows_are_the_plan(cpu_run: Any) -> None:
     rows = cpu_run[1]["schedule_plans"]
     assert [(row["position"], row["task"], row["stage"], row["stream"]) for row in rows] == [
@@ -91,6 +93,7 @@ def test_the_plan_s_rows_are_the_plan(cpu_run: Any) -> None:
     assert [task for task, row in by_task.items() if row["globally_ordered"]] == ["InputDistStart"]
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_timings_keep_the_plan_s_order(cpu_run: Any) -> None:
     rows = cpu_run[1]["schedule_task_timings"]
     at = {(row["task"], row["iteration"]): row for row in rows}
@@ -104,6 +107,7 @@ def test_timings_keep_the_plan_s_order(cpu_run: Any) -> None:
             assert at[dep, row["iteration"] - 1]["end_ns"] <= row["start_ns"]
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_a_stall_is_the_gap_on_the_stream(cpu_run: Any) -> None:
     stream = {task.name: task.stream for task in FUSED.tasks}
     free = dict.fromkeys(stream.values(), 0)
@@ -114,6 +118,7 @@ def test_a_stall_is_the_gap_on_the_stream(cpu_run: Any) -> None:
         free[stream[row["task"]]] = row["end_ns"]
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_jitter_is_in_the_delayed_task(cpu_run: Any) -> None:
     drawn = delays("H2D", 300.0, ITERATIONS, seed=7)
     for row in cpu_run[1]["schedule_task_timings"]:
@@ -121,6 +126,7 @@ def test_jitter_is_in_the_delayed_task(cpu_run: Any) -> None:
             assert row["end_ns"] - row["start_ns"] >= drawn[row["iteration"]]
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_exposed_times_and_predictions(cpu_run: Any) -> None:
     _, tables = cpu_run
     assert {row["task"] for row in tables["schedule_exposed_times"]} == set(FUSED.checked.names)
@@ -137,6 +143,7 @@ def test_exposed_times_and_predictions(cpu_run: Any) -> None:
     assert abs(backward["duration_ns"] - middle) <= 1
 
 
+@pytest.mark.slow(together="run on a CPU")
 def test_the_trace_is_of_the_same_run(cpu_run: Any) -> None:
     folder, _ = cpu_run
     with gzip.open(folder / "trace.json.gz") as file:

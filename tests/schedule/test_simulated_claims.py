@@ -108,6 +108,7 @@ def test_h2d_is_idle_most_of_a_period() -> None:
     assert found.bubbles["S0"] == {"retire": 9000 * US}
 
 
+@pytest.mark.slow  # 3 s
 def test_jitter_is_absorbed_as_max_depth_grows() -> None:
     """SWP-59, SWP-60: late copies cost less and less the more iterations are in flight, and nothing in the end.
 
@@ -149,6 +150,7 @@ def test_memory_in_flight_is_the_depth() -> None:
         assert peak_in_flight(flow) == max_depth
 
 
+@pytest.mark.slow  # the test with jitter has 3000
 def test_thousands_of_iterations() -> None:
     """Issue 3: a plan of thousands of iterations, every one accounted for."""
     timeline = simulate(fused_sparse_dist(), FUSED_NS, engine="DataFlowPipeline", max_depth=5, iterations=4000)

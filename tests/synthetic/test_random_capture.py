@@ -44,6 +44,7 @@ def test_shape(seed: int) -> None:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(queue))
 
 
+@pytest.mark.slow  # 3 s; what a capture looks like is above
 @pytest.mark.skipif(not ORACLE.exists(), reason="the shared oracle is not beside this checkout")
 def test_the_oracle_takes_nearly_all(tmp_path: Path) -> None:
     oracle, path = load_oracle(), tmp_path / "trace.json"

@@ -109,6 +109,7 @@ def test_a_name_that_is_an_object_keeps_a_key_that_stands_twice() -> None:
     assert "name" in silent_loss(text, [row | {"name": '{"a":2.5}'}], {})
 
 
+@pytest.mark.slow  # 2 s
 def test_one_file_s_traceback_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a batch fails, each of its files is tried alone, and only the guilty one is counted."""
     guilty = made(SEED, 2)[1]

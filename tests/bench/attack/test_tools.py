@@ -28,6 +28,7 @@ def test_a_file_is_made_from_its_seed_and_number_alone() -> None:
     assert [made(3, n) for n in range(10)] == [made(3, n) for n in range(10)] != [made(4, n) for n in range(10)]
 
 
+@pytest.mark.slow  # 1 s; the files below are read and judged, too
 @needs_shared
 def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of counters, an event; and what is no sentence, or an exception of another kind."""

@@ -33,6 +33,7 @@ def wrong(subject: Asked) -> list[tuple[Told, float]]:
     return [(pair, saves_us) for pair, saves_us in pairs if abs(saves_us - pair.saves_us) > ROUNDING]
 
 
+@pytest.mark.slow  # 4 s: commands of made traces are in test_named_as_targets.py
 def test_each_command_gives_its_number() -> None:
     subjects = asked_all(FOLDERS[0] / name for name in FAST)
     assert [wrong(subject) for subject in subjects] == [[]] * len(FAST)

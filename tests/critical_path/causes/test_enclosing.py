@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.causes.enclosing import Enclosing
+from tests.effort import examples
 
 Tree = tuple[int, list]  # a rank, and what is nested in it
 
@@ -25,6 +26,7 @@ def nested(draw: st.DrawFn, start: int = 0, end: int = 60, depth: int = 4) -> li
     return found
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(nested(), min_size=1, max_size=3))
 def test_the_lowest_rank_and_of_equal_ones_the_outermost(threads: list[list[tuple[int, int, int]]]) -> None:
     marks = [(thread, *mark) for thread, of in enumerate(threads) for mark in of]

@@ -23,6 +23,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
+from tests.effort import first_of
 from tests.harness import call, connect_all, op
 from tests.pages import DOCS
 
@@ -52,6 +53,8 @@ class Retimed(NamedTuple):
 
 Fixes = dict[tuple[str, str], Retimed]
 """Of a window, by kind and name."""
+MORE = pytest.mark.slow(together="more traces of fixes")
+"""On a trace that only slow tests look at."""
 
 
 def fixes_in(con: duckdb.DuckDBPyConnection, windows: Collection[WindowRequest]) -> list[Fixes]:
@@ -69,11 +72,6 @@ def fixes_in(con: duckdb.DuckDBPyConnection, windows: Collection[WindowRequest])
 
 def kinds(saved: Saved) -> set[str]:
     return {fix for fix, _ in saved}
-
-
-@pytest.fixture(scope="module")
-def by_kind(hand_made: dict[str, Saved]) -> dict[str, tuple[Saved, Saved]]:
-    return {fix: (hand_made[f"{fix} has"], hand_made[f"{fix} lacks"]) for fix in HAS_AND_LACKS}
 
 
 def test_each_kind_has_a_trace() -> None:
@@ -116,13 +114,17 @@ def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(mo
         assert is_judged or caveats[0][0].startswith(f"the graph has {n_edges} edges, more than {most}: ")
 
 
-@pytest.mark.parametrize("fix", HAS_AND_LACKS)
+FEW = 4
+"""Of how many kinds of fixes, the first, the trace that lacks it is not slow."""
+
+
+@pytest.mark.parametrize("fix", first_of(HAS_AND_LACKS, FEW))
 def test_a_trace_that_needs_a_fix_has_it_and_another_does_not(
-    fix: str, by_kind: dict[str, tuple[Saved, Saved]]
+    fix: str, hand_made: dict[str, Saved], request: pytest.FixtureRequest
 ) -> None:
-    has, lacks = by_kind[fix]
-    assert fix in kinds(has)
-    assert fix not in kinds(lacks)
+    assert fix in kinds(hand_made[f"{fix} has"])
+    others = hand_made if f"{fix} lacks" in hand_made else request.getfixturevalue("more_made")
+    assert fix not in kinds(others[f"{fix} lacks"])
 
 
 # The fix, what it is done to, and what it saves, us. A second kernel cannot begin before 30 us, 18 after its launch.
@@ -142,9 +144,9 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("fix", COUNTED)
-def test_a_fix_saves_what_one_can_count(fix: str, by_kind: dict[str, tuple[Saved, Saved]]) -> None:
+def test_a_fix_saves_what_one_can_count(fix: str, hand_made: dict[str, Saved]) -> None:
     name, saves_us = COUNTED[fix]
-    assert by_kind[fix][0][fix, name] == pytest.approx(1000 * saves_us, abs=1)
+    assert hand_made[f"{fix} has"][fix, name] == pytest.approx(1000 * saves_us, abs=1)
 
 
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
@@ -155,21 +157,23 @@ NOT_PINNED: dict[str, Trace] = {
 }
 
 
+@MORE
 @pytest.mark.parametrize("name", NOT_PINNED)
 def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pinning(
-    name: str, hand_made: dict[str, Saved]
+    name: str, more_made: dict[str, Saved]
 ) -> None:
-    assert "pin_memory" not in kinds(hand_made[name])
+    assert "pin_memory" not in kinds(more_made[name])
 
 
-def test_copies_of_hardly_a_byte_get_faster_and_do_not_go(all_fixes: dict[str, Fixes]) -> None:
+@MORE
+def test_copies_of_hardly_a_byte_get_faster_and_do_not_go(more_fixes: dict[str, Fixes]) -> None:
     """With them, the waits for them would go."""
-    options = [retimed.options for (fix, _), retimed in all_fixes["copies of a byte"].items() if fix == "pin_memory"]
+    options = [retimed.options for (fix, _), retimed in more_fixes["copies of a byte"].items() if fix == "pin_memory"]
     assert options == ["--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'"]
 
 
-def test_waits_are_named_after_the_outermost_operator(by_kind: dict[str, tuple[Saved, Saved]]) -> None:
-    names = {name for fix, name in by_kind["do_not_wait"][0] if fix == "do_not_wait"}
+def test_waits_are_named_after_the_outermost_operator(hand_made: dict[str, Saved]) -> None:
+    names = {name for fix, name in hand_made["do_not_wait has"] if fix == "do_not_wait"}
     assert names == {"aten::item"}
 
 
@@ -263,35 +267,65 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "gpu only": GPU_ONLY,
 }
 AMD = SHARED / "traces/single/mi250_minitoy.json.gz"
+QUICK = {
+    *(f"{fix} has" for fix in HAS_AND_LACKS),
+    *(f"{fix} lacks" for fix in [*HAS_AND_LACKS][:FEW]),
+    *("apart", "waits twice", "waits at the end", "waits behind an operator", "host only", "gpu only"),
+}
+"""The traces of the tests that are not slow."""
 
 
-@pytest.fixture(scope="module")
-def all_fixes() -> dict[str, Fixes]:
-    """Of HAS_AND_LACKS and of both sides of SIDES, as `NAME has` and `NAME lacks`, of OTHERS, and of AMD.
-
-    "HTA" is the first of them in the profile of that name.
-    """
+def all_traces() -> dict[str, Trace]:
+    """HAS_AND_LACKS and both sides of SIDES, as `NAME has` and `NAME lacks`, OTHERS, and AMD."""
     pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in SIDES.items()}
     traces = {
         f"{name} {side}": trace
         for name, pair in pairs.items()
         for side, trace in zip(("has", "lacks"), pair, strict=True)
     }
-    traces |= OTHERS | ({"AMD": AMD} if AMD.is_file() else {})
+    return traces | OTHERS | ({"AMD": AMD} if AMD.is_file() else {})
+
+
+def fixes_of(names: Collection[str], in_hta: str = "") -> dict[str, Fixes]:
+    """Of these of all traces; the models run once. "HTA" is the one called `in_hta` in the profile of that name."""
+    traces = {name: trace for name, trace in all_traces().items() if name in names}
     con, trace_ids = connect_all(traces.values())
     windows = {name: WindowRequest(trace_id) for name, trace_id in zip(traces, trace_ids, strict=True)}
-    windows["HTA"] = replace(windows["do_not_wait has"], window_id="hta", profile="hta")
+    if in_hta:
+        windows["HTA"] = replace(windows[in_hta], window_id="hta", profile="hta")
     return dict(zip(windows, fixes_in(con, windows.values()), strict=True))
+
+
+def saved_by(of: dict[str, Fixes]) -> dict[str, Saved]:
+    return {name: {fix: retimed.saves_ns for fix, retimed in fixes.items()} for name, fixes in of.items()}
+
+
+@pytest.fixture(scope="module")
+def all_fixes() -> dict[str, Fixes]:
+    """Of QUICK."""
+    return fixes_of(QUICK)
 
 
 @pytest.fixture(scope="module")
 def hand_made(all_fixes: dict[str, Fixes]) -> dict[str, Saved]:
-    return {name: {fix: retimed.saves_ns for fix, retimed in fixes.items()} for name, fixes in all_fixes.items()}
+    return saved_by(all_fixes)
 
 
+@pytest.fixture(scope="module")
+def more_fixes() -> dict[str, Fixes]:
+    """Of the others."""
+    return fixes_of({*all_traces()} - QUICK, in_hta="copies of a byte")
+
+
+@pytest.fixture(scope="module")
+def more_made(more_fixes: dict[str, Fixes]) -> dict[str, Saved]:
+    return saved_by(more_fixes)
+
+
+@MORE
 @pytest.mark.parametrize("name", SIDES)
-def test_thresholds_on_both_sides(name: str, hand_made: dict[str, Saved]) -> None:
-    fix, has, lacks = SIDES[name][0], hand_made[f"{name} has"], hand_made[f"{name} lacks"]
+def test_thresholds_on_both_sides(name: str, more_made: dict[str, Saved]) -> None:
+    fix, has, lacks = SIDES[name][0], more_made[f"{name} has"], more_made[f"{name} lacks"]
     if name == "eager_gap_ns":
         assert has[fix, ""] - lacks[fix, ""] > IS_A_GAP
     else:
@@ -356,16 +390,19 @@ def test_a_wait_behind_an_operator_is_not_in_it(hand_made: dict[str, Saved]) -> 
     assert {name for fix, name in saved if fix == "do_not_wait"} == {"cudaDeviceSynchronize"}
 
 
-def test_what_takes_longer_ahead_saves_the_rest(hand_made: dict[str, Saved]) -> None:
-    assert hand_made["loads longer"]["load_ahead", "dataloader"] == 2_220_000 - 1_400_000
+@MORE
+def test_what_takes_longer_ahead_saves_the_rest(more_made: dict[str, Saved]) -> None:
+    assert more_made["loads longer"]["load_ahead", "dataloader"] == 2_220_000 - 1_400_000
 
 
-def test_memory_that_is_not_freed_waits_for_nothing(hand_made: dict[str, Saved]) -> None:
+@MORE
+def test_memory_that_is_not_freed_waits_for_nothing(more_made: dict[str, Saved]) -> None:
     """The kernel and what follows the call are beside each other; only 100 us are the call's own."""
-    assert hand_made["frees"]["no_empty_cache", ""] == 539_000
-    assert "do_not_wait" not in kinds(hand_made["frees"])
+    assert more_made["frees"]["no_empty_cache", ""] == 539_000
+    assert "do_not_wait" not in kinds(more_made["frees"])
 
 
+@pytest.mark.slow  # 2 s: tests/critical_path/whatif/test_inclusive.py
 def test_operators_that_are_gone_leave_the_wait_for_their_results() -> None:
     """Four times the GPU takes 500 us, then the host 420."""
     with asked(synchronized_steps(530)) as subject:
@@ -382,14 +419,16 @@ def test_a_trace_that_lacks_a_side_has_only_fixes_of_the_other(hand_made: dict[s
     assert all(saves > 0 for saved in hand_made.values() for saves in saved.values())
 
 
-def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path, hand_made: dict[str, Saved]) -> None:
-    saved = hand_made["AMD"]
+@MORE
+def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path, more_made: dict[str, Saved]) -> None:
+    saved = more_made["AMD"]
     assert saved and "lower_precision" not in kinds(saved)
-    assert all(saves > 0 for saves in saved.values())
+    assert all(saves > 0 for saved in more_made.values() for saves in saved.values())
 
 
-def test_a_window_of_another_profile_has_no_fixes(all_fixes: dict[str, Fixes]) -> None:
-    assert all_fixes["do_not_wait has"] and not all_fixes["HTA"]
+@MORE
+def test_a_window_of_another_profile_has_no_fixes(more_fixes: dict[str, Fixes]) -> None:
+    assert more_fixes["copies of a byte"] and not more_fixes["HTA"]
 
 
 NOT_AMONG_THEM = {

@@ -109,15 +109,8 @@ IMPOSSIBLE = ("-5", "1e9", "nan", "-inf")
 TRACES: dict[str, Trace] = {
     "program": document(PROGRAM, COST, delay_us=4),
     "free": document(PROGRAM, FREE),
-    **{name: document(PROGRAM, dict.fromkeys(COST, float(name))) for name in IMPOSSIBLE},
-    **{
-        vendor: document([e | {"cat": vendor} if e["cat"] == "cuda_runtime" else e for e in PROGRAM])
-        for vendor in VENDORS
-    },
     "beside steps": document([op("setup", 0, 299), *(e | {"ts": e["ts"] + 300} for e in PROGRAM)], COST, delay_us=4),
     "in any order": document(steps_in_any_order(), {**FREE, "operator": 1}),
-    **{f"{name} {value}": trace for name, (_, by_value) in VALUES.items() for value, trace in by_value.items()},
-    **{f"steps of {length}": two_steps(length) for length in WHOLE["whole_steps"]},
     "gaps": gaps(10),
 }
 
@@ -181,15 +174,21 @@ def test_what_it_costs_is_no_more_than_its_events(batch: Batch) -> None:
     assert row["operators_ns"] == 48 * 2000 and row["calls_ns"] == 25 * 3000 and row["annotations_ns"] == 4 * 4000
 
 
-def test_calls_of_every_vendor_cost(batch: Batch) -> None:
+@pytest.mark.slow  # 4 s
+def test_calls_of_every_vendor_cost() -> None:
     """And with them the operators cost what they do beside calls."""
-    of_cuda, *others = [(batch.rows[vendor]["calls_ns"], batch.rows[vendor]["operators_ns"]) for vendor in VENDORS]
-    assert of_cuda[0] > 0 and set(others) == {of_cuda}
+    of_vendors = (
+        document([e | {"cat": vendor} if e["cat"] == "cuda_runtime" else e for e in PROGRAM]) for vendor in VENDORS
+    )
+    of_cuda, *others = [(row["calls_ns"], row["operators_ns"]) for row in costs_of(*of_vendors)]
+    assert VENDORS[0] == "cuda_runtime" and of_cuda[0] > 0 and set(others) == {of_cuda}
 
 
-def test_a_cost_that_cannot_be_is_not_taken(batch: Batch) -> None:
-    usual = batch.rows["cuda_runtime"]["operators_ns"]
-    assert usual > 0 and {batch.rows[name]["operators_ns"] for name in IMPOSSIBLE} == {usual}
+@pytest.mark.slow  # 4 s
+def test_a_cost_that_cannot_be_is_not_taken() -> None:
+    impossible = (document(PROGRAM, dict.fromkeys(COST, float(name))) for name in IMPOSSIBLE)
+    usual, *others = [row["operators_ns"] for row in costs_of(document(PROGRAM), *impossible)]
+    assert usual > 0 and set(others) == {usual}
 
 
 def test_a_trace_that_says_it_cost_nothing_is_as_long_without(batch: Batch) -> None:
@@ -279,10 +278,11 @@ def test_the_time_of_a_step_is_not_that_of_what_is_beside_the_steps(batch: Batch
         batch.costs_again("beside steps", untraced_ns=1000)
 
 
-def test_costs_on_both_sides(batch: Batch) -> None:
+@pytest.mark.slow  # 4 s
+def test_costs_on_both_sides() -> None:
+    rows = iter(costs_of(*(trace for _, by_value in VALUES.values() for trace in by_value.values())))
     for name, (column, by_value) in VALUES.items():
-        values = [batch.rows[f"{name} {value}"][column] for value in by_value]
-        assert values == pytest.approx([*by_value]), name
+        assert [next(rows)[column] for _ in by_value] == pytest.approx([*by_value]), name
 
 
 REMOVED = {"profiler_removed": (100.002, 100)}
@@ -295,9 +295,10 @@ def test_answers_on_both_sides() -> None:
     assert ["without the profiler" in answer(gaps(us))._whole for us in TOLD["profiler_told/sentence"]] == [True, False]
 
 
-def test_steps_that_take_most_of_a_window_and_those_that_do_not(batch: Batch) -> None:
-    answers = [why(batch.con, batch.ids[f"steps of {length}"]) for length in WHOLE["whole_steps"]]
-    assert [answer is not None and answer.sentence.startswith("Of each") for answer in answers] == [True, False]
+@pytest.mark.slow  # 4 s
+def test_steps_that_take_most_of_a_window_and_those_that_do_not() -> None:
+    told = [answer(two_steps(length)).sentence.startswith("Of each") for length in WHOLE["whole_steps"]]
+    assert told == [True, False]
 
 
 EDGES = {"retimed_edges": (3, 2)}

@@ -16,6 +16,7 @@ from tests.critical_path.pairs.predictions import Judged, Prediction, Refused, f
 from tests.critical_path.pairs.ratios import NothingMeasured, measured_scales
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
 from tests.critical_path.pairs.tables import causes_table, predictions_table
+from tests.effort import first_of
 from tests.harness import call, kernel
 from tests.pages import DOCS
 
@@ -60,12 +61,15 @@ def raw_time(trace: Path, part: str, category: str) -> float:
 
 @pytest.mark.parametrize(
     ("name", "target", "part", "category"),
-    [
-        ("products", "kernel:*gemm*", "gemm", "kernel"),
-        ("products", "class:COMPUTATION", "", "kernel"),
-        ("products", "op:aten::mm", "gemm", "kernel"),
-        ("products", "aten::mm", "aten::mm", "cpu_op"),
-    ],
+    first_of(
+        [
+            ("products", "op:aten::mm", "gemm", "kernel"),
+            ("products", "kernel:*gemm*", "gemm", "kernel"),
+            ("products", "class:COMPUTATION", "", "kernel"),
+            ("products", "aten::mm", "aten::mm", "cpu_op"),
+        ],
+        1,
+    ),
 )
 def test_factors_are_those_of_the_raw_traces(name: str, target: str, part: str, category: str) -> None:
     known = replace(pair(name), ratio=(target,))
@@ -76,6 +80,7 @@ def test_factors_are_those_of_the_raw_traces(name: str, target: str, part: str, 
     assert float(factor) == pytest.approx(of_b / of_a, rel=1e-3)
 
 
+@pytest.mark.slow  # 2 s: made streams are below
 def test_each_stream_has_the_factor_of_the_one_that_does_its_part_in_the_second_run() -> None:
     scales = measured_scales(replace(pair("one_event_reused"), ratio=("stream:*",)))
     factors = {name: float(factor) for name, _, factor in (scale.rpartition("=") for scale in scales[1::2])}
@@ -97,6 +102,7 @@ def test_streams_are_matched_by_their_first_launch_not_by_their_number(tmp_path:
     assert measured_scales(known) == ["--scale", "stream:20=0.5", "--scale", "stream:24=1"]
 
 
+@pytest.mark.slow  # 2 s
 def test_a_target_without_time_has_no_factor() -> None:
     with pytest.raises(NothingMeasured, match=r"products: nothing in products\.A\.json\.gz is kernel:nothing"):
         measured_scales(replace(pair("products"), ratio=("kernel:nothing",)))
@@ -113,6 +119,7 @@ def test_a_pair_is_judged_by_its_command_and_its_sentence() -> None:
     assert prediction.percent == pytest.approx(100 * (judged.pair.traced - 1), abs=4)
 
 
+@pytest.mark.slow  # 4 s
 def test_a_command_that_fails_is_a_prediction_without_a_number() -> None:
     (refused,) = judge(replace(pair("products"), whatif=("--remove", "no such name"), ratio=())).predictions
     assert refused.percent is None and "no such name" in refused.reason

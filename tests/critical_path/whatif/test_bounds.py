@@ -70,6 +70,7 @@ def check(path: Path) -> None:
         assert length <= slower.after.length_us <= 2 * length
 
 
+@pytest.mark.slow  # 3 s each: predictions against programs that run again are in test_truth.py
 def test_small_shared_traces(shared: Path) -> None:
     for path in [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name][
         ::6

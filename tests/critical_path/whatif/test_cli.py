@@ -16,7 +16,6 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.fleet import whatif_capture
 from pipelines.faces.cli.trace import whatif
 from tests.critical_path.causes.recorded import COST, document, program
-from tests.effort import first_of
 from tests.synthetic.textbook import textbook
 
 EVENT = {"event_id", "name", "time_us"}
@@ -149,7 +148,8 @@ def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: s
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("kernel_us", first_of([1.0, 40.0], 1))
+@pytest.mark.slow  # 4 s each
+@pytest.mark.parametrize("kernel_us", [1.0, 40.0])
 def test_a_drawing_without_the_profiler_is_as_long_as_the_answer(tmp_path: Path, kernel_us: float) -> None:
     """Also where what the profiler cost was on the path before something that is removed."""
     path = tmp_path / "trace.json"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import networkx as nx
@@ -30,14 +29,14 @@ from tests.harness import connect, kernel, op, x
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
 
-from .windows import computed, opened, scaled, window_in
+from .windows import MADE, made, opened, scaled, window_in, window_of
 
 GEMM = "ampere_sgemm_*"
 AROUND = 1 + 2 + 1  # us: before the first call, the return of the sync, behind it
 
 
 WAITS = SHARED / "traces" / "single" / "mi250_minitoy.json.gz"
-TRACES: dict[str, list[dict[str, Any]] | dict[str, Any] | Path] = {
+MADE |= {
     **{
         name: json.loads(textbook(name).text)
         for name in ("chain", "two_streams", "cpu_bound", "memory_bound", "comm_bound")
@@ -50,19 +49,6 @@ TRACES: dict[str, list[dict[str, Any]] | dict[str, Any] | Path] = {
     "no edges": [x("user_annotation", "a", 0, 5)],
     **({"waits": WAITS} if WAITS.is_file() else {}),
 }
-
-
-@cache
-def traces() -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
-    """All of TRACES with the tables of their windows, and their ids."""
-    con, trace_ids = computed(TRACES.values())
-    return con, dict(zip(TRACES, trace_ids, strict=True))
-
-
-def window_of(name: str) -> Window:
-    """Of one of TRACES, in a connection of its own."""
-    con, trace_ids = traces()
-    return window_in(con.cursor(), trace_ids[name])
 
 
 @cache
@@ -158,7 +144,7 @@ def test_what_matches_nothing_names_what_there_is(target: str) -> None:
 
 
 def test_names_are_looked_up_while_the_trace_is_open() -> None:
-    con, trace_ids = traces()
+    con, trace_ids = made()
     with con.cursor() as own:
         stretches = partial(_named_stretches, own, load_catalog(), trace_ids["chain"])
         window = replace(window_in(own, trace_ids["chain"]), named_stretches=stretches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from pipelines.critical_path.whatif.window import Window
 from pipelines.faces.cli.trace.whatif import comparison_tables
 from tests.harness import call, kernel, op, sync, x
 
-from .windows import loaded
+from .windows import MADE, window_of
 
 Trace = list[dict[str, Any]]
 Windows = dict[str, Window]
@@ -106,12 +105,12 @@ TRACES = {
         *(op("right", 20, 20), call("cudaLaunchKernel", 25, 10, 2), kernel("right_kernel", 50, 400, 2, stream=20)),
     ],
 }  # fmt: skip
+MADE |= TRACES
 
 
 @pytest.fixture(scope="module")
-def windows() -> Iterator[Windows]:
-    opened = loaded(TRACES.values())
-    yield dict(zip(TRACES, opened, strict=False))  # which leaves the tables open
+def windows() -> Windows:
+    return {name: window_of(name) for name in TRACES}
 
 
 def length(window: Window, *remove: str, scale: tuple[str, ...] = (), ahead: tuple[str, ...] = ()) -> float:

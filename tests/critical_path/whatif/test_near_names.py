@@ -37,6 +37,7 @@ def test_names_that_hold_it_come_before_those_spelled_like_it(what: str, names: 
     assert near_names(what, ["aten::item_each", "aten::item", "void gemm<4>(float)"]) == names
 
 
+@pytest.mark.slow  # 2 s: test_compare.py has what there is, and the names are above
 def test_what_matches_nothing_is_answered_with_names_like_it() -> None:
     with opened(PROGRAM) as (_, window):
         for target, meant in (

@@ -23,7 +23,6 @@ from pipelines.faces.notebook import CriticalPath
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.effort import first_of
 from tests.harness import ANSWERED, call, connect, connect_all, kernel, only, op, sync, x
 
 from .windows import OF_WINDOW, all_made, opened
@@ -114,8 +113,9 @@ TRACES: dict[str, str | list[dict]] = {
 }
 
 
+@pytest.mark.slow  # 5 s each: of a small path its answers are in test_cli.py
 @pytest.mark.parametrize(
-    ("names", "profile"), first_of([(["annotations", "overlapping"], "hta"), (["AMD", "inferred"], "default")], 1)
+    ("names", "profile"), [(["annotations", "overlapping"], "hta"), (["AMD", "inferred"], "default")]
 )
 def test_the_window_is_the_traces(shared: Path, names: list[str], profile: str, tmp_path: Path) -> None:
     traces = [TRACES[name] for name in names]
@@ -137,6 +137,7 @@ def test_the_window_is_the_traces(shared: Path, names: list[str], profile: str, 
         assert len(restored.edge_id) > 100 or (restored.duration < restored.graph.weight).any()
 
 
+@pytest.mark.slow  # 4 s
 def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
     for words, said in (
         (("--remove", "cpu", "--redraw", tmp_path / "drawn"), "--redraw draws the whole trace"),

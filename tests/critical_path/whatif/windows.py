@@ -18,6 +18,8 @@ from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
 from tests.harness import connect, connect_all, only
 
+MADE: dict[str, list[dict] | dict | Path] = {}
+"""Traces of several files' tests, by name: the models run once for all that are here when a test first looks at one."""
 OF_WINDOW = (*window._GRAPH, "_profiles", "_refused_windows", "_stated_traces", "threads")
 """Tables of which `load` reads the rows of one window."""
 
@@ -50,6 +52,19 @@ def computed(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.DuckDBP
     con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), [*OF_WINDOW, "category_sides"])
     return con, trace_ids
+
+
+@cache
+def made() -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
+    """All of MADE with the tables of their windows, and their ids."""
+    con, trace_ids = computed(MADE.values())
+    return con, dict(zip(MADE, trace_ids, strict=True))
+
+
+def window_of(name: str) -> Window:
+    """Of one of MADE, in a connection of its own."""
+    con, trace_ids = made()
+    return window_in(con.cursor(), trace_ids[name])
 
 
 def window_in(con: duckdb.DuckDBPyConnection, trace_id: str) -> Window:

@@ -18,7 +18,6 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.effort import first_of
 from tests.harness import call, kernel, op, x
 
 from .test_early_ends import OF_A_TRACE, cut, run
@@ -127,7 +126,17 @@ PAIRS = [(command, check) for check in (*TRACES, "truncated") for command in OF_
 CAPTURE_PAIRS = [(command, check) for check in CAPTURES for command in OF_A_CAPTURE]
 
 
-@pytest.mark.parametrize("command, check", first_of(PAIRS, 3))
+@pytest.mark.parametrize("check", ["repeated_gpu_rows", "negative_duration"])
+def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: Path) -> None:
+    path, sentence = write(tmp_path, check)
+    text = run("breakdown", path).stdout
+    assert sum(sentence in line for line in text.splitlines()) == 1, text
+    (answer,) = json.loads(run("breakdown", path, "--json").stdout)
+    assert [caveat["caveat"] for caveat in answer["caveats"]].count(check) == 1
+
+
+@pytest.mark.slow  # a lake with many tables; a file is above
+@pytest.mark.parametrize("command, check", PAIRS)
 def test_what_limits_a_trace_is_said_by_every_command(command: str, check: str, lake: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole.json", tmp_path / "out"
     whole.write_text(json.dumps({"traceEvents": steps()}))

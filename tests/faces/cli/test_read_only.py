@@ -90,8 +90,8 @@ NOT_COMPUTED = "cannot be written: the answer is from what is computed there"
         (["sql", "SELECT count(*) FROM temporal_breakdown"], 0, ""),
         (["sql", "SELECT count(*) FROM kernels"], 0, NOT_COMPUTED),
         pytest.param(["ask", "top-kernels"], 0, NOT_COMPUTED, marks=pytest.mark.slow),
-        (["breakdown"], 0, ""),
-        (["why", "TRACE"], 0, ""),
+        pytest.param(["breakdown"], 0, "", marks=pytest.mark.slow),
+        pytest.param(["why", "TRACE"], 0, "", marks=pytest.mark.slow),
         pytest.param(["compare", "TRACE", "TRACE"], None, NOT_COMPUTED, marks=pytest.mark.slow),
         pytest.param(["report", "TRACE", "--out", "OUT"], 0, NOT_COMPUTED, marks=pytest.mark.slow),
         pytest.param(["fleet"], 0, NOT_COMPUTED, marks=pytest.mark.slow),
@@ -119,6 +119,7 @@ def test_what_is_computed_answers_and_what_is_not_is_said(
         assert "not computed" not in done.stderr
 
 
+@pytest.mark.slow  # commands say it, above
 def test_notebooks_and_consoles_say_it_too(closed: Path) -> None:
     with TraceAnalysis(lake=closed) as analysis:
         answer = analysis.sql("SELECT count(*) AS n FROM kernels")

@@ -20,6 +20,7 @@ from pipelines.faces.cli.app import COMMANDS, app
 from pipelines.lake import Lake
 from pipelines.lake.read.query_tables import tables_read
 from pipelines.readers.ingest import ingest
+from tests.effort import first_of
 from tests.lake.world import write_trace
 
 _HEAVY = ("duckdb", "pyarrow", "numpy", "networkx", "pandas", "rich", "sqlglot", "torch", "dagster")
@@ -102,7 +103,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # With a name of each kind: a table in the lake, one that is computed, a view over others.
-@pytest.mark.parametrize("query", ["SELECT 1", "SELECT count(*) FROM kernels JOIN traces USING (trace_id)"])
+@pytest.mark.parametrize(
+    "query", first_of(["SELECT count(*) FROM kernels JOIN traces USING (trace_id)", "SELECT 1"], 1)
+)
 def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
     heavy = [*(name for name in _HEAVY if name not in ("duckdb", "rich")), "pydantic"]
     ours = (

@@ -123,6 +123,7 @@ def test_models_that_failed(watched: Watched) -> None:
     assert watched.ask("--max-failed", "1")[0] == 0
 
 
+@pytest.mark.slow  # an instance of Dagster; its table by hand is above
 def test_dagster_still_keeps_its_runs_so(tmp_path: Path) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
 
@@ -183,6 +184,7 @@ def test_for_people(watched: Watched) -> None:
     assert "last commit" in done.stdout and "waiting files" in done.stdout
 
 
+@pytest.mark.slow  # what gives way to what is in tests/lake/test_superseded.py
 def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched) -> None:
     """A file that is written while it is taken in comes cut first, and whole later."""
     whole = world.write_trace(watched.inbox / "rank5.json", 5, n=12)

@@ -18,6 +18,7 @@ from pipelines.faces.cli.trace.why import _NamedAnswer, _WindowOptions, _windows
 from pipelines.faces.why import TABLES, Cause
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.recorded import COST, document, program
+from tests.effort import first_of
 from tests.harness import call, kernel
 
 
@@ -132,6 +133,7 @@ def test_an_annotation_called_full_is_not_the_whole_trace() -> None:
         assert options.options(_NamedAnswer("a.json", Mock()), DEFAULT_LAKE) == ["--annotation", "full", *instances]
 
 
+@pytest.mark.slow  # 2 s; what is refused is below
 def test_what_has_no_path_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10}]}))
@@ -190,7 +192,8 @@ PROFILER_OPTIONS = ("", "--without-profiler", "--with-profiler", "--untraced 140
 
 
 @pytest.mark.parametrize(
-    ("untraced", "said"), [("12.3", "give a time with its unit"), ("0ms", "give a time"), ("1us", "it takes from")]
+    ("untraced", "said"),
+    first_of([("12.3", "give a time with its unit"), ("0ms", "give a time"), ("1us", "it takes from")], 2),
 )
 def test_a_time_without_the_profiler_that_cannot_be_is_refused(tmp_path: Path, untraced: str, said: str) -> None:
     path = tmp_path / "trace.json"
@@ -208,6 +211,7 @@ def test_what_a_profiler_cost_another_writers_trace_is_not_known(tmp_path: Path)
     assert "is not known" in said.output and "without the profiler" not in said.stdout
 
 
+@pytest.mark.slow  # 2 s; a time that cannot be is refused, above
 def test_a_profiler_that_cost_too_little_is_told(trace: Path) -> None:
     assert "the profiler cost too little" in run("why", trace, "--without-profiler").output
 

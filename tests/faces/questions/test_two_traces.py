@@ -88,6 +88,8 @@ def rows(con: duckdb.DuckDBPyConnection, one: Question, trace: str | None = None
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
+# 7 s, with nearly all models; each question is asked of an empty lake in test_questions.py.
+@pytest.mark.slow(together="two traces")
 def test_no_row_mixes_two_traces_and_each_says_whose_it_is(two: tuple[duckdb.DuckDBPyConnection, list[str]]) -> None:
     con, ids = two
     answered = 0
@@ -100,7 +102,7 @@ def test_no_row_mixes_two_traces_and_each_says_whose_it_is(two: tuple[duckdb.Duc
     assert answered >= len(OF_TRACES) - 3
 
 
-@pytest.mark.slow  # 3 s
+@pytest.mark.slow(together="two traces")  # 3 s
 @pytest.mark.parametrize(("width", "is_terminal"), [(120, False), (120, True), (80, True)])
 def test_no_cell_is_longer_than_three_lines(
     two: tuple[duckdb.DuckDBPyConnection, list[str]], width: int, is_terminal: bool

@@ -41,6 +41,8 @@ SECTIONS = (
     "stragglers",
     "quality",
 )
+CODES = ("gpu_compute_bound", "straggler_wait", "idle_host", "COMPUTATION", "gpu_kernel", "cuda_runtime")
+"""How tables name what the page says in words."""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,7 @@ def world(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return report(folder, capture_id[:10], "--lake", folder / "lake"), folder / "lake"
 
 
+@pytest.mark.slow(together="report page")
 def test_every_section_is_there(world: tuple[Page, Path]) -> None:
     page, _ = world
     assert set(SECTIONS) <= set(page.texts)
@@ -72,6 +75,7 @@ def test_every_section_is_there(world: tuple[Page, Path]) -> None:
     assert page.links == [f"#{ident}" for ident in page.sections]  # the table of contents, and nothing elsewhere
 
 
+@pytest.mark.slow(together="report page")
 def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) -> None:
     page, lake = world
     assert page.sections[:3] == ["verdict", "stragglers", "breakdown"]
@@ -100,6 +104,7 @@ def assert_exposed_parts_add_up(page: Page) -> None:
     assert costs["straggler_wait"] >= parts["waiting for late ranks"]
 
 
+@pytest.mark.slow(together="report page")
 def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tuple[Page, Path]) -> None:
     assert_exposed_parts_add_up(world[0])
 
@@ -111,14 +116,16 @@ def test_exposed_communication_of_real_captures_has_one_meaning(folder: str, sha
     assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder))
 
 
+@pytest.mark.slow(together="report page")
 def test_labels_are_words(world: tuple[Page, Path]) -> None:
     page, _ = world
     text = "".join(page.texts.values())
-    for name in ("gpu_compute_bound", "straggler_wait", "idle_host", "COMPUTATION", "gpu_kernel", "cuda_runtime"):
+    for name in CODES:
         assert name not in text, name
     assert "waiting for late ranks" in text and "GPU computing" in text
 
 
+@pytest.mark.slow(together="report page")
 def test_times_are_those_of_the_simulated_machine(world: tuple[Page, Path], capture: Capture) -> None:
     page, _ = world
     rows = {int(row["rank"] or -1): row for row in page.rows("temporal_breakdown")}
@@ -133,6 +140,7 @@ def test_times_are_those_of_the_simulated_machine(world: tuple[Page, Path], capt
         assert {(kind, float(ns)) for kind, ns in rank.truth.full.bound_by.items() if ns} <= found
 
 
+@pytest.mark.slow(together="report page")
 def test_the_straggler_is_named_and_taken_apart(world: tuple[Page, Path], capture: Capture) -> None:
     page, _ = world
     assert "straggler: rank 2" in page.texts["stragglers"]
@@ -145,6 +153,7 @@ def test_the_straggler_is_named_and_taken_apart(world: tuple[Page, Path], captur
         assert ranks[rank.rank]["n_last"] == str(rank.truth.arrived_last)
 
 
+@pytest.mark.slow(together="report page")
 @pytest.mark.parametrize(
     ("table", "query"),
     [
@@ -168,7 +177,7 @@ def test_numbers_are_the_lake_s(world: tuple[Page, Path], table: str, query: str
     assert sorted(tuple(str(row[name]) for name in names) for row in page.rows(table)) == expected
 
 
-@pytest.mark.slow  # a rank of a capture is in tests/critical_path/test_names.py
+@pytest.mark.slow(together="report page")  # a rank of a capture is in tests/critical_path/test_names.py
 def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path) -> None:
     _, lake = world
     con = open_analyst(lake, [])
@@ -302,6 +311,7 @@ def pixels(png: bytes) -> set[bytes]:
     return {raw[i : i + line] for i in range(0, len(raw), line)}
 
 
+@pytest.mark.slow(together="report page")
 def test_a_browser_shows_it_without_complaint(world: tuple[Page, Path], tmp_path: Path) -> None:
     program, (_, lake) = browser(), world
     html, picture = lake.parent / "report.html", tmp_path / "page.png"
@@ -343,12 +353,12 @@ def assert_fits_a_phone(pages: list[Path]) -> None:
             assert page.told == []
 
 
-@pytest.mark.slow  # a browser
+@pytest.mark.slow(together="report page")  # a browser
 def test_it_does_not_scroll_sideways_on_a_phone(world: tuple[Page, Path]) -> None:
     assert_fits_a_phone([world[1].parent / "report.html"])
 
 
-@pytest.mark.slow  # every other page that is written
+@pytest.mark.slow(together="report page")  # every other page that is written
 def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path: Path) -> None:
     lake = ["--lake", str(world[1])]
     traces = [str(path) for path in write_capture(CaptureSpec(ranks=2, steps=4, seed=2), tmp_path / "other").paths]
@@ -363,6 +373,7 @@ def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path:
     assert_fits_a_phone([tmp_path / "fleet" / "index.html", tmp_path / "compare.html", tmp_path / "server.html"])
 
 
+@pytest.mark.slow(together="report page")
 def test_what_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(world: tuple[Page, Path]) -> None:
     """Where no browser is: each table and picture is in such a box, and text may break anywhere."""
     html = (world[1].parent / "report.html").read_text()

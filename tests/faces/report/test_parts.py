@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.faces.report import macros
@@ -21,6 +21,7 @@ from pipelines.faces.report.sections.launches import queue
 from pipelines.faces.report.tables import _tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
+from tests.effort import examples
 
 
 def layer(name: str, ns: int | None, mfu: float | None = 0.5, **more: Any) -> dict[str, Any]:
@@ -47,6 +48,7 @@ def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
     assert one["mfu"] == pytest.approx((100 * 0.2 + 120 * 0.4) / 220)
 
 
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(

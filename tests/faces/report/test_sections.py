@@ -13,6 +13,7 @@ import pytest
 from pipelines.faces.report.pictures.curve import STRETCHES, carried
 from pipelines.models.questions import rows_of_question
 from tests.faces.report.read_page import Page, report
+from tests.faces.report.test_page import CODES, SECTIONS
 from tests.harness import call, kernel, op, x
 
 H100 = [{"id": i, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132} for i in range(2)]
@@ -108,6 +109,14 @@ def numbers(rows: list[dict[str, str | None]], *keys: str) -> list[tuple[float |
 
 def near(value: float) -> Any:
     return pytest.approx(value, rel=1e-9)
+
+
+def test_every_section_is_there_in_words(page: Page) -> None:
+    """As on the page of a capture in a lake (test_page.py, slow)."""
+    assert set(SECTIONS) <= set(page.texts)
+    assert "script" not in page.tags and not {"src", "onload"} & page.attributes
+    text = "".join(page.texts.values())
+    assert not [name for name in CODES if name in text]
 
 
 def test_memory_s_peaks_and_who_has_none(page: Page) -> None:
@@ -207,12 +216,14 @@ def bare_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return report(path.parent, path)
 
 
+@pytest.mark.slow(together="report without names")  # 4 s
 def test_memory_events_without_their_arguments_draw_nothing(bare_page: Page) -> None:
     """Nothing is known of its memory, and the page is there."""
     (row,) = bare_page.rows("memory_peaks")
     assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
 
 
+@pytest.mark.slow(together="report without names")
 def test_a_page_of_events_without_names(bare_page: Page) -> None:
     """Annotations without a name are not spans."""
     assert [(row["shown"], row["duration_ns"]) for row in bare_page.rows("kernels")] == [(None, "40000")]

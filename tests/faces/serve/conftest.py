@@ -10,7 +10,7 @@ from pipelines.lake import Lake
 from tests.faces.serve.world import Server, hostile_lake, serving
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return hostile_lake(tmp_path_factory.mktemp("console"))
 

@@ -16,11 +16,12 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces import untrusted_queries
+from tests.effort import first_of
 from tests.faces.serve.world import HOSTILE, Server, until
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("n", [0, 1, 50_001])
+@pytest.mark.parametrize("n", first_of([50_001, 0, 1], 2))
 def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
     sql = f"SELECT range AS i, 'a,\"' || range AS text, CASE WHEN range % 2 = 0 THEN range END AS even FROM range({n})"
     answer = server.ask("/download", {"sql": sql, "format": kind})
@@ -39,7 +40,7 @@ def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
         assert answer.body == b'"i","text","even"\n'
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", first_of(["csv", "parquet"], 1))
 def test_a_download_carries_its_caveats_in_a_header(kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a list in JSON of ASCII and at most 4,000 characters; those that do not fit are counted."""
     request = {"sql": "SELECT duration_ns FROM kernels", "format": kind}

@@ -77,6 +77,7 @@ def test_packages_of_the_working_folder_are_not_imported(
     assert handler.wait(120)
 
 
+@pytest.mark.slow  # 3 s: test_a_trace_keeps_its_rank_whoever_delivers_it
 def test_the_rank_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")

@@ -71,6 +71,7 @@ def test_a_job_without_its_mark_is_not_shown(path: Path, tmp_path: Path) -> None
     assert asked(lake, "SELECT count(*) FROM op_jobs") == [(1,)]
 
 
+@pytest.mark.slow  # 2 s
 def test_a_yaml_file_that_comes_later_brings_its_job(path: Path, tmp_path: Path) -> None:
     lake, meta = Lake(tmp_path / "lake"), path.with_suffix(".yaml")
     text = meta.read_text()

@@ -117,6 +117,7 @@ def path_of(tables: duckdb.DuckDBPyConnection, target: str) -> list[Part]:
     return [Part(*row) for row in rows]
 
 
+@pytest.mark.slow(together="capture of dlrm")  # 19 s for its lake; made captures are in test_walk.py
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
     """The rank always; the kind and the event but for what DIFFER allows, and that in short stretches."""
@@ -144,6 +145,7 @@ def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnect
     assert max(lengths) <= 2 * X1_NS and sum(lengths) < 0.011 * (told[-1].end - told[0].start)
 
 
+@pytest.mark.slow(together="capture of dlrm")
 def test_every_gap_has_an_owner(tables: duckdb.DuckDBPyConnection) -> None:
     """A step's first gap on rank 7 is that of its annotations; without one, the thread's."""
     path = path_of(tables, "last_gpu_end")
@@ -164,6 +166,7 @@ def test_every_gap_has_an_owner(tables: duckdb.DuckDBPyConnection) -> None:
     )
 
 
+@pytest.mark.slow(together="capture of dlrm")
 @pytest.mark.parametrize("target", TARGETS)
 def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
     said = reference(shared, target)
@@ -177,6 +180,7 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
     assert path == [(said["span_us"], None, 8)]
 
 
+@pytest.mark.slow(together="capture of dlrm")
 def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckdb.DuckDBPyConnection) -> None:
     """A matched kernel has an edge to the meeting and one from it in place of its own; steps have graphs of their own."""
     counts = "SELECT count(*) FILTER (WHERE window_id = 'full'), count(*) FILTER (WHERE window_id <> 'full') FROM "
@@ -190,7 +194,7 @@ def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckd
     assert found == [(nodes + meetings, edges + members)] and of_steps and in_steps
 
 
-@pytest.mark.slow  # every nanosecond is compared above
+@pytest.mark.slow(together="capture of dlrm")  # every nanosecond is compared above
 def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckDBPyConnection, shared: Path) -> None:
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
     graphs, said = [], reference(shared, "last_gpu_end")
@@ -206,7 +210,7 @@ def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckD
     assert (len(joined), joined.n_edges, len(joined.meetings)) == (32_586, 33_054, 8)
 
 
-@pytest.mark.slow  # tests/critical_path/whatif
+@pytest.mark.slow(together="capture of dlrm")  # tests/critical_path/whatif
 def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duckdb.DuckDBPyConnection) -> None:
     """They are those that its events give."""
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
@@ -218,7 +222,7 @@ def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duck
         assert (getattr(stored.window, name) == getattr(computed.window, name)).all()
 
 
-@pytest.mark.slow  # 4 s
+@pytest.mark.slow(together="capture of dlrm")  # 4 s
 def test_command_line_on_a_capture_of_the_lake_and_on_files(dlrm: Lake, shared: Path, tmp_path: Path) -> None:
     said = reference(shared, "last_collective_end")
     (capture_id,) = (
@@ -252,7 +256,7 @@ def said(dlrm: Lake) -> Callable[..., str]:
     return refused
 
 
-@pytest.mark.slow  # 2 s: the sentences are in the tests of who raises them
+@pytest.mark.slow(together="capture of dlrm")  # 2 s: the sentences are in the tests of who raises them
 def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, tmp_path: Path) -> None:
     one = files_of(shared, "dlrm_8")[0]
     assert "no matched collectives: no_partner: only rank 0 is present" in said(str(one))
@@ -263,7 +267,7 @@ def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, t
     assert "no trace found in" in said(str(empty))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(together="capture of dlrm")
 def test_files_of_several_captures_are_refused(said: Callable[..., str], shared: Path) -> None:
     mixed = [str(files_of(shared, name)[rank]) for name in ("dlrm_8", "torchrec_4") for rank in (0, 1)]
     assert "several captures" in said(*mixed)

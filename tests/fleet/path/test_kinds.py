@@ -8,37 +8,50 @@ import numpy as np
 
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.fleet.path.joined import join_ranks
-from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.rank_graph import GPU, rank_graph
 from pipelines.fleet.path.walk import Segment, walk_back
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.fleet.path.solved import MADE, graphs_of
 from tests.harness import call, connect, kernel, op, sync, x
 
 Told = list[tuple[str, str, float, bool]]
 """Kind, event that the segment leads into, us, and whether it is inferred."""
 
 
-def path_of(trace: list[dict[str, Any]]) -> list[Segment]:
-    con, trace_id = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_nodes", "critical_path_edges"])
-    return walk_back(join_ranks(list(load_ranks(con, {0: trace_id})), []), "last_event_end")
+WAITED_FOR = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 2}
+TRACES: dict[str, list[dict[str, Any]]] = {
+    "waits": [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("gemm", 10, 400, 1, stream=7)),
+        *(call("cudaEventRecord", 6, 1, 2), call("cudaStreamWaitEvent", 8, 1, 3)),
+        sync("Stream Wait Event", 8, 1, 3, stream=8, **WAITED_FOR),
+        *(call("cudaLaunchKernel", 10, 5, 4), kernel("nccl", 412, 100, 4, stream=8)),
+        *(call("cudaDeviceSynchronize", 20, 500, 5), sync("Context Sync", 21, 491, 5)),
+    ],
+    "a long call": [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("gemm", 10, 400, 1)),
+        *(call("cudaFree", 20, 1000, 2), op("aten::add", 1020, 30)),
+    ],
+    "earlier work": [call("cudaLaunchKernel", 0, 5, 1), kernel("decode", 400_000, 100, 1)],
+    "gaps": [
+        op("aten::a", 0, 100),
+        *(x("user_annotation", "# running sparse arch", 90, 800), x("python_function", "sleep", 200, 600)),
+        op("aten::b", 900, 100),
+    ],
+}
+MADE.update(TRACES)
 
 
-def told(trace: list[dict[str, Any]]) -> Told:
-    return [(s.kind, trace[s.event_id]["name"], s.duration_ns / 1000, s.guessed) for s in path_of(trace)]
+def path_of(name: str) -> list[Segment]:
+    return walk_back(join_ranks(graphs_of(name), []), "last_event_end")
+
+
+def told(name: str) -> Told:
+    return [(s.kind, TRACES[name][s.event_id]["name"], s.duration_ns / 1000, s.guessed) for s in path_of(name)]
 
 
 def test_waits_that_rows_tell() -> None:
-    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 2}
-    trace = [
-        *(call("cudaLaunchKernel", 0, 5, 1), kernel("gemm", 10, 400, 1, stream=7)),
-        *(call("cudaEventRecord", 6, 1, 2), call("cudaStreamWaitEvent", 8, 1, 3)),
-        sync("Stream Wait Event", 8, 1, 3, stream=8, **args),
-        *(call("cudaLaunchKernel", 10, 5, 4), kernel("nccl", 412, 100, 4, stream=8)),
-        *(call("cudaDeviceSynchronize", 20, 500, 5), sync("Context Sync", 21, 491, 5)),
-    ]
-    assert told(trace) == [
+    assert told("waits") == [
         ("launch_delay", "gemm", 10, False),
         ("gpu_kernel", "gemm", 400, False),
         ("cross_stream_wait", "nccl", 2, False),
@@ -49,11 +62,7 @@ def test_waits_that_rows_tell() -> None:
 
 def test_what_a_call_takes_beyond_its_return_is_its_own() -> None:
     """The edge comes from GPU work, and its time is the call's."""
-    trace = [
-        *(call("cudaLaunchKernel", 0, 5, 1), kernel("gemm", 10, 400, 1)),
-        *(call("cudaFree", 20, 1000, 2), op("aten::add", 1020, 30)),
-    ]
-    assert told(trace)[1:] == [
+    assert told("a long call")[1:] == [
         ("gpu_kernel", "gemm", 400, False),
         ("cpu_op", "cudaFree", 610, True),
         ("cpu_op", "aten::add", 30, False),
@@ -61,20 +70,14 @@ def test_what_a_call_takes_beyond_its_return_is_its_own() -> None:
 
 
 def test_work_from_before_the_trace() -> None:
-    path = path_of([call("cudaLaunchKernel", 0, 5, 1), kernel("decode", 400_000, 100, 1)])
-    assert [(s.kind, s.earlier, s.duration_ns) for s in path] == [
+    assert [(s.kind, s.earlier, s.duration_ns) for s in path_of("earlier work")] == [
         ("kernel_delay", True, 400_000_000),
         ("gpu_kernel", False, 100_000),
     ]
 
 
 def test_a_gap_keeps_its_leaf_and_shows_its_annotation() -> None:
-    trace = [
-        op("aten::a", 0, 100),
-        *(x("user_annotation", "# running sparse arch", 90, 800), x("python_function", "sleep", 200, 600)),
-        op("aten::b", 900, 100),
-    ]
-    gaps = [s for s in path_of(trace) if s.kind == "gap"]
+    gaps = [s for s in path_of("gaps") if s.kind == "gap"]
     assert [(s.owner_event_id, s.shown_event_id, s.duration_ns) for s in gaps] == [
         (1, 1, 100_000),
         (2, 1, 600_000),

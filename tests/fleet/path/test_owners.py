@@ -8,21 +8,18 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path.joined import join_ranks
-from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import walk_back
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
 from tests.effort import first_of
 from tests.fleet.path.opened_once import opened_once
-from tests.harness import call, connect_all, kernel, op, sync, x
+from tests.fleet.path.solved import MADE, graphs_of, solved
+from tests.harness import call, kernel, op, sync, x
 
 SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, seed=5, layers=3)
 SLEEP_US = 1_001_000
@@ -107,23 +104,15 @@ def trace_of(name: str, is_synced: bool) -> list[dict[str, Any]]:
     return [*TRACES[name], *([sync("Context Sync", 990, 1, 99)] if is_synced else [])]
 
 
-@pytest.fixture(scope="module")
-def solved() -> tuple[duckdb.DuckDBPyConnection, dict[tuple[str, bool], str]]:
-    """The graphs and paths of all of them, and the trace's id of each."""
-    cases = [(name, is_synced) for name in TRACES for is_synced in (False, True)]
-    con, ids = connect_all(trace_of(*case) for case in cases)
-    run_models(con, load_catalog(), ["critical_path", "critical_path_nodes", "critical_path_edges"])
-    return con, dict(zip(cases, ids, strict=True))
+MADE.update({(name, is_synced): trace_of(name, is_synced) for name in TRACES for is_synced in (False, True)})
 
 
 @pytest.mark.parametrize("name", TRACES)
 @pytest.mark.parametrize("is_synced", [False, True])
-def test_a_ranks_path_is_the_one_that_it_has_alone(
-    solved: tuple[duckdb.DuckDBPyConnection, dict[tuple[str, bool], str]], name: str, is_synced: bool
-) -> None:
-    trace, (con, ids) = trace_of(name, is_synced), solved
+def test_a_ranks_path_is_the_one_that_it_has_alone(name: str, is_synced: bool) -> None:
+    trace, (con, ids) = trace_of(name, is_synced), solved()
     trace_id = ids[name, is_synced]
-    path = walk_back(join_ranks(list(load_ranks(con, {0: trace_id})), []), "last_event_end")
+    path = walk_back(join_ranks(graphs_of((name, is_synced)), []), "last_event_end")
     alone: defaultdict[tuple[Any, ...], int] = defaultdict(int)
     rows = con.execute(
         "SELECT edge_type, dst_event_id, attributed_event_id, is_inferred, path_weight_ns FROM critical_path "

@@ -82,6 +82,7 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
     assert find.classify_files([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
 
 
+@pytest.mark.slow  # one that fails at a set of files is below
 def test_an_input_is_asked_once_and_if_it_fails_rejects_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_an_input_is_asked_once_and_if_it_fails_rejects_one_file(
         assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(2,)]
 
 
+@pytest.mark.slow  # those of traces: tests/readers/test_ingest.py
 def test_bytes_of_every_kind_are_progress(tmp_path: Path) -> None:
     run = write_run(tmp_path / "in" / "r", "r", "sw", 40)
     trace = write_trace(tmp_path / "in" / "t.json", 1)

@@ -22,6 +22,7 @@ from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
+from tests.effort import first_of
 
 Read = Callable[[ReadRequest], ReadTrace | KnownTrace]
 COLUMNS = ("event_id", "ph", "name", "tid", "start_ns", "duration_ns")
@@ -97,6 +98,7 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
     ]
 
 
+@pytest.mark.slow  # tests/readers/rocm/test_json.py joins them with those of Kineto
 def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable[..., Read]) -> None:
     """Also without rows: the row groups of several files are joined."""
     from pyarrow import parquet
@@ -126,7 +128,7 @@ def test_begin_and_end_events_are_paired(tmp_path: Path, reader: Callable[..., R
     assert isinstance(trace, ReadTrace) and [one.check_name for one in trace.findings] == ["unmatched_begin"]
 
 
-@pytest.mark.parametrize("ids", ["0,0", "1,2", "0,2"])
+@pytest.mark.parametrize("ids", first_of(["0,2", "0,0", "1,2"], 1))
 def test_events_that_are_not_numbered_are_refused(tmp_path: Path, reader: Callable[..., Read], ids: str) -> None:
     first, second = ids.split(",")
     text = f"event_id,ph,name,tid,start_ns,duration_ns\n{first},X,n,1,5,7\n{second},X,n,1,5,7\n"

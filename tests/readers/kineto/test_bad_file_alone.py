@@ -17,6 +17,7 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.origin import describe_origin
+from tests.effort import first_of
 from tests.lake.world import write_trace
 
 ODD_BYTES = os.fsdecode(b"caf\xe9")
@@ -106,6 +107,7 @@ def test_a_paths_text_is_utf8_and_gives_the_path_back(raw: bytes) -> None:
         assert text == str(path)
 
 
+@pytest.mark.slow  # what cannot be looked at is below
 def test_a_path_that_is_too_long_is_a_row(tmp_path: Path) -> None:
     write_trace(tmp_path / "in" / "good.json", 1)
     here = os.getcwd()
@@ -149,11 +151,14 @@ def test_what_cannot_be_looked_at_is_a_row(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("where", "error"),
-    [
-        ("load_events", RecursionError("deep \ud800")),
-        ("describe_origin", MemoryError()),
-        ("insert_trace", OverflowError("too large")),
-    ],
+    first_of(
+        [
+            ("load_events", RecursionError("deep \ud800")),
+            ("describe_origin", MemoryError()),
+            ("insert_trace", OverflowError("too large")),
+        ],
+        1,
+    ),
 )
 def test_whatever_is_raised_rejects_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception
@@ -187,6 +192,7 @@ def test_whatever_is_raised_rejects_one_file(
         assert con.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(2,)]
 
 
+@pytest.mark.slow  # another wrong pattern: tests/readers/test_ingest.py
 def test_what_no_file_can_be_blamed_for_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_trace(tmp_path / "in" / "rank0.json", 1)
     monkeypatch.setenv("TRACELAKE_RANK_PATTERN", "(")

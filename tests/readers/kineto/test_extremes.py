@@ -24,27 +24,28 @@ FAR, LONG = LATEST_NS // 1000, LONGEST_NS // 1000  # us
     ("field", "text", "ns", "finding"),
     first_of(
         [
+            ("ts", f"{FAR + 1}", None, "time_out_of_range"),
+            ("ts", '"~5"', None, "time_not_a_number"),
+            ("ts", '"15E-1"', 1500, None),
+            ("dur", f"{LONG + 1}", None, "time_out_of_range"),
+            ("dur", str(LONG), LONG * 1000, None),
             *(
                 ("ts", text, None, "time_out_of_range")
                 for text in (
                     *("-9223372036854775", "-9223372036854775.808", "18446744073709551.615", '"18446744073709551.615"'),
-                    *("9223372036854775807", "1e300", "1e999", "-1e999", f"{FAR + 1}", "9" * 400, "9" * 30 + ".5"),
+                    *("9223372036854775807", "1e300", "1e999", "-1e999", "9" * 400, "9" * 30 + ".5"),
                 )
             ),
             *(
                 ("ts", text, None, "time_not_a_number")
-                for text in ('"0x10"', '"0b1"', '"~5"', '"~5.5"', '"~~5"', '"-"', '""', '"x"', "true")
+                for text in ('"0x10"', '"0b1"', '"~5.5"', '"~~5"', '"-"', '""', '"x"', "true")
             ),
             *(("ts", f'"{text}"', ns, None) for text, ns in ((" 5 ", 5000), ("+5", 5000), (".5", 500), ("5.", 5000))),
-            *(("ts", text, ns, None) for text, ns in (("15e-1", 1500), ("1.5e3", 1_500_000), ('"15E-1"', 1500))),
-            *(
-                ("dur", text, None, "time_out_of_range")
-                for text in ("9e15", "-9e15", f"{LONG + 1}", "1e999", "9" * 400)
-            ),
+            *(("ts", text, ns, None) for text, ns in (("15e-1", 1500), ("1.5e3", 1_500_000))),
+            *(("dur", text, None, "time_out_of_range") for text in ("9e15", "-9e15", "1e999", "9" * 400)),
             *(("dur", text, None, "time_not_a_number") for text in ('"0x10"', '"~5"')),
-            ("dur", str(LONG), LONG * 1000, None),
         ],
-        12,
+        5,
     ),
 )
 def test_times_are_exact_or_null_and_counted(tmp_path: Path, field: str, text: str, ns: int, finding: str) -> None:
@@ -76,7 +77,7 @@ def test_a_begin_event_that_is_open_for_too_long(tmp_path: Path) -> None:
     assert ([row[2:] for row in rows], findings) == ([(-FAR * 1000, None), (None, None)], {"time_out_of_range": 2})
 
 
-@pytest.mark.parametrize("at", [-FAR, 0, FAR])
+@pytest.mark.parametrize("at", first_of([-FAR, FAR, 0], 2))
 def test_times_of_one_file_lie_together(tmp_path: Path, at: int) -> None:
     """A time that is far from the file's others is none; which one that is, the middle tells. Metadata's do not count."""
     near = [{"ph": "X", "name": "f", "ts": at + i * (1 if at <= 0 else -1), "dur": 1} for i in range(3)]

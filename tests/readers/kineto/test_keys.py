@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from pipelines.readers.kineto import ReadRequest, ReadTrace, reader
 from pipelines.readers.kineto.events_file import load_events
+from tests.effort import first_of
 from tests.readers.kineto.test_event_ids import pieces_of
 
 N = 400
@@ -30,7 +31,7 @@ def some(key: str, value: Any, every: int) -> list[dict[str, Any]]:
     return [{**PLAIN, **({key: value} if i % every == every - 1 else {})} for i in range(N)]
 
 
-@pytest.mark.parametrize("every", [1, 10, N])
+@pytest.mark.parametrize("every", first_of([N, 10, 1], 1))
 def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) -> None:
     rows = rows_of(tmp_path, some("args", {"stream": 7, "correlation": 3, "bytes": 5}, every))
     assert [row["args"] is not None for row in rows] == [i % every == every - 1 for i in range(N)]
@@ -38,7 +39,7 @@ def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) ->
     assert read == {(7, 3, 5)} and sum(row["stream"] is not None for row in rows) == N // every
 
 
-@pytest.mark.parametrize("first", [None, {}, [], "text", 0])
+@pytest.mark.parametrize("first", first_of([None, {}, [], "text", 0], 2))
 def test_what_the_first_entry_has_as_arguments_decides_nothing(tmp_path: Path, first: Any) -> None:
     """DuckDB 2.0 would take all for NULL after a null, 1.5 all for objects after an object."""
     rows = rows_of(tmp_path, [{**PLAIN, "args": first}, *some("args", {"stream": 7}, 2)])
@@ -57,8 +58,8 @@ def test_every_known_key_in_one_entry_of_ten_and_in_the_last(tmp_path: Path) -> 
     assert json.loads(rows_of(tmp_path, some("stack", [1], N))[-1]["extra"])["stack"] == [1]
 
 
-@pytest.mark.parametrize("key", ["zzz", "Args", "NAME", "Name", "arg", "args ", ""])
-@pytest.mark.parametrize("every", [10, N])
+@pytest.mark.parametrize("key", first_of(["Args", "zzz", "", "NAME", "Name", "arg", "args "], 3))
+@pytest.mark.parametrize("every", first_of([N, 10], 1))
 def test_an_unknown_key_is_kept_whichever_entries_have_it(tmp_path: Path, key: str, every: int) -> None:
     """Also one that is a known one but for its case: DuckDB's columns have none."""
     rows = rows_of(tmp_path, some(key, 5, every))
@@ -88,7 +89,7 @@ def test_an_unknown_key_in_one_piece_of_several(tmp_path: Path, monkeypatch: pyt
     assert {"exact_times", "all_keys"} <= {*read}
 
 
-@pytest.mark.parametrize("entries", [[], [None], [{}], [None, {}, PLAIN], [{"args": None}, PLAIN]])
+@pytest.mark.parametrize("entries", first_of([[None, {}, PLAIN], [{"args": None}, PLAIN], [], [None], [{}]], 2))
 def test_entries_without_keys(tmp_path: Path, entries: list[Any]) -> None:
     (tmp_path / "x").mkdir()
     rows = rows_of(tmp_path, [*entries, PLAIN])

@@ -79,12 +79,14 @@ def held() -> list[tuple[str, str]]:
 
 
 NOT_HELD = (
-    "123.4567 123456789.0000001 1.0005 8796093022208.5 9007199254740.993 -1.5e-7 1.6697836874641812e15 1e999 true false"
+    "8796093022208.5 123.4567 123456789.0000001 1.0005 9007199254740.993 -1.5e-7 1.6697836874641812e15 1e999 true false"
     ' {} NaN -Infinity "NaN" "x"'
 )
 
 
-@pytest.mark.parametrize("other", first_of(["1", '"1.5"', "null", "1" * 30, *NOT_HELD.split()], 7))
+@pytest.mark.parametrize(
+    "other", first_of(["1", NOT_HELD.split()[0], "null", '"1.5"', "1" * 30, *NOT_HELD.split()[1:]], 3)
+)
 def test_times_read_as_doubles_are_those_of_their_text(tmp_path: Path, other: str) -> None:
     times = [*(held() if other == "1" else ()), ("1", other), ("2", "3.5"), (other, "4")]
     entries = ", ".join(f'{{"ph": "X", "name": "n", "ts": {ts}, "dur": {dur}}}' for ts, dur in times)

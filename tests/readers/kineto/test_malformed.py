@@ -33,14 +33,17 @@ def trace(*events: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("event", "name", "finding"),
-    [
-        (GOOD.replace(b'"args": {}', b'"args": {"value": NaN}'), "aten::add", "repaired_nan"),
-        (GOOD.replace(b'"args": {}', b'"args": {"value": -inf}'), "aten::add", "repaired_nan"),
-        (GOOD.replace(b"aten::add", b"a\x01b"), "a\x01b", "repaired_control_character"),
-        (GOOD.replace(b"aten::add", b"a\xffb"), "a\ufffdb", "repaired_utf8"),
-        (GOOD.replace(b"aten::add", rb"C:\dir\x.py"), r"C:\dir\x.py", "repaired_escape"),
-        (GOOD.replace(b"aten::add", b'say "hi" now'), 'say "hi" now', "repaired_quote"),
-    ],
+    first_of(
+        [
+            (GOOD.replace(b"aten::add", b'say "hi" now'), 'say "hi" now', "repaired_quote"),
+            (GOOD.replace(b'"args": {}', b'"args": {"value": NaN}'), "aten::add", "repaired_nan"),
+            (GOOD.replace(b"aten::add", b"a\xffb"), "a\ufffdb", "repaired_utf8"),
+            (GOOD.replace(b'"args": {}', b'"args": {"value": -inf}'), "aten::add", "repaired_nan"),
+            (GOOD.replace(b"aten::add", b"a\x01b"), "a\x01b", "repaired_control_character"),
+            (GOOD.replace(b"aten::add", rb"C:\dir\x.py"), r"C:\dir\x.py", "repaired_escape"),
+        ],
+        3,
+    ),
 )
 def test_plain_mistakes_are_repaired_and_counted(tmp_path: Path, event: bytes, name: str, finding: str) -> None:
     staged, findings, rows, _ = stage(tmp_path, trace(GOOD, event, GOOD))
@@ -63,14 +66,17 @@ def test_integers_of_any_size_and_keys_that_differ_in_case(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("ts", "ns"),
-    [
-        (b"1712195495505583.123", 1712195495505583123),
-        (b'"1712195495505583.123"', 1712195495505583123),
-        (b"4503599627370.497", 4503599627370497),
-        (b"7", 7000),
-        (b"0.0005", 1),
-        (b"-1.5", -1500),
-    ],
+    first_of(
+        [
+            (b"1712195495505583.123", 1712195495505583123),
+            (b'"1712195495505583.123"', 1712195495505583123),
+            (b"0.0005", 1),
+            (b"4503599627370.497", 4503599627370497),
+            (b"7", 7000),
+            (b"-1.5", -1500),
+        ],
+        3,
+    ),
 )
 def test_times_are_exact_nanoseconds(tmp_path: Path, ts: bytes, ns: int) -> None:
     _, _, rows, _ = stage(tmp_path, trace(GOOD.replace(b'"ts": 10', b'"ts": ' + ts)))
@@ -99,7 +105,8 @@ def test_elements_that_are_no_objects_keep_their_place(tmp_path: Path) -> None:
 def test_truncation_at_every_byte_keeps_what_is_readable(tmp_path: Path) -> None:
     text = trace(GOOD, GOOD, GOOD)
     begin, end = text.index(b"[") + 1, text.rindex(b"]")
-    for size in range(begin + len(GOOD) + 2 + (0 if SLOW else 7 * (SEED % 2)), end, 7 if SLOW else 14):
+    first, each = (0, 7) if SLOW else (7 * (SEED % 7), 49)
+    for size in range(begin + len(GOOD) + 2 + first, end, each):
         staged, findings, rows, _ = stage(tmp_path, text[:size])
         assert (staged.status, findings["truncated"]) == ("partial", 1)
         assert len(rows) == text[:size].count(b'"args": {}}')
@@ -113,7 +120,9 @@ def test_a_gzip_file_that_ends_early_is_partial(tmp_path: Path) -> None:
     assert 100 < len(rows) < 5000
 
 
-@pytest.mark.parametrize("text", [b"", b"hello", b'{"nodes": [], "schema": "1"}', b"[1, 2]", b'{"a": 1}', b"\x00\x01"])
+@pytest.mark.parametrize(
+    "text", first_of([b"", b'{"nodes": [], "schema": "1"}', b"[1, 2]", b"hello", b'{"a": 1}', b"\x00\x01"], 3)
+)
 def test_what_is_no_trace_is_rejected_with_a_reason(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(TraceRejected) as rejected:
         stage(tmp_path, text)
@@ -168,7 +177,7 @@ def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, p
         assert staged.n_events == len(rows)
 
 
-@pytest.mark.parametrize("depth", first_of([900, 5_000, 200_000], 2))
+@pytest.mark.parametrize("depth", first_of([5_000, 900, 200_000], 1))
 @pytest.mark.parametrize(("opens", "closes"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
 def test_values_nested_too_deep_are_damage_at_a_byte(tmp_path: Path, opens: bytes, closes: bytes, depth: int) -> None:
     deep = GOOD.replace(b'"args": {}', b'"args": {"x": ' + opens * depth + b"1" + closes * depth + b"}")

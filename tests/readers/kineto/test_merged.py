@@ -76,6 +76,7 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
     assert len(seen) == len(traces)
 
 
+@pytest.mark.slow  # the same, in pieces, is below
 def test_each_rank_is_as_in_its_own_file(tmp_path: Path) -> None:
     check_each_rank({f"TP{i:02}": rank(i) for i in range(3)}, tmp_path)
 
@@ -116,6 +117,7 @@ def test_real_ranks(shared: Path, tmp_path: Path) -> None:
     check_each_rank({f"TP{i:02}": document(path) for i, path in enumerate(paths)}, tmp_path)
 
 
+@pytest.mark.slow  # mending is in test_malformed.py, ranks are above
 def test_broken_text_is_mended_in_its_rank(tmp_path: Path) -> None:
     text = json.dumps(merged({f"TP{i:02}": rank(i) for i in range(3)}))
     broken = text.replace('"gemm 1"', '"gemm "1"').replace('"dur": 40', '"dur": NaN', 1)
@@ -134,10 +136,14 @@ def test_what_has_no_label_is_the_first_rank_s(tmp_path: Path) -> None:
     assert [len(loaded(path, label)[1]) for label in ("TP00", "TP01")] == [8, 5]
 
 
-def test_one_rank_alone_and_files_that_only_look_merged(tmp_path: Path) -> None:
+@pytest.mark.slow  # several ranks are above
+def test_one_rank_alone(tmp_path: Path) -> None:
     alone, expected = loaded(written(tmp_path, merged({"TP03": rank(3)}), "alone.json"))
     assert alone.metadata["distributedInfo"]["rank"] == 3
     assert expected == loaded(written(tmp_path, rank(3), "own.json"))[1]
+
+
+def test_files_that_only_look_merged(tmp_path: Path) -> None:
     for name, pid in (("name", "[TP00]"), ("other", "[ZZ00] 0"), ("quoted", '"pid": "[TP00] 0')):
         path = written(tmp_path, {"traceEvents": [x("cpu_op", '"pid": "[TP00] 0', 0, 5, pid=pid)]}, f"{name}.json")
         assert labels_of(path) == []

@@ -79,6 +79,7 @@ def test_a_connection_that_failed_or_spilled_is_not_used_again(
     con.close()
 
 
+@pytest.mark.slow  # with its waits; connections that fail are above
 def test_an_interrupt_ends_all_reading_before_the_connection_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,12 +11,12 @@ from pyarrow import parquet
 from pipelines.readers.kineto import ReadRequest, ReadTrace, scan, segments
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.source import Source
+from tests.effort import first_of
 
 EVENT = b'{"ph": "X", "name": "a", "ts": 1, "dur": 2}'
 
 
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("cut", [0, 30])
+@pytest.mark.parametrize(("cut", "packed"), first_of([(30, True), (0, False), (0, True), (30, False)], 2))
 def test_what_was_kept_is_what_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool, cut: int
 ) -> None:

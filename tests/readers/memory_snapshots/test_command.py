@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli import console as cli
 from pipelines.faces.cli.app import app
+from tests.effort import first_of
 from tests.readers.memory_snapshots.make import LEAK, MIB, START_US, USER, Allocator, snapshot, stack, training, write
 from tests.readers.memory_snapshots.test_read import busy
 
@@ -46,7 +47,7 @@ def walked(one: Allocator) -> tuple[int, int | None, Counter[tuple[str, ...]]]:
     return peak, at, alive
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3), 1))
 def test_the_peak_and_its_stacks_are_those_of_a_walk(tmp_path: Path, seed: int) -> None:
     one = busy(seed, 80, device=1)
     found = told(tmp_path, snapshot(one), "--top", "1000")
@@ -74,6 +75,7 @@ def test_the_peak_and_its_stacks_are_those_of_a_walk(tmp_path: Path, seed: int) 
     assert [one["at_ns"] // 1000 for one in device["out_of_memory"]] == [one["time_us"] for one in failures[::-1]]
 
 
+@pytest.mark.slow  # all stacks are above
 def test_few_stacks_are_asked_for(tmp_path: Path) -> None:
     one = training(4)
     (device,) = told(tmp_path, snapshot(one), "--top", "1")["devices"]
@@ -124,6 +126,7 @@ def test_what_the_history_does_not_show_is_said(tmp_path: Path) -> None:
     assert "not recorded" in said and all(f"note: {caveat}" in said for caveat in found["caveats"])
 
 
+@pytest.mark.slow  # other caveats are above
 def test_a_peak_before_the_history_and_one_that_does_not_fit(tmp_path: Path) -> None:
     one = Allocator()
     addresses = [one.alloc(MIB, stack(USER)) for _ in range(3)]

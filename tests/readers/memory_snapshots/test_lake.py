@@ -24,7 +24,7 @@ from pipelines.readers.flight_recorder.dump import is_dump
 from pipelines.readers.ingest import ingest
 from pipelines.readers.memory_snapshots.lake import INPUT, snapshots
 from pipelines.runs.materialize.per_trace import materialize
-from tests.effort import examples
+from tests.effort import examples, first_of
 from tests.harness import x
 from tests.readers.inputs.read_tables import loaded
 from tests.readers.memory_snapshots.make import LEAK, MIB, START_US, USER, Allocator, snapshot, stack, training, write
@@ -115,7 +115,7 @@ def check_levels(lake: duckdb.DuckDBPyConnection, allocators: list[Allocator]) -
     assert [(device, size, 100.0) for device, _, _, size, *_ in peaks if size] == sums
 
 
-@pytest.mark.parametrize("max_entries", [1 << 60, 40])
+@pytest.mark.parametrize("max_entries", first_of([40, 1 << 60], 1))
 def test_levels_are_those_of_the_allocator(tmp_path: Path, max_entries: int) -> None:
     """Also where the ring has lost the beginning: the levels are counted back from the snapshot."""
     one = training(6, device=2)
@@ -160,7 +160,7 @@ def brute_allocations(one: Allocator) -> Counter[tuple[Any, ...]]:
     return Counter(done)
 
 
-@pytest.mark.parametrize("max_entries", [10_000, 60, 7])
+@pytest.mark.parametrize("max_entries", first_of([60, 10_000, 7], 1))
 def test_allocations_are_those_of_a_walk(tmp_path: Path, max_entries: int) -> None:
     one = busy(5, 200)
     one.history, one.levels = one.history[-max_entries:], one.levels[-max_entries:]

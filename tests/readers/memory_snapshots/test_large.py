@@ -13,6 +13,7 @@ from tests.readers.inputs.read_tables import loaded
 from tests.readers.memory_snapshots.large import write_large
 
 
+@pytest.mark.slow  # that it is read is below
 def test_what_the_large_one_holds_is_a_pickle(tmp_path: Path) -> None:
     made = pickle.loads(write_large(tmp_path / "s.pickle", 2_100).read_bytes())
     (history,) = made["device_traces"]

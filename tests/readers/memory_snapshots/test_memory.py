@@ -51,6 +51,7 @@ def test_tables_that_do_not_fit_go_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow  # too little memory to read is below
 def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Then nothing of it is in the lake, and it can be ingested again."""
     small, lake = write(tmp_path / "small.pickle", snapshot(training(6))), Lake(tmp_path / "lake")

@@ -105,6 +105,7 @@ def test_a_record_of_v43_needs_its_dump(tmp_path: Path) -> None:
     assert rows(lake, "SELECT seq FROM inspector_collectives ORDER BY line") == [(1,), (2,), (4,), (5,)]
 
 
+@pytest.mark.slow  # one that is missing is above
 def test_each_missing_line_of_a_dump_counts(tmp_path: Path) -> None:
     (row,) = ingest([write(tmp_path / "a.log", lines(0, CALLS, "v4.3")[:-3])], lake := Lake(tmp_path / "lake")).rows
     assert row.reason == "3 lines could not be read or are missing: inspector_findings"
@@ -126,6 +127,7 @@ def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> No
     assert [row.status for row in ingest([path], lake).rows] == ["known"]
 
 
+@pytest.mark.slow  # a growing one is above
 def test_a_damaged_log_is_not_taken_for_a_growing_one(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log.gz"
     texts = lines(0, [(n, 1 << 20, 1 + n * n % 997) for n in range(3000)], "v4.1")

@@ -190,6 +190,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     assert con.execute(query).fetchall() == [("gemm", True, True, None, 7), ("relu", False, False, 0, None)]
 
 
+@pytest.mark.slow  # tests/readers/inputs/test_events_by_sql.py
 def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
     path = changed(
         tmp_path,
@@ -211,6 +212,7 @@ def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
     assert "StringIds has 1 rows too many with the same id" in rejection(path)
 
 
+@pytest.mark.slow  # types of ranges: test_events.py
 def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
     trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 12345"))
     assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]

@@ -266,6 +266,7 @@ def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> N
     assert ("relu", 19_000) in path and ("gemm", 32_000) in path
 
 
+@pytest.mark.slow  # rare
 def test_a_context_whose_work_names_two_gpus_tells_none(tmp_path: Path) -> None:
     export = small()
     export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][0]["deviceId"] = 1
@@ -335,6 +336,7 @@ def test_tables_with_a_version_in_their_name_are_read(plain: Loaded, tmp_path: P
     assert events(con, columns) == events(plain[0], columns)
 
 
+@pytest.mark.slow  # tables with a version are above
 def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
     path = written(small(), tmp_path)
     with closing(sqlite3.connect(path)) as con:

@@ -80,6 +80,7 @@ def test_a_span_has_the_samples_of_its_work(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow  # what it says of GPUs is in test_events.py
 def test_the_export_tells_which_device_is_which_gpu(tmp_path: Path) -> None:
     path = changed(tmp_path, "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",
                    "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 4000), (0, 1, 4000)")  # fmt: skip
@@ -105,6 +106,7 @@ def test_what_is_missing_or_wrong_is_told(tmp_path: Path) -> None:
     assert rows(con, "SELECT count(*) FROM gpu_metrics") == [(13,)]
 
 
+@pytest.mark.slow  # samples of other GPUs are above, processes in test_processes.py
 def test_processes_have_the_samples_of_their_gpu(tmp_path: Path) -> None:
     export = sampled()
     second = 4100 << 24

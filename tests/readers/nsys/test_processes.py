@@ -65,6 +65,7 @@ def test_a_process_has_the_answers_that_it_has_alone(tmp_path: Path) -> None:
     assert all(row in others for row in alone)
 
 
+@pytest.mark.slow  # a process without GPU work is in the first test
 def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> None:
     """Other processes' calls have the same correlation ids, so they must not be in it."""
     export = small()
@@ -112,6 +113,7 @@ def test_an_old_export_of_one_process_needs_no_process_ids(tmp_path: Path) -> No
     assert (row.status, row.n_events) == ("ok", 10)
 
 
+@pytest.mark.slow  # two of one machine are above
 def test_the_same_thread_number_on_another_machine_is_another_process(tmp_path: Path) -> None:
     """Reports of several nodes can be merged: the hardware is in the upper bits."""
     export = small()

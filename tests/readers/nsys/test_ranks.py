@@ -18,6 +18,7 @@ from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.nsys.processes import device_ranks, gpu_processes, pid_of
 from pipelines.readers.nsys.ranks import ranks_of as ranks_of_all
 from pipelines.readers.sqlite_exports.open_export import opened
+from tests.effort import first_of
 from tests.harness import memory
 from tests.readers.nsys.small import MAIN, PID, kernel, small, written
 from tests.readers.nsys.writer import Export
@@ -121,24 +122,37 @@ def test_damaged_payloads_tell_nothing(tmp_path: Path) -> None:
     assert told_by(export, tmp_path) == {4000: (0, None, "device"), 4100: (1, None, "device")}
 
 
+def with_environment(export: Export) -> Export:
+    for name, value in (("RANK", "6"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "2")):
+        export.add("META_DATA_CAPTURE", name="PROCESS_0:ENVIRONMENT_VARIABLE", value=f'{name}="{value}"')
+    return export
+
+
 def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> None:
-    """Of several it is the launcher's. It goes before the file's name; what NCCL says of one process does not."""
-    export, both = small(), on_gpus(0, 0)
-    for one in (export, both):
-        for name, value in (("RANK", "6"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "2")):
-            one.add("META_DATA_CAPTURE", name="PROCESS_0:ENVIRONMENT_VARIABLE", value=f'{name}="{value}"')
-    assert told_by(export, tmp_path) == {4000: (6, 8, "environment")}
-    assert told_by(both, tmp_path) == {}
-    opened_one = small()
-    opens(opened_one, MAIN, 2, 1, "json")
-    for given, name, expected in (
-        (export, "rank7.sqlite", (6, "environment", 8)),
-        (opened_one, "rank7.sqlite", (7, "file_name", None)),
-        (opened_one, "a.sqlite", (1, "nccl", 2)),
-    ):
-        con = memory()
-        load_trace(con, written(given, tmp_path, name))
-        assert con.execute("SELECT rank, rank_source, world_size FROM traces").fetchall() == [expected]
+    """Of several it is the launcher's."""
+    assert told_by(with_environment(small()), tmp_path) == {4000: (6, 8, "environment")}
+    assert told_by(with_environment(on_gpus(0, 0)), tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "expected"),
+    first_of(
+        [
+            ("environment", "rank7.sqlite", (6, "environment", 8)),
+            ("nccl", "rank7.sqlite", (7, "file_name", None)),
+            ("nccl", "a.sqlite", (1, "nccl", 2)),
+        ],
+        1,
+    ),
+)
+def test_the_environment_goes_before_the_file_s_name(tmp_path: Path, said: str, name: str, expected: tuple) -> None:
+    """What NCCL says of one process does not."""
+    if said == "environment":
+        export = with_environment(small())
+    else:
+        opens(export := small(), MAIN, 2, 1, "json")
+    load_trace(con := memory(), written(export, tmp_path, name))
+    assert con.execute("SELECT rank, rank_source, world_size FROM traces").fetchall() == [expected]
 
 
 @pytest.mark.slow  # 6 s
@@ -170,6 +184,7 @@ def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
     assert len({row[4] for row in found}) == 3  # rank5 and rank6 are of the folder
 
 
+@pytest.mark.slow  # ranks of several processes are above
 def test_one_process_of_a_file_has_the_rank_that_it_has_in_a_lake(tmp_path: Path) -> None:
     for export, rank in ((on_gpus(0, 1), 1), (on_gpus(0, 0), None)):
         con = memory()

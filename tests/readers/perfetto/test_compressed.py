@@ -36,15 +36,19 @@ def broken(trace: ReadTrace) -> int:
     return sum(one.n for one in trace.findings if one.check_name == "perfetto_broken_packet")
 
 
-def test_they_are_read_where_they_stand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", first_of(["every other", "all in one", "the first three"], 1))
+def test_they_are_read_where_they_stand(tmp_path: Path, how: str) -> None:
     """All in one packet; or every other packet in one of its own, between those that are not compressed."""
     whole = two_slices().bytes()
     packets = [pb.Trace(packet=[one]).SerializeToString() for one in pb.Trace.FromString(whole).packet]
-    mixed = b"".join(compressed(one) if i % 2 else one for i, one in enumerate(packets))
-    for content in (compressed(whole), mixed, compressed(b"".join(packets[:3])) + b"".join(packets[3:])):
-        con, trace = loaded(tmp_path / "a.pftrace", content)
-        assert spans(con) == FOUND
-        assert trace.status == "ok" and {one.check_name for one in trace.findings} == {"perfetto_boot_time"}
+    content = {
+        "every other": b"".join(compressed(one) if i % 2 else one for i, one in enumerate(packets)),
+        "all in one": compressed(whole),
+        "the first three": compressed(b"".join(packets[:3])) + b"".join(packets[3:]),
+    }
+    con, trace = loaded(tmp_path / "a.pftrace", content[how])
+    assert spans(con) == FOUND
+    assert trace.status == "ok" and {one.check_name for one in trace.findings} == {"perfetto_boot_time"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_they_are_read_where_they_stand(tmp_path: Path) -> None:
             lambda data: zlib.compress(zlib.decompress(data) + b"\x0a\x7f\0"),  # ends within a packet
             lambda data: zlib.compress(b"\x12\x00" + zlib.decompress(data)),  # no packet
         ],
-        2,
+        1,
     ),
 )
 def test_damage_is_counted_and_ends_there(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
@@ -68,6 +72,7 @@ def test_damage_is_counted_and_ends_there(tmp_path: Path, damage: Callable[[byte
     assert (broken(trace), trace.status) == (1, "partial")
 
 
+@pytest.mark.slow  # other damage is above
 def test_what_is_compressed_twice_is_left_out(tmp_path: Path) -> None:
     whole = two_slices().bytes()
     con, trace = loaded(tmp_path / "a.pftrace", compressed(compressed(whole) + whole))
@@ -101,6 +106,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     assert 16 << 20 < inflated < 20 << 20
 
 
+@pytest.mark.slow  # long packets: test_events.py
 def test_a_long_packet_in_a_small_one_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_MAX_EVENT_MIB", "1")
     packet = pb.Trace(packet=[pb.TracePacket(for_testing=pb.TestEvent(str="0" * (2 << 20)))]).SerializeToString()

@@ -46,6 +46,7 @@ def boundaries() -> set[int]:
 BOUNDARIES = boundaries()
 
 
+@pytest.mark.slow  # one cut is in test_events.py
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.booleans())
 def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: int, packed: bool) -> None:

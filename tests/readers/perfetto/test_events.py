@@ -13,6 +13,7 @@ pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 
 
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
+from tests.effort import first_of
 from tests.harness import memory
 from tests.readers.perfetto.writer import Written, pb
 
@@ -68,6 +69,7 @@ def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
     assert spans(con) == [("X", "a", 10, 10), ("X", "b", 20, 10), ("X", "c", 20, 5), ("X", "d", 30, 0)]
 
 
+@pytest.mark.slow  # rare; how slices nest is above
 def test_one_that_would_end_before_it_begins_makes_all_of_its_run_nest_by_time(tmp_path: Path) -> None:
     written = Written()
     track = written.track(7, 8, "main")
@@ -88,6 +90,7 @@ def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
     assert spans(con) == [("E", None, 5, None), ("B", "a", 10, None), ("X", "b", 20, 10)]
 
 
+@pytest.mark.slow  # an end without its begin is above
 def test_ends_before_all_begins(tmp_path: Path) -> None:
     """Of two writers, as when a trace begins within slices."""
     written = Written()
@@ -99,6 +102,7 @@ def test_ends_before_all_begins(tmp_path: Path) -> None:
     assert spans(con) == [("E", None, 6, None), ("E", None, 7, None), ("X", "a", 11, 10), ("X", "a", 12, 10)]
 
 
+@pytest.mark.slow  # arrows are below
 def test_arrows_of_ends(tmp_path: Path) -> None:
     """An end that closes a slice is no event of its own, and no place of an arrow; one without a begin is."""
     written = Written()
@@ -188,6 +192,7 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
     assert con.execute("SELECT count(*) FROM events WHERE ph = 'i' AND pid IS NULL").fetchall() == [(2,)]
 
 
+@pytest.mark.slow  # work of GPUs: test_kinds.py
 def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
     """Protobuf leaves out what a writer does not set, such as GPU 0; a row without a process would be on no thread."""
     written = Written()
@@ -198,7 +203,7 @@ def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> N
     assert con.execute("SELECT pid, tid, device FROM events WHERE ph = 'X'").fetchall() == [("1", "7", 1)]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("pack", first_of([bytes, gzip.compress], 1))
 def test_a_file_that_is_cut_off_keeps_what_came_before(tmp_path: Path, pack: Any) -> None:
     written = Written()
     track = written.track(7, 8, "main")

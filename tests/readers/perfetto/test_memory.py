@@ -14,6 +14,7 @@ from tests.readers.perfetto.large import write_large
 from tests.readers.sqlite_exports.test_memory import BOUND_MB, peak_mb
 
 
+@pytest.mark.slow  # it looks at what the other one reads
 def test_large_traces_have_as_many_events(tmp_path: Path) -> None:
     """What the slow test measures is a trace with all its rows."""
     n = write_large(tmp_path / "a.pftrace", 2)

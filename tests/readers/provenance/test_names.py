@@ -147,6 +147,7 @@ def test_what_a_log_and_a_debug_folder_both_have_counts_once(tmp_path: Path) -> 
 RUN = Path("/job/run")
 
 
+@pytest.mark.slow  # another one alone is below
 def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
     files = [folder_file(tmp_path, {f"{NAMES[0]}:1": {"add_1": ["a"]}}, 41)]
     events = [x("cpu_op", "aten::add", 1, 1, pid=41), kernel(NAMES[0], 10, 2, 1)]
@@ -158,19 +159,19 @@ def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("why", "trace", "of_trace", "file", "of_file", "way"),
     first_of([
+        ("the same process id on another rank", RUN, (41, 2), RUN, (41, 3), None),
+        ("of the same rank", RUN, ("main", 3), RUN, (41, 3), "rank"),
         ("the same process", RUN, (41, None), RUN / "tt", (41, None), "pid"),
         ("another process", RUN, (42, None), RUN / "tt", (41, None), None),
         ("another process of the same rank", RUN, (42, 3), RUN / "tt", (41, 3), None),
-        ("the same process id on another rank", RUN, (41, 2), RUN, (41, 3), None),
         ("the same process and rank", RUN, (41, 3), RUN, (41, 3), "pid"),
         ("beside it, without a process", RUN, (41, None), RUN, (None, None), "folder"),
         ("a trace without process ids", RUN, ("main", None), RUN / "tt", (41, None), "folder"),
-        ("of the same rank", RUN, ("main", 3), RUN, (41, 3), "rank"),
         ("of another rank", RUN, ("main", 2), RUN, (41, 3), None),
         ("a folder with the same beginning", RUN, (41, None), Path("/job/run2"), (41, None), None),
         ("above the trace", RUN, (41, None), Path("/job"), (41, None), None),
         ("elsewhere", RUN, (41, None), Path("/other"), (None, None), None),
-    ], 6),
+    ], 2),
 )  # fmt: skip
 def test_whose_a_file_is(
     tmp_path: Path, why: str, trace: Path, of_trace: tuple[int | str, int | None], file: Path,

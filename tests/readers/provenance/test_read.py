@@ -163,6 +163,7 @@ def test_stack_traces_belong_to_the_graph_before_them_only(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.slow  # another: tests/readers/nccl_inspector/test_logs.py
 def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log"
     first, more = graph_lines(GRAPH, LINES), graph_lines({"k:1": {"mm": []}}, number=1)

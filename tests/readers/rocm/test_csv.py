@@ -16,7 +16,7 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
-from tests.effort import examples
+from tests.effort import examples, first_of
 from tests.harness import memory
 from tests.readers.rocm.small import PID, small
 from tests.readers.rocm.writer import GPU
@@ -96,7 +96,7 @@ def in_database() -> list[tuple]:
         return events(small().write(Path(folder) / "a.db"))[0]
 
 
-@pytest.mark.parametrize("agent", ["Agent {}", "{}"])
+@pytest.mark.parametrize("agent", first_of(["Agent {}", "{}"], 1))
 def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> None:
     """But for the bytes of copies and the names of threads, which they do not have."""
     rows, trace = whole() if agent == "Agent {}" else events(write(tmp_path, rows_of_small(agent)))
@@ -287,6 +287,7 @@ def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None
     assert len(found) == len(whole()[0])
 
 
+@pytest.mark.slow  # other stray quotes are above
 def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     """A stray quote there makes the whole line one name: the file's rows are lost, and that is told."""
     path = write(tmp_path, rows_of_small())
@@ -297,6 +298,7 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     assert [one.n for one in trace.findings if one.check_name == "rocm_missing_column" and other.name in one.detail]
 
 
+@pytest.mark.slow  # other stray quotes are above
 def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: Path) -> None:
     """DuckDB finds no row then, and no error."""
     path = write(tmp_path, rows_of_small())
@@ -309,6 +311,7 @@ def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: 
     assert broken == sum(bool(line.strip()) for line in lines) - kernels and broken > 0 and trace.status == "partial"
 
 
+@pytest.mark.slow  # lines that do not fit the first are above
 def test_a_column_without_a_name(tmp_path: Path) -> None:
     """A comma too many at the end of the first line: the other columns are read, and the lines are one value short."""
     path = write(tmp_path, rows_of_small())
@@ -317,7 +320,7 @@ def test_a_column_without_a_name(tmp_path: Path) -> None:
     assert events(path)[0] == whole()[0]
 
 
-@pytest.mark.parametrize("name", ["hip_api_trace", "kernel_trace"])
+@pytest.mark.parametrize("name", first_of(["kernel_trace", "hip_api_trace"], 1))
 def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None:
     """It does where lines end in two ways."""
     path = write(tmp_path, rows_of_small())
@@ -328,6 +331,7 @@ def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None
         load_trace(memory(), path)
 
 
+@pytest.mark.slow  # no agents at all are above
 def test_what_agents_lack_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of_small())
     agents = tmp_path / "4000_agent_info.csv"

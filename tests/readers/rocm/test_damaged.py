@@ -16,7 +16,7 @@ from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.rocm.schema import sources_of
-from tests.effort import examples
+from tests.effort import examples, first_of
 from tests.harness import connect_all, memory
 from tests.readers.rocm.small import small
 from tests.readers.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
@@ -71,6 +71,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     assert sum(one.check_name == "rocm_without_time" for one in trace.findings) == 2  # by table, and not again for all
 
 
+@pytest.mark.slow  # calls that are in no trace are below
 def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
     for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
         trace = load_trace(memory(), changed(tmp_path, wrong))
@@ -79,7 +80,7 @@ def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize(("pid", "check"), [("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")])
+@pytest.mark.parametrize(("pid", "check"), first_of([("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")], 1))
 def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: str) -> None:
     path = changed(tmp_path, f"UPDATE rocpd_region{END} SET pid = {pid} WHERE id = 2")
     trace = load_trace(con := memory(), path)
@@ -87,7 +88,9 @@ def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: st
     assert con.execute("SELECT count(*) FROM events WHERE cat = 'cuda_runtime'").fetchall() == [(3,)]
 
 
-@pytest.mark.parametrize("table", ["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"])
+@pytest.mark.parametrize(
+    "table", first_of(["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"], 2)
+)
 def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
     """Whatever names such a row would be there twice."""
     path = small().write_plainly(tmp_path / "a.db")

@@ -102,11 +102,13 @@ def test_without_streams_the_queue_counts(tmp_path: Path) -> None:
     database = small()
     for row in database.rows["rocpd_kernel_dispatch"]:
         row["stream_id"] = None
-    load_trace(con := memory(), database.write(tmp_path / "a.db"))
+    trace = load_trace(con := memory(), database.write(tmp_path / "a.db"))
     assert con.execute("SELECT DISTINCT stream FROM events WHERE cat = 'kernel'").fetchall() == [(1,)]
-    assert found(database, tmp_path)["rocm_no_stream"] == ("warning", 2)
+    told = [(one.severity, one.n) for one in trace.findings if one.check_name == "rocm_no_stream"]
+    assert told == [("warning", 2)]
 
 
+@pytest.mark.slow  # work without streams is above
 def test_copies_on_neither_stream_nor_queue_are_not_on_the_path_as_a_finding_says(tmp_path: Path) -> None:
     database = small()
     database.rows["rocpd_memory_copy"][0] |= {"stream_id": None, "queue_id": None}
@@ -141,6 +143,7 @@ def test_a_process_without_gpu_work_has_its_number(tmp_path: Path) -> None:
     assert trace.metadata["rocpd"]["process_id"] == 4000
 
 
+@pytest.mark.slow  # a process without GPU work is above
 def test_rows_of_sets_without_gpu_work_are_told(tmp_path: Path) -> None:
     """Beside a process with GPU work, and beside one without."""
     idle = [small(4100, OTHER), small()]

@@ -43,6 +43,7 @@ def is_free(root: Path) -> bool:
         return is_ours
 
 
+@pytest.mark.slow  # processes that are killed with locks are in tests/lake/test_crash.py
 def test_a_killed_process_frees_it(tmp_path: Path) -> None:
     has_it = PROCESSES.Event()
     holder = PROCESSES.Process(target=hold, args=(tmp_path, has_it))

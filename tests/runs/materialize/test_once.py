@@ -133,6 +133,7 @@ def test_captures_with_their_tables_of_traces_are_published_once(tmp_path: Path,
         assert con.execute("SELECT n_ranks FROM captures").fetchall() == [(2,)]
 
 
+@pytest.mark.slow  # 3 s
 def test_what_was_made_before_a_failure_is_published(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake)
     (lake.root / ROLES).write_text("no,table\n")
@@ -220,6 +221,7 @@ def test_other_versions_of_models_and_of_the_program_are_noticed(
     assert [one.table for one in run_order.materialize_all(lake, TABLES)] == ["kernels"] and len(rewritten) == 1
 
 
+@pytest.mark.slow  # tests/runs/store/test_user_tables.py
 def test_roles_that_changed_are_noticed(lake: Lake) -> None:
     (lake.root / ROLES).write_text("rank,role,group\n0,pp,a\n1,pp,a\n")
     assert not complete(lake)

@@ -158,6 +158,7 @@ def _commit_all(address: str, roots: list[Path], environment: dict[str, str]) ->
         do_commit(address, root, environment)
 
 
+@pytest.mark.slow  # a unit that is committed twice is in test_store.py
 def test_the_same_unit_from_two_copies_at_once(opened: Callable[[], Store], tmp_path: Path) -> None:
     """Copies have the same batch: the one that comes second must not take away the files of the first."""
     unit = make_unit(tmp_path / "unit", (7, 8))

@@ -56,6 +56,7 @@ def test_a_unit_committed_twice_is_there_once(opened: Open, units: dict[str, Lak
     assert shown(store, STORED) == before
 
 
+@pytest.mark.slow  # 5 s; forgetting is below, and in tests/runs/test_forget.py
 def test_a_forgotten_trace_is_committed_again_beside_the_others_of_its_batch(opened: Open, tmp_path: Path) -> None:
     store, unit = opened(), make_unit(tmp_path / "unit", (0, 1), ["kernels"])
     store.commit(unit)
@@ -108,6 +109,7 @@ def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:
     assert len(shown(store, ["rejects"])["rejects"]) == 1
 
 
+@pytest.mark.slow  # one is committed in test_commands_get_the_same_answers_from_each_kind
 def test_of_a_partly_known_unit_the_rest_is_committed(opened: Open, units: dict[str, Lake], tmp_path: Path) -> None:
     store = opened()
     store.commit(units["first"])

@@ -11,6 +11,7 @@ from pipelines.models import rule_tables
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.store import Store
 from pipelines.runs.store.ducklake import reader_views, user_tables
+from tests.runs.store.conftest import of_kind
 from tests.runs.store.world import make_unit
 
 
@@ -24,6 +25,15 @@ def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, mo
     assert build.digest != before
 
 
+@pytest.mark.parametrize(
+    "opened",
+    [
+        of_kind("folder", pytest.mark.slow),  # tests/lake/test_empty_file.py
+        of_kind("sqlite"),
+        *(of_kind(kind, pytest.mark.slow) for kind in ("duckdb", "postgres")),
+    ],
+    indirect=True,
+)
 def test_columns_and_types_are_those_of_a_folder(opened: Callable[[], Store], tmp_path: Path) -> None:
     """As in an analysts' file: its tables with their types."""
     store = opened()

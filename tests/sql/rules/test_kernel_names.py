@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.rule_functions import create_function
@@ -27,10 +28,16 @@ def corpus() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_class_kind_and_fused_of_each_name() -> None:
-    rows = corpus()
-    con, _ = connect([kernel(one["name"], 10 * i, 5, i + 1) for i, one in enumerate(rows)])
+@pytest.fixture(scope="module")
+def con() -> duckdb.DuckDBPyConnection:
+    """The models of a kernel of each name."""
+    con, _ = connect([kernel(one["name"], 10 * i, 5, i + 1) for i, one in enumerate(corpus())])
     run_models(con, load_catalog(), ["kernels", "collective_kernels", "event_classes"])
+    return con
+
+
+def test_class_kind_and_fused_of_each_name(con: duckdb.DuckDBPyConnection) -> None:
+    rows = corpus()
     found = con.execute(
         "SELECT k.name, k.class, coalesce(c.kind, ''), coalesce(CAST(c.fused AS VARCHAR), '') FROM kernels AS k "
         "LEFT JOIN collective_kernels AS c USING (trace_id, event_id) ORDER BY k.start_ns"
@@ -78,11 +85,8 @@ def test_without_any_one_rule_a_name_is_of_another_class() -> None:
         assert classes() != whole, f"{rule} decides nothing"
 
 
-def test_who_waits_for_all() -> None:
+def test_who_waits_for_all(con: duckdb.DuckDBPyConnection) -> None:
     """Half of a dispatch only sends, and a push of userbuffers goes to one peer: no rank waits for all there."""
-    rows = corpus()
-    con, _ = connect([kernel(one["name"], 10 * i, 5, i + 1) for i, one in enumerate(rows)])
-    run_models(con, load_catalog(), ["collective_kernels"])
     waits = dict(con.execute("SELECT name, waits_for_all FROM collective_kernels").fetchall())
     assert [n for n, waiting in waits.items() if waiting and ("dispatch" in n.lower() or "push" in n)] == []
     reducing = [n for n, waiting in waits.items() if "all_reduce" in n or "cross_device_reduce" in n]
