@@ -53,12 +53,6 @@ def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
     check_rule(*traces, *KNOWN)
 
 
-@pytest.mark.slow  # 3 s each: with others above
-@pytest.mark.parametrize("trace", KNOWN, ids=["a call that asks and has work", "a wait that is shown twice"])
-def test_the_rule_holds_of_traces_of_which_it_once_did_not(trace: dict[str, Any]) -> None:
-    check_rule(trace)
-
-
 @pytest.mark.slow  # 3 s
 def test_a_wait_that_a_row_records_and_a_call_shows_again_has_one_edge() -> None:
     between_kernels = [

@@ -80,9 +80,8 @@ def con(lake: Path, jobs: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-@pytest.mark.slow(
-    together="fleet today"
-)  # 19 s for their lake; its tables by hand are in test_summaries.py and test_history.py
+# 19 s for their lake; its tables by hand are in test_summaries.py and test_history.py.
+@pytest.mark.slow(together="fleet today")
 def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb.DuckDBPyConnection) -> None:
     rows = con.execute(
         "SELECT m.capture_id, m.metric, m.value FROM capture_metrics AS m JOIN captures AS c USING (capture_id) "
