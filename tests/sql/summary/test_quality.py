@@ -8,7 +8,7 @@ from tests.harness import call, each, kernel, op, sync
 RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
 
 
-CHECKS: list[tuple[str, int, list[dict]]] = [
+CHECKS: list[tuple[str, int | None, list[dict]]] = [
     ("no_gpu_work", 1, [op("a", 0, 5)]),
     (
         "no_critical_path",
@@ -45,6 +45,17 @@ CHECKS: list[tuple[str, int, list[dict]]] = [
             sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD | {"wait_on_stream": -1}),
         ],
     ),
+    (  # Kineto writes -1, and 0 is no correlation id either: no record is stated.
+        "wait_without_record",
+        None,
+        [
+            *(call("cudaStreamWaitEvent", 5 * n, 1, 3 + n) for n in (0, 1)),
+            *(
+                sync("Stream Wait Event", 5 * n, 1, 3 + n, stream=8, wait_on_cuda_event_record_corr_id=n - 1)
+                for n in (0, 1)
+            ),
+        ],
+    ),
     (
         "wait_without_work",
         1,
@@ -61,8 +72,12 @@ CLEAN = [
 ]
 
 
+OF_WAITS = 4
+"""How many checks, the last ones, are of waits; the others run with SLOW."""
+
+
 def test_each_check_counts_what_it_is_for() -> None:
-    checks = CHECKS if SLOW else CHECKS[-3:]
+    checks = CHECKS if SLOW else CHECKS[-OF_WAITS:]
     traces = [CLEAN, *(events for *_, events in checks)]
     clean, *counts = [
         dict(con.execute("SELECT check_name, n FROM quality").fetchall()) for con in each(traces, "quality")
