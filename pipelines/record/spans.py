@@ -109,7 +109,7 @@ class SpanRecorder:
         self._sampled: SampledStep | None = None  # the sampled step in progress, if any
         self._aside: SampledStep | None = None  # collects spans with always=True outside sampled steps
         self._lock = threading.Lock()
-        self._is_closed, self._n_aside = False, 0
+        self._is_closed, self._n_aside, self._n_open_aside = False, 0, 0
         self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds)
         # At rate 0 no folder is created until a span with always=True is recorded.
         self._recording = self._make() if sampling.rate else None
@@ -157,8 +157,7 @@ class SpanRecorder:
             with within.span(name, self._safely(_as_json, metadata), always):
                 yield
         finally:
-            if within is self._aside:
-                self._safely(self._end_aside)
+            self._safely(self._leave_aside, within)
 
     def _within(self, always: bool) -> SampledStep | None:
         """Return what records a span that begins now, or None.
@@ -167,34 +166,46 @@ class SpanRecorder:
         """
         if self._sampled is not None and (not always or self._sampled.is_own_thread):
             return self._sampled
-        return self._safely(self._outside) if always and not self._is_closed else None
+        return self._safely(self._outside) if always else None
 
     def _outside(self) -> SampledStep | None:
         """Return the object that collects spans outside sampled steps until none is open. Its ids exceed those of sampled steps.
 
-        None while no mark is harmless: a query of a mark would end the capture of a CUDA graph.
+        The caller's span counts as open from here on. Otherwise another thread could end the collection before the span
+        begins. None after `close()`, and while no mark is harmless: a query of a mark would end the capture of a CUDA graph.
         """
         if not self._clock.can_mark():
             return None
         with self._lock:
+            if self._is_closed:
+                return None
             if self._recording is None:
                 self._recording = self._make()
             if self._aside is None:
                 step, first = max(self.n_steps - 1, 0), _ASIDE + self._n_aside
                 self._aside = SampledStep(step, (), self._clock, self._note, first_id=first, counters=self._counters)
                 self._aside.begin()
+            self._n_open_aside += 1
             return self._aside
 
-    def _end_aside(self, is_last: bool = False) -> None:
+    def _leave_aside(self, aside: SampledStep) -> None:
+        """Count one open span less outside sampled steps, and end the collection if it was the last."""
         with self._lock:
-            aside = self._aside
-            if aside is None or (aside.n_open and not is_last):
+            if aside is not self._aside:  # the recorder was closed meanwhile
                 return
-            self._aside = None
+            self._n_open_aside -= 1
+            if self._n_open_aside:
+                return
+            self._end_aside()
+        self._write_finished()
+
+    def _end_aside(self) -> None:
+        """End the collection of spans outside sampled steps. The caller holds the lock."""
+        aside, self._aside, self._n_open_aside = self._aside, None, 0
+        if aside is not None:
             aside.end()
             self._n_aside += aside.n_spans
             self._open.append(aside)
-        self._write_finished()
 
     def close(self) -> Path | None:
         """Write the remaining rows and complete the recording. Return its folder, or None if nothing was recorded.
@@ -202,13 +213,13 @@ class SpanRecorder:
         Calling it again has no effect. If the recording cannot be written, warn instead of raising.
         """
         atexit.unregister(self.close)
-        self._is_closed = True
+        with self._lock:  # after that no span begins outside sampled steps
+            self._is_closed = True
+            self._safely(self._end_aside)
         if self._recording is None:
             self._count_no_longer()
             return None
         recording = self._recording
-        if self._aside is not None:
-            self._safely(self._end_aside, True)
         if self._open:
             self._safely(self._clock.wait)  # the only blocking wait, after the loop
             for sampled in self._open:

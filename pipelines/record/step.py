@@ -104,11 +104,6 @@ class SampledStep:
         """Return the number of spans, including the step's own."""
         return len(self._spans)
 
-    @property
-    def n_open(self) -> int:
-        """Return the number of spans without an end, excluding the step's own."""
-        return sum(span.end is None for span in self._spans[1:])
-
     @contextmanager
     def span(self, name: str, metadata: str | None, is_always: bool) -> Iterator[None]:
         """Record the user code in the block as a child of the innermost span open in this thread or task."""

@@ -168,6 +168,31 @@ def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
     assert not found["load"]["is_failed"] and found["after"]["parent_id"] is None
 
 
+def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: Path) -> None:
+    """Its end does not end the collection into which the next span goes."""
+
+    class Source:
+        def __str__(self) -> str:  # is asked for after the collection was chosen, and before the span begins
+            other = threading.Thread(target=spans.span("other", always=True)(lambda: None))
+            other.start()
+            other.join()
+            return "disk"
+
+    with record_spans(model(), tmp_path, 0.5) as spans, spans.span("load", always=True, source=Source()):
+        pass
+    found = {row["name"]: row for row in rows(tmp_path)}
+    assert set(found) == {"load", "other"} and found["load"]["span_id"] != found["other"]["span_id"]
+
+
+def test_no_rare_span_begins_after_the_recorder_closed(tmp_path: Path) -> None:
+    """At rate 0 it would begin another recording, which nothing completes."""
+    with record_spans(model(), tmp_path, 0.0) as spans:
+        pass
+    with spans.span("late", always=True):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_rare_spans_that_end_at_the_same_time_are_each_written_once(tmp_path: Path) -> None:
     with record_spans(model(), tmp_path, 0.5) as spans:
         threads = [
