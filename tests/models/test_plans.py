@@ -214,7 +214,7 @@ def test_many_windows_and_polls_make_no_larger_steps_between() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("axis", [name for name in AXES if name not in GROWING])
 def test_no_intermediate_result_grows_faster_than_the_trace(axis: str) -> None:
-    assert growing(axis, 300, 16, load_catalog().materialized) == {}
+    assert growing(axis, 150, 16, load_catalog().materialized) == {}
 
 
 def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[str, Any]]:

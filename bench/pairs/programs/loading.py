@@ -118,7 +118,7 @@ def preprocessing(c: Context) -> Step:
     change="batches are prepared in a thread, two ahead",
     causes=("host_between_operators", "data_loading"),
     forbidden=GPU,
-    fix="load_ahead",
+    fix="move_host_work",
     steps=4,
     stack=True,
 )

@@ -85,9 +85,9 @@ def nonzero_each_layer(c: Context) -> Step:
     change="a product with the mask instead of a selection",
     causes=("host_operators", "synchronization", "gpu_computing", "launching"),
     forbidden=OTHERS,
-    whatif=("--remove", "wait:aten::index"),
+    whatif=("--remove", "aten::index"),
     fix="do_not_wait",
-    note="the selection goes, too, with its operators, kernels and copies, not only its wait",
+    note="the selection goes with its operators and kernels, not only its wait, and a product comes instead",
 )
 def boolean_mask(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 4, c.sizes.width)
@@ -203,9 +203,9 @@ def finite_check(c: Context) -> Step:
     change="the norm of each gradient stays on the device",
     causes=("host_operators", "synchronization", "launching", "host_between_operators"),
     forbidden=("data_loading", "allocation", "communication", "gpu_computing"),
-    whatif=("--remove", "wait:aten::item"),
+    whatif=("--remove", "aten::item"),
     fix="do_not_wait",
-    note="the copies to the host go, too, with their operators, not only their waits",
+    note="right after a wait the host is slower (a launch takes 8.9 us, 7.3 in the second run); the fix also leaves the copies",
 )
 def norm_of_each_parameter(c: Context) -> Step:
     net, x = mlp(c, 4 * c.sizes.tiny, c.sizes.parameters // 2), c.randn(256, 4 * c.sizes.tiny)

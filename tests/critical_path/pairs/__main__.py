@@ -1,4 +1,4 @@
-"""Predictions and first causes against programs that ran twice on a GPU.
+"""Predictions, first causes and the profiler's cost against programs that ran twice on a GPU.
 
     python -m tests.critical_path.pairs [FOLDER ...] [--only NAME ...] [--write]
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.critical_path.pairs.predictions import Judged, judge
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
-from tests.critical_path.pairs.tables import causes_table, predictions_table
+from tests.critical_path.pairs.tables import causes_table, predictions_table, profiler_table
 from tests.critical_path.truth import write
 from tests.pages import DOCS
 
@@ -26,17 +26,18 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="These programs alone.")
     parser.add_argument("--write", action="store_true", help="Put the tables into the pages.")
     asked = parser.parse_args(words)
-    predicted, causes = [], []
+    predicted, causes, lengths = [], [], []
     for folder in [*(known for known in FOLDERS if known.is_dir()), *asked.folders]:
         recording = read(folder)
         judged = [_judged(pair) for pair in recording.pairs if not asked.only or pair.name in asked.only]
         predicted.append(predictions_table(recording, judged))
         causes.append(causes_table(recording, judged))
-    for tables in (predicted, causes):
+        lengths.append(profiler_table(recording, judged))
+    for tables in (predicted, causes, lengths):
         print("\n\n".join(tables), end="\n\n")
     if asked.write:
         write(DOCS / "what-if.md", pairs="\n\n".join(predicted))
-        write(DOCS / "why.md", pairs="\n\n".join(causes))
+        write(DOCS / "why.md", pairs="\n\n".join(causes), profiler="\n\n".join(lengths))
 
 
 def _judged(pair: Pair) -> Judged:

@@ -37,11 +37,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Judged:
-    """All that is said of a pair. `cause`: that with the largest share of the window, None where it has no causes."""
+    """All that is said of a pair.
+
+    `cause`: that with the largest share of the window, None where it has no causes. `without_profiler_us`: how long the
+    steps of A are said to take without the profiler, None where nothing is said, or of one rank only.
+    """
 
     pair: Pair
     predictions: tuple[Prediction, ...]
     cause: str | None
+    without_profiler_us: float | None = None
 
 
 def judge(pair: Pair) -> Judged:
@@ -49,7 +54,8 @@ def judge(pair: Pair) -> Judged:
     with _subject(pair) as subject:
         why = _answer("why", subject)
         why = why[0] if isinstance(why, list) else why  # without a path through all ranks: the slowest one
-        return Judged(pair, (*_by_command(pair, subject), *_by_fix(pair, why)), first_cause(why))
+        without_us = why.get("window", {}).get("without_profiler_us") if len(pair.before) == 1 else None
+        return Judged(pair, (*_by_command(pair, subject), *_by_fix(pair, why)), first_cause(why), without_us)
 
 
 def first_cause(why: dict[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ class Pair:
     """A program, recorded as it is (A, `before`) and with one change (B, `after`): a trace for each rank.
 
     `timed_us` is how long the steps of A took together, traced: the trace begins milliseconds before them, which no change of
-    the program shortens. `traced` and `untraced` are what a step of B takes over what one of A takes; `untraced` is None where that was not measured.
+    the program shortens. `plain_us` is how long they took without the profiler, None where that was not measured. `traced` and `untraced` are what a step of B takes over what one of A takes; `untraced` is None where that was not measured.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Pair:
     before: tuple[Path, ...]
     after: tuple[Path, ...]
     timed_us: float
+    plain_us: float | None
     traced: float
     untraced: float | None
     causes: tuple[str, ...]
@@ -66,6 +67,7 @@ def _pair(folder: Path, name: str, program: dict[str, Any]) -> Pair:
         before=_traces(folder, name, "A", a),
         after=_traces(folder, name, "B", b),
         timed_us=1e6 * a["traced_step_s"] * a["steps"],
+        plain_us=1e6 * a["plain_step_s"] * a["steps"] if a["plain_step_s"] else None,
         traced=b["traced_step_s"] / a["traced_step_s"],
         untraced=b["plain_step_s"] / a["plain_step_s"] if a["plain_step_s"] else None,
         **{key: tuple(expected.get(key, ())) for key in lists},

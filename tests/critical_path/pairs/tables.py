@@ -11,6 +11,8 @@ from tests.critical_path.pairs.recorded import Pair, Recording
 
 LARGE = 10
 """Points: an error that needs a reason."""
+PROFILER_LARGE = 15
+"""Percent: what nine of ten lengths without the profiler should be within."""
 
 
 def error(pair: Pair, prediction: Prediction) -> float | None:
@@ -74,6 +76,26 @@ def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:
         lines.append(f"| {one.pair.name} | {one.cause or '-'} | {', '.join(one.pair.causes)} | {right} | {bad} |")
     score = f"{sum(map(is_right, judged))} of {len(judged)} right, {sum(map(is_forbidden, judged))} forbidden."
     return "\n".join([*lines, "", score])
+
+
+def profiler_table(recording: Recording, judged: Sequence[Judged]) -> str:
+    """How many first runs are about as long without the profiler as they were timed, and a row for each that is not."""
+    lines = [
+        "| program | ms without the profiler | with it, % | as computed without it, % |",
+        "|---|---:|---:|---:|",
+    ]
+    n = n_large = 0
+    for one in judged:
+        pair, computed_us = one.pair, one.without_profiler_us
+        if pair.plain_us is None or computed_us is None:
+            continue
+        traced, computed = (100 * (length - pair.plain_us) / pair.plain_us for length in (pair.timed_us, computed_us))
+        n += 1
+        if abs(computed) > PROFILER_LARGE:
+            n_large += 1
+            lines.append(f"| {pair.name} | {pair.plain_us / 1000:.2f} | {traced:+.1f} | {computed:+.1f} |")
+    score = f"{_heading(recording)}: {n - n_large} of {n} within {PROFILER_LARGE} %"
+    return "\n".join([f"{score}; the others:", "", *lines]) if n_large else f"{score}."
 
 
 def is_right(judged: Judged) -> bool:

@@ -15,7 +15,7 @@ from tests.critical_path.pairs.earlier import EARLIER
 from tests.critical_path.pairs.predictions import Judged, Prediction, Refused, first_cause, judge
 from tests.critical_path.pairs.ratios import NothingMeasured, measured_scales
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
-from tests.critical_path.pairs.tables import causes_table, predictions_table
+from tests.critical_path.pairs.tables import causes_table, predictions_table, profiler_table
 from tests.effort import first_of
 from tests.harness import call, kernel
 from tests.pages import DOCS
@@ -190,7 +190,18 @@ def test_first_causes_have_scores() -> None:
     assert "1 of 3 right, 1 forbidden." in scores
 
 
+def test_lengths_without_the_profiler_are_counted_and_those_far_off_listed() -> None:
+    known = replace(pair("products"), timed_us=3000.0, plain_us=2000.0)
+    judged = [Judged(known, (), None, computed_us) for computed_us in (2300.0, 1700.0, None)]
+    judged.append(Judged(replace(known, plain_us=None), (), None, 9000.0))
+    assert profiler_table(read(RECORDED), judged).endswith(": 2 of 2 within 15 %.")
+    table = profiler_table(read(RECORDED), [*judged, Judged(known, (), None, 2301.0), Judged(known, (), None, 1699.0)])
+    assert ": 2 of 4 within 15 %; the others:" in table
+    assert table.splitlines()[-2:] == ["| products | 2.00 | +50.0 | +15.1 |", "| products | 2.00 | +50.0 | -15.1 |"]
+
+
 def test_the_pages_have_places_for_the_tables() -> None:
     for page in ("what-if.md", "why.md"):
         text = (DOCS / page).read_text(encoding="utf-8")
         assert text.count("<!-- pairs -->\n") == text.count("<!-- /pairs -->") == 1, page
+    assert text.count("<!-- profiler -->\n") == text.count("<!-- /profiler -->") == 1

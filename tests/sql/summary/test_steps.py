@@ -190,23 +190,3 @@ def test_host_and_gpu_in_steps(steps: list[Stretch], gpu: list[Stretch], calls: 
         expected = [len(times & host_at & gpu_at), len(times & host_at - gpu_at), len(times & gpu_at - host_at)]
         assert [both, host, gpu_only] == expected and neither == length - sum(expected)
         assert number is None or (start, start + length) == steps[number]
-
-
-@pytest.mark.slow
-def test_eight_times_the_steps_do_not_cost_sixty_times_as_much() -> None:
-    """CPU seconds of 1,000 and 8,000 steps: 2 to 8 times as much now, 30 to 60 times where all is compared with every step."""
-    from bench.growth_of_models import in_a_process
-
-    few, many = (in_a_process("steps", n, 1)[1] for n in (12_000, 96_000))
-    of_steps = (
-        "_clip",
-        "_event_steps",
-        "_kernel_steps",
-        "ops_by_shape",
-        "step_lengths",
-        "_scopes_in_steps",
-        "step_times",
-        "step_losses",
-        "host_gpu_overlap",
-    )
-    assert {model for model in of_steps if many[model] > 20 * max(few[model], 0.02)} == set()
