@@ -66,10 +66,10 @@ $(TYPED): $(shell find tracelake pipelines assets dagster_project -name __pycach
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	@touch $@
 
-# Four on two cores: now and then one waits for a disk or for a process (374 s with three, 318 with four). Slow tests take
+# Four on two cores: now and then one waits for a disk or for a process (374 s with three, 318 with four). All slow tests take
 # more memory each: three.
 tests:
-	$(BIN)/python -m pytest -n $(if $(filter-out 0,$(SLOW)),3,4) --dist worksteal
+	$(BIN)/python -m pytest -n $(if $(filter 1,$(SLOW)),3,4) --dist worksteal
 
 # sqlfluff takes its time over all of sql/, so it looks at what changed since it last found nothing; `make clean`,
 # a fresh checkout or other rules (pyproject.toml): at everything.
