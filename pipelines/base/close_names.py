@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 
 def meant(name: str, names: Collection[str]) -> str:
-    """Return a question with the names similar to `name`; without any, a list of all names."""
-    return next(near(name, names), f"there are: {', '.join(names)}")
+    """Return a question with the names similar to `name`; without any, a list of all names, or that there are none."""
+    return next(near(name, names), f"there are: {', '.join(names)}" if names else "there are none")
 
 
 def near(name: str, names: Collection[str]) -> Iterator[str]:

@@ -6,10 +6,11 @@ capture without some of its ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.models.questions import Limit, part_of
 from pipelines.models.sqltext import quoted, row
 
 _TRUNCATED = "truncated"
@@ -35,6 +36,16 @@ class LimitingFinding(NamedTuple):
         """Return the caveat for `--json`."""
         detail = f"{self.sentence} ({self.detail})" if self.check == _TRUNCATED else self.sentence
         return {"caveat": self.check, "severity": self.severity, "detail": detail}
+
+
+def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]:
+    """Return caveats of a path, with that of a file that ends early in the words of all other answers."""
+    return [
+        LimitingFinding(None, file, _TRUNCATED, caveat["severity"], caveat["detail"]).as_json()
+        if caveat.get("caveat") == _TRUNCATED
+        else caveat
+        for caveat in caveats
+    ]
 
 
 def _checks(scope: str) -> list[str]:
@@ -87,6 +98,11 @@ def findings_of_traces(con: Any, of: str = "") -> list[LimitingFinding]:
         members = f"SELECT trace_id FROM capture_ranks WHERE starts_with(capture_id, {quoted(of)})"
         condition = f"starts_with(t.trace_id, {quoted(of)}) OR t.trace_id IN ({members})"
     return [LimitingFinding(*values) for values in con.execute(_traces_query(condition)).fetchall()]
+
+
+def query_of_part(limits: Mapping[str, Limit]) -> str:
+    """Return the query for the findings about the traces within the limits of a saved question."""
+    return part_of(_traces_query("true"), "traces AS t", limits)
 
 
 def findings_of_captures(con: Any, of: str = "") -> list[LimitingFinding]:

@@ -84,19 +84,22 @@ class Question:
 
         A list of `trace` or `capture` contains complete ids.
         """
-        active_limits: Mapping[str, str | int | Sequence[str]] = {
-            name: value for name, value in limits.items() if value is not None
-        }
-        if unsupported := [name for name in active_limits if name not in self.limits]:
+        if unsupported := [name for name, value in limits.items() if value is not None and name not in self.limits]:
             supported = f"only by {', '.join(self.limits)}" if self.limits else "not at all"
             raise NotAsked(f"{self.name} cannot be limited by {', '.join(unsupported)}: {supported}")
-        sql = self.sql
-        if active_limits:
-            conditions = _CONDITIONS[self._of]
-            table, alias = self._of.split(" AS ")
-            where = " AND ".join(_condition(name, conditions[name], value) for name, value in active_limits.items())
-            sql = sql.replace(self._of, f"(SELECT * FROM {table} WHERE {where}) AS {alias}")
+        sql = part_of(self.sql, self._of, limits)
         return f"{sql}\nLIMIT {top}" if top else sql
+
+
+def part_of(sql: str, table: str, limits: Mapping[str, Limit]) -> str:
+    """Return a query in which a table of _CONDITIONS, such as `traces AS t`, has only the rows within the limits."""
+    conditions = [
+        _condition(name, _CONDITIONS[table][name], value) for name, value in limits.items() if value is not None
+    ]
+    if not conditions:
+        return sql
+    name, alias = table.split(" AS ")
+    return sql.replace(table, f"(SELECT * FROM {name} WHERE {' AND '.join(conditions)}) AS {alias}")
 
 
 @lru_cache(maxsize=1)

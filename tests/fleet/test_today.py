@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.fleet.fleet import _causes, _show
+from pipelines.faces.cli.options import DEFAULT_LAKE
 from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
 from pipelines.faces.serve.newest import NEWEST
@@ -155,7 +156,7 @@ def test_the_page_links_a_report_of_each_newest_capture(
 ) -> None:
     if not reports:  # they and their tables take seconds, and tests/faces/report has them
         monkeypatch.setattr(report, "page", lambda capture: f"<h1>{capture}</h1>")
-        monkeypatch.setattr(subject, "find_subject", lambda _, capture: capture)
+        monkeypatch.setattr(subject, "find_subject", lambda _, capture, lake: capture)
         monkeypatch.setattr(subject, "TABLES", ())
         monkeypatch.setattr(subject, "CAPTURE_TABLES", ())
     run("fleet", "--lake", lake, "--out", tmp_path / "pages")
@@ -177,7 +178,9 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
     unknown = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "dya"])
     assert unknown.exit_code == 1 and "no job 'dya' in the lake: did you mean day" in unknown.output
-    assert "rank 1" in said.output and "1 file was not read" in said.output
+    assert (
+        "rank 1" in said.output and f"1 file was not read: tracelake ask rejected-files --lake {lake}\n" in said.output
+    )
 
 
 def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,10 +190,13 @@ def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> N
         n_traces=1, n_captures=1, jobs=[], days=[], worse=[regression] * 12, n_rejects=0, rejects=[], n_failures=0,
         stragglers=[{**straggler, "rank": rank} for rank in range(11)], failures=[], causes=[],
     )  # fmt: skip
-    _show(fleet)
+    _show(fleet, "my lake")
     said = capsys.readouterr().out
     assert said.count("REGRESSION") == said.count("straggler: a") == 10
-    assert "2 more: tracelake regressions" in said and "1 more: tracelake sql" in said
+    assert "2 more: tracelake regressions --lake 'my lake'\n" in said
+    assert "1 more: tracelake sql \"FROM persistent_stragglers\" --lake 'my lake'\n" in said
+    _show(fleet, DEFAULT_LAKE)
+    assert "2 more: tracelake regressions\n" in capsys.readouterr().out
 
 
 def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -> None:

@@ -5,8 +5,10 @@ A command notes its caveats when it opens its traces. Every answer that it print
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
+
+from rich.text import Text
 
 from pipelines.faces.cli.console import err, on_json, print_above, styled
 from pipelines.faces.limiting_findings import (
@@ -56,15 +58,16 @@ def add(findings: Iterable[LimitingFinding]) -> None:
     """Note these findings, and queue at most five caveats of each check to be printed above the answer."""
     global _noted
     _noted = (_noted or {}) | {(finding.trace_id, finding.check, finding.detail): finding for finding in findings}
-    lines = []
-    for check in dict.fromkeys(finding.check for finding in _noted.values()):
-        of_check = [
-            styled("[yellow]caveat:[/] {}", finding.sentence) for finding in _noted.values() if finding.check == check
-        ]
-        lines += of_check[:_SHOWN]
+    print_above(lines_of(_noted.values()))
+
+
+def lines_of(findings: Collection[LimitingFinding]) -> Iterator[Text]:
+    """Yield lines with at most five caveats of each check."""
+    for check in dict.fromkeys(finding.check for finding in findings):
+        of_check = [styled("[yellow]caveat:[/] {}", finding.sentence) for finding in findings if finding.check == check]
+        yield from of_check[:_SHOWN]
         if len(of_check) > _SHOWN:
-            lines.append(styled("[yellow]caveat:[/] so do {:,} other files", len(of_check) - _SHOWN))
-    print_above(lines)
+            yield styled("[yellow]caveat:[/] so do {:,} other files", len(of_check) - _SHOWN)
 
 
 def noted() -> list[LimitingFinding]:
@@ -85,11 +88,17 @@ def with_caveats(value: Any) -> Any:
         return [with_caveats(row) if isinstance(row, dict) else row for row in value]
     trace_id = value.get("trace_id")
     applicable = [finding for finding in noted() if trace_id is None or finding.trace_id in (None, trace_id)]
-    existing = value.get("caveats", [])
+    existing = in_words(value.get("caveats", []))
     known_details = {caveat.get("detail") for caveat in existing if isinstance(caveat, dict)}
     added = [finding.as_json() for finding in applicable if known_details.isdisjoint(_details(finding))]
     notices = [{"caveat": kind.replace(" ", "_"), "severity": "warning", "detail": text} for kind, text in _notices]
     return {**value, "caveats": [*existing, *added, *notices]}
+
+
+def in_words(caveats: Iterable[Any]) -> list[Any]:
+    """Return caveats of a table, with those that are noted in the words of an answer, which name the file."""
+    by_detail = {finding.detail: finding.as_json() for finding in noted()}
+    return [by_detail.get(caveat["detail"], caveat) if isinstance(caveat, dict) else caveat for caveat in caveats]
 
 
 on_json.append(with_caveats)

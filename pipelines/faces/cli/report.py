@@ -38,15 +38,17 @@ def report(
     from pipelines.faces.report.page import page
     from pipelines.faces.report.subject import find_subject
     from pipelines.faces.why import why
+    from pipelines.runs.store.open_store import absolute_address
 
     with _opened(what, lake) as (con, id_prefix):
         keep_trace(con, to)
-        subject = find_subject(con, id_prefix, rank)
+        subject = find_subject(con, id_prefix, rank, absolute_address(lake) if id_prefix else "")
         html = page(subject)
         answer = why(con, subject.shown["trace_id"]) if json else None
     to.write_text(html, encoding="utf-8")
     if json:
-        print_json({"path": str(to), "bytes": len(html.encode())} | (answer.as_json() if answer else {}))
+        document = answer.as_json(subject.named, subject.lake_options) if answer else {}
+        print_json({"path": str(to), "bytes": len(html.encode())} | document)
     else:
         out.line("open in a browser: [bold]{}[/]", to)
 

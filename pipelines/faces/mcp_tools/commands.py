@@ -20,7 +20,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.processes import import_path
 from pipelines.faces.untrusted_queries import QueryFailed
 from pipelines.lake.lake import WITHOUT_BROKEN
-from pipelines.runs.store.open_store import is_folder_address
+from pipelines.runs.store.open_store import absolute_address
 
 _ID = re.compile(r"[0-9a-f]{4,64}")
 _SECONDS = 600
@@ -48,7 +48,7 @@ def command(
     the command's own message.
     """
     env = {**os.environ, "PYTHONPATH": import_path(), **({WITHOUT_BROKEN: "1"} if without_broken else {})}
-    address = os.path.abspath(lake) if is_folder_address(str(lake)) else str(lake)
+    address = absolute_address(lake)
     processes: list[subprocess.Popen[str]] = []
     stopped = threading.Event()
 

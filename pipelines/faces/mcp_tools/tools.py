@@ -12,6 +12,7 @@ from typing import Any
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cells import Cutter
+from pipelines.faces.limiting_findings import LimitingFinding, query_of_part, worded
 from pipelines.faces.mcp_tools.commands import MOST_CHARACTERS, WHERE_IDS, command, identifier
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import of_rows, queries
@@ -20,6 +21,7 @@ from pipelines.lake.read.sandbox import Limits
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import NotAsked, load_questions, question_named
 from pipelines.models.sqltext import quoted
+from pipelines.runs.store.open_store import absolute_address
 
 INSTRUCTIONS = (
     "A lake of GPU traces (PyTorch profiler), read-only. Look for a saved question first (list_questions, ask), then for tables and query them (tables, sql). "
@@ -29,6 +31,7 @@ INSTRUCTIONS = (
 )
 _LONGEST = 2_000  # characters of a cell
 _MOST_CAUSES = 1_000
+_MOST_FINDINGS = 20
 _OF_FIXES = ("sentence", "window", "fixes", "caveats")
 """Keys of the answer of `why` that the tool `fixes` returns."""
 _TYPES = {"string": str, "integer": int}
@@ -241,7 +244,7 @@ def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Start
         query = question.asked(top + 1, **limits)  # one row more than returned, to detect truncation
     except NotAsked as error:
         raise QueryFailed(str(error), "list_questions says what there is.") from None
-    return _asked(served, query, question.reading, top)
+    return _asked(served, query, question.reading, top, limits)
 
 
 def _why(served: Served, trace: str, window: str = "full") -> Started:
@@ -270,7 +273,9 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
             raise QueryFailed(
                 f"window {window!r} of trace {trace} has no critical path", "full, or a step: ProfilerStep#5."
             )
-        document = explanation.as_json()
+        of_window = [] if window == "full" else ["--annotation", window]
+        document = explanation.as_json("", [*of_window, "--lake", absolute_address(served.lake)])
+        document["caveats"] = worded(document["caveats"], Path(ids[0]["path"] or trace).name)
         document["caveats"] += [{"severity": "warning", "detail": visible(caveat)} for caveat in lacking]
         return _json(document)
 
@@ -302,12 +307,17 @@ def _at_once(function: Callable[..., str]) -> Callable[..., Started]:
     return lambda **arguments: (lambda: function(**arguments), lambda: None)
 
 
-def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> Started:
+def _asked(
+    served: Served, sql: str, reading: str, rows: int | None = None, limits: Mapping[str, str | int] | None = None
+) -> Started:
+    """`limits`: the part of the lake that was asked about, whose findings are caveats of the answer."""
     asking = LakeQuery(served.lake, sql, served.limits, served.without_broken)
 
     def answer() -> str:
         with asking.answer() as (result, caveats):
             first = first_rows(result, served.rows if rows is None else rows, MOST_CHARACTERS, _LONGEST)
+        if limits:
+            caveats = [*caveats, *_about_part(asking, limits, has_rows=bool(first.rows))]
         cutter = Cutter(_LONGEST)
         cells = [[cutter.cell(value) for value in row] for row in first.rows]
         if cutter.n_cut:
@@ -321,6 +331,18 @@ def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> S
         return _json({**notes, "truncated": first.cut or False, "columns": columns, "rows": cells})
 
     return answer, asking.stop
+
+
+def _about_part(asking: LakeQuery, limits: Mapping[str, str | int], *, has_rows: bool) -> list[str]:
+    """Return what limits an answer about part of the lake, and a remedy if it has no rows."""
+    asking.query = query_of_part(limits)
+    with asking.answer() as (result, _):
+        findings = [LimitingFinding(*row) for row in first_rows(result, _MOST_FINDINGS, MOST_CHARACTERS).rows]
+    caveats = [finding.sentence for finding in findings]
+    if not has_rows:
+        given_limits = ", ".join(f"{name} {value!r}" for name, value in limits.items())
+        caveats.append(f"no rows for {given_limits}; {WHERE_IDS}")
+    return caveats
 
 
 def _json(value: Any) -> str:

@@ -67,7 +67,7 @@ class Subject:
     """A capture's traces by rank, or a single trace (`capture_id` None), in the database `con`.
 
     `shown`: the trace of the sections about one rank. `why_shown`: the reason for that choice, empty if there is only one
-    trace.
+    trace. `lake`: the address of the lake that has the traces, empty if they were read from files.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -75,6 +75,17 @@ class Subject:
     traces: list[Row]
     shown: Row
     why_shown: str
+    lake: str = ""
+
+    @property
+    def named(self) -> str:
+        """Return how commands name the shown trace: by its id in the lake, or by its file."""
+        return self.shown["trace_id"] if self.lake else self.shown["path"]
+
+    @property
+    def lake_options(self) -> list[str]:
+        """Return the options with which commands find the trace."""
+        return ["--lake", self.lake] if self.lake else []
 
     def rows(self, question: str) -> list[Row]:
         """Return the rows that answer a question about the shown trace."""
@@ -114,10 +125,10 @@ def of_shown(subject: Subject) -> str:
     return f"Of {subject.label}, {subject.why_shown}. " if subject.why_shown else ""
 
 
-def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None) -> Subject:
+def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None, lake: str = "") -> Subject:
     """Return the capture or trace with this id prefix, or the only one if the prefix is empty.
 
-    `rank`: the rank to show (default: the straggler, or else the first rank). Raise NothingFound if none or several match, or if
+    `rank`: the rank to show (default: the straggler, or else the first rank). `lake`: as in Subject. Raise NothingFound if none or several match, or if
     the rank does not exist.
     """
     traces = rows_of(con, f"{_TRACES} WHERE starts_with(t.trace_id, {quoted(beginning)}) ORDER BY t.trace_id")
@@ -125,7 +136,7 @@ def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | Non
         f"SELECT capture_id FROM captures WHERE NOT is_gone AND starts_with(capture_id, {quoted(beginning)})"
     ).fetchall()
     if len(traces) == 1 and (not captures or not beginning):
-        return Subject(con, None, traces, _of_rank(traces, rank), "")
+        return Subject(con, None, traces, _of_rank(traces, rank), "", lake)
     if captures and traces and beginning:
         raise NothingFound(f"{beginning!r} is a prefix of capture ids and of trace ids: give more of it")
     if len(traces) > 1 and beginning:
@@ -134,10 +145,10 @@ def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | Non
         capture = find_capture(con, beginning)
     except NoCapture as error:
         raise NothingFound(f"no trace id starts with {beginning!r}, and {error}" if beginning else str(error)) from None
-    return _capture(con, capture, rank)
+    return _capture(con, capture, rank, lake)
 
 
-def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> Subject:
+def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None, lake: str) -> Subject:
     members = f"JOIN capture_ranks AS r USING (trace_id) WHERE r.capture_id = {quoted(capture)}"
     order = "ORDER BY t.rank NULLS LAST, t.path"
     # Traces without ranks are excluded from a capture. If it has no other traces, the page shows them.
@@ -150,7 +161,7 @@ def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> 
     ).fetchone()
     chosen = straggler[0] if rank is None and straggler else rank
     why = "the straggler" if rank is None and straggler else "the one asked for" if rank is not None else "the first"
-    return Subject(con, capture, traces, _of_rank(traces, chosen), why if len(traces) > 1 else "")
+    return Subject(con, capture, traces, _of_rank(traces, chosen), why if len(traces) > 1 else "", lake)
 
 
 def _of_rank(traces: list[Row], rank: int | None) -> Row:

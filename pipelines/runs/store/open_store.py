@@ -17,6 +17,11 @@ def is_folder_address(address: str) -> bool:
     return not address.startswith(DUCKLAKE)
 
 
+def absolute_address(address: str | Path) -> str:
+    """Return the address of a lake as it is right in every working directory."""
+    return os.path.abspath(address) if is_folder_address(str(address)) else str(address)
+
+
 def open_store(address: str | Path | Lake, data: str | None = None, without_broken: bool = False) -> Store:
     """Return the store at an address: a folder (or the lake in it), or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
 

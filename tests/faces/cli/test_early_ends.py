@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import warnings
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import COMMANDS, app
+from pipelines.faces.mcp_tools.tools import Served, make_tools
 from pipelines.faces.notebook import TraceAnalysis, restore_cpgraph
+from pipelines.lake.read.sandbox import Limits
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
+from tests.faces.mcp_tools.test_tools import answer
 
 SAID = "caveat: cut.json ends early: all numbers are of the part before that, not of the whole run"
 OF_A_TRACE = {
@@ -94,9 +98,37 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     (answer,) = [found] if isinstance(found := json.loads(run(command, part, *more, "--json").stdout), dict) else found
     told = [one for one in answer["caveats"] if "ends early" in one["detail"]]
     assert [one["severity"] for one in told] == ["error"], answer["caveats"]
+    assert told[0]["detail"].startswith(SAID.removeprefix("caveat: "))
     pages = [page.read_text() for page in tmp_path.glob("*.html")]
     assert all("cut.json ends early: all numbers are of the part" in page for page in pages)
     assert len(pages) == (command in ("report", "compare"))
+
+
+def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `ask`, of the tools for agents, and of a page; the file may be gone, and the lake's path has a blank."""
+    monkeypatch.chdir(tmp_path)
+    (row,) = json.loads(run("ingest", files[1], "--lake", "my lake", "--json").stdout)
+    asked = run("ask", "top-kernels", "--trace", row["trace_id"], "--lake", "my lake", "--format", "json")
+    assert SAID in asked.stderr and json.loads(asked.stdout)
+    tools = make_tools(Served("my lake", Limits(30, 0, "500MB", "1GB")))
+    said = SAID.removeprefix("caveat: ")
+    assert said in answer(tools["ask"], name="top-kernels", trace=row["trace_id"])["caveats"]
+    nothing = answer(tools["ask"], name="top-kernels", job="nightly")
+    assert nothing["rows"] == [] and nothing["caveats"][-1].startswith("no rows for job 'nightly'; ")
+    page = json.loads(run("report", row["trace_id"], "--lake", "my lake", "--out", "page.html", "--json").stdout)
+    why = answer(tools["why"], trace=row["trace_id"])
+    of_lake = f"--lake '{tmp_path / 'my lake'}'"
+    for document in (page, why):
+        assert any(caveat["detail"].startswith(said) for caveat in document["caveats"])
+        commands = [cause["command"] for cause in document["causes"]]
+        assert commands and all(row["trace_id"] in command and command.endswith(of_lake) for command in commands)
+    assert html.escape(f"{row['trace_id']} --remove cause:") in Path("page.html").read_text()
+    (of_file,) = {
+        cause["command"].split()[2] for cause in json.loads(run("report", files[1], "--json").stdout)["causes"]
+    }
+    assert of_file == str(files[1])
 
 
 @pytest.mark.slow  # 2 s: commands say it, above

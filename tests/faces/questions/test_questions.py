@@ -177,6 +177,9 @@ def test_tables_are_found_by_what_they_mean() -> None:
     said = CliRunner().invoke(app, ["tables", "step_exposure", "--search", "exposed", "--json"])
     assert {row["table"] for row in json.loads(said.stdout)} == {"step_exposure"}
     assert CliRunner().invoke(app, ["tables", "no_such", "--search", "x"]).exit_code == 1
+    nothing = CliRunner().invoke(app, ["tables", "kernels", "--search", "exposed"])
+    assert nothing.exit_code == 1 and "no name or meaning of table kernels has 'exposed'" in nothing.stderr
+    assert json.loads(CliRunner().invoke(app, ["tables", "kernels", "--search", "exposed", "--json"]).stdout) == []
 
 
 HEADER = "-- Question: What?\n-- Reading: So.\nSELECT 1\n"

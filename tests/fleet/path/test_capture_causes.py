@@ -124,6 +124,9 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     assert f"tracelake what-if {tmp_path / 'rank1.json'}" in result.stdout
     told: Any = why(tmp_path)
     assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100, 100])
+    of_capture = [rank["caveats"][-1] for rank in told]
+    assert [caveat["caveat"] for caveat in of_capture] == ["rank_by_rank"] * 2
+    assert all("no path through its ranks: no matched collectives" in caveat["detail"] for caveat in of_capture)
 
 
 def test_functions_below_the_limit_of_printed_commands_give_no_cause() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -50,7 +51,7 @@ def fleet(
     elif to is not None:
         out.line("open in a browser: [bold]{}[/]", index)
     else:
-        _show(report)
+        _show(report, lake)
 
 
 def metrics(
@@ -85,6 +86,7 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
     from pipelines.faces.report.page import page
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
     from pipelines.lake.publish.prices import PRICE_TABLE
+    from pipelines.runs.store.open_store import absolute_address
 
     folder.mkdir(parents=True, exist_ok=True)
     links = {}
@@ -95,7 +97,7 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
             progress(len(captures), "writing reports") as advance,
         ):
             for capture in captures:
-                write_whole(folder / f"{capture}.html", page(find_subject(con, capture)))
+                write_whole(folder / f"{capture}.html", page(find_subject(con, capture, lake=absolute_address(lake))))
                 links[capture] = f"{capture}.html"
                 advance(1)
     index = folder / "index.html"
@@ -103,7 +105,8 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
     return index
 
 
-def _show(report: Any) -> None:
+def _show(report: Any, lake: Path | str) -> None:
+    of_lake = "" if str(lake) == str(DEFAULT_LAKE) else f" --lake {shlex.quote(str(lake))}"
     counts = {"trace": report.n_traces, "capture": report.n_captures, "job": len(report.jobs)}
     out.print(", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items()))
     out.print(_jobs_table(report.jobs))
@@ -113,14 +116,15 @@ def _show(report: Any) -> None:
         colour = "red" if worse.verdict.status == "REGRESSION" else "yellow"
         change = "" if worse.verdict.effect is None else f" {100 * worse.verdict.effect:+.1f} %"
         out.print(styled(f"[{colour}]{{}}[/]: {{}}: {{}}{{}}", worse.verdict.status, worse.job, worse.metric, change))
-    _tell_more(report.worse, "tracelake regressions")
+    _tell_more(report.worse, f"tracelake regressions{of_lake}")
     for row in report.stragglers[:_SHOWN]:
         content = (row["job"], row["rank"], row["n_straggler"], row["n_captures"])
         out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *content))
-    _tell_more(report.stragglers, 'tracelake sql "FROM persistent_stragglers"')
+    _tell_more(report.stragglers, f'tracelake sql "FROM persistent_stragglers"{of_lake}')
     if report.n_rejects:
         were = "file was" if report.n_rejects == 1 else "files were"
-        err.print(styled("[yellow]{:,} {} not read[/]: tracelake ask rejected-files", report.n_rejects, were))
+        of_rejects = f"tracelake ask rejected-files{of_lake}"
+        err.print(styled("[yellow]{:,} {} not read[/]: {}", report.n_rejects, were, of_rejects), soft_wrap=True)
     if report.n_failures:
         times = "once" if report.n_failures == 1 else f"{report.n_failures:,} times"
         lacks = "[yellow]a table lacks a trace, {}[/]: SELECT * FROM model_failures WHERE outcome = 'left_out'"

@@ -13,7 +13,7 @@ from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, LakeOption
 
 if TYPE_CHECKING:
     from pipelines.lake import Lake
-    from pipelines.models.questions import Question
+    from pipelines.models.questions import Limit, Question
 
 
 def ask(
@@ -40,6 +40,9 @@ def ask(
 
     Example: `tracelake ask top-kernels --job llama --rank 3`
     """
+    from pipelines.faces.cli import caveats
+    from pipelines.faces.cli.refresh_tables import open_analyst
+    from pipelines.faces.limiting_findings import LimitingFinding, query_of_part
     from pipelines.models.questions import load_questions, question_named, questions_about
     from pipelines.runs.store import open_store
 
@@ -50,12 +53,18 @@ def ask(
         _list(about, format)
         return
     saved_question = question_named(name)
-    query = saved_question.asked(top, job=job, capture=capture, trace=trace, rank=rank)
+    limits: dict[str, Limit] = {"job": job, "capture": capture, "trace": trace, "rank": rank}
+    query = saved_question.asked(top, **limits)
     if show_sql:
         print(query)
         return
     if local_lake := open_store(lake).lake:
         _refuse_unknown(local_lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
+    if any(value is not None for value in limits.values()):
+        with open_analyst(lake, ["findings"]) as con:
+            findings = [LimitingFinding(*row) for row in con.execute(query_of_part(limits)).fetchall()]
+        for line in caveats.lines_of(findings):
+            err.print(line, soft_wrap=True)
     if format is Format.table:
         out.print(styled("[bold]{}[/]", saved_question.question))
     sql(query, lake, format, limit=0, engine=engine, master=master)

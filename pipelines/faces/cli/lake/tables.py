@@ -60,6 +60,9 @@ def tables(
             from pipelines.models.questions import questions_about
 
             rows = [(f"ask {question.name}", "", question.question) for question in questions_about(search)] + rows
+        if not rows and not json:
+            of_table = f" of table {name}" if name else ""
+            raise fail(f"no name or meaning{of_table} has {search!r}", "`tracelake tables` lists all tables.")
         print_rows(("table", "column", "meaning"), rows, json)
         return
     types = dict(column_types(catalog)[name])

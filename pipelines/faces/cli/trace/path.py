@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,6 +64,7 @@ def critical_path(
         if json:
             from pipelines.critical_path.answer.path_json import as_parts
 
+            answer = replace(answer, caveats=caveats.in_words(answer.caveats))
             return _show_json(saved.title, answer, as_parts(answer.as_json()))
         from pipelines.faces.notebook.saved_tables import path_tables
 
@@ -89,6 +91,7 @@ def critical_path(
         if json:
             from pipelines.critical_path.answer.path_json import json_parts
 
+            answer = replace(answer, caveats=caveats.in_words(answer.caveats))
             return _show_json(Path(trace).name, answer, json_parts(con, load_catalog(), answer))
         _show(Path(trace).name, answer, largest_owners(con, load_catalog(), top))
 

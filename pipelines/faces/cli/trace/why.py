@@ -166,9 +166,8 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     answers.sort(key=lambda named: -named.answer.length)
     if not answers:
         raise fail(f"{subject} has no path through its ranks: {refused}", "None of its ranks has a path, either.")
-    more = f", the {_RANKS} longest of {len(answers)}" if len(answers) > _RANKS else ""
-    message = styled("[yellow]rank by rank{}:[/] {} has no path through its ranks: {}", more, subject, refused)
-    err.print(message, soft_wrap=True)
+    more = f"; these are the {_RANKS} longest of {len(answers)}" if len(answers) > _RANKS else ""
+    caveats.tell("rank by rank", f"{subject} has no path through its ranks: {refused}{more}")
     return answers[:_RANKS]
 
 

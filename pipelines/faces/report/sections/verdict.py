@@ -153,7 +153,7 @@ def _of_cause(cause: Cause, answer: Why, subject: Subject) -> Row:
         "advice": cause.advice,
         "gain": f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        "command": cause.command(subject.shown["path"], answer.options()),
+        "command": cause.command(subject.named, answer.options(subject.lake_options)),
         "docs": ("why.md", "why"),
     }
 
@@ -165,16 +165,16 @@ def _fixes(subject: Subject, answer: Why | None) -> Markup:
     rank_text = f" {subject.label}" if len(subject.traces) > 1 else ""
     without = " without the profiler" if answer.is_without_profiler else ""
     title = f"What would help{rank_text}, each by itself, in the {time(answer.length)}{without}"
-    rows = [_fix(row, answer, subject.shown["path"]) for row in answer.fixes[:SHOWN]]
+    rows = [_fix(row, answer, subject) for row in answer.fixes[:SHOWN]]
     return macros.heading(title) + macros.helps(rows)
 
 
-def _fix(row: Row, answer: Why, trace: str) -> Row:
+def _fix(row: Row, answer: Why, subject: Subject) -> Row:
     limits = (same_stretch(row, answer.fixes), row["caveat"])
     return {
         "saves": f"{saving_of(row, 1)} ({percent(row['saves_percent'])})",
         "change": change_of(row),
-        "command": answer.fix_command(row, trace),
+        "command": answer.fix_command(row, subject.named, subject.lake_options),
         "caveat": "; ".join(limit for limit in limits if limit),
     }
 
