@@ -135,15 +135,15 @@ class Recording:
     def close(self, **told: Any) -> Path:
         """Write the remaining rows and the recording's own row, with the columns in `told` added. Return the folder.
 
-        Raise the last write error if rows cannot be written, and OSError if the recording's own row cannot.
+        Raise OSError if rows, or the recording's own row, cannot be written now but may be later.
         """
         if os.getpid() != self.row["recorder_pid"]:
             return self.folder
         self._stop()
         self._take_pending()
-        self._flush(list(self._rows))
-        if self.error is not None and any(self._rows.values()):
-            raise self.error
+        error = self._flush(list(self._rows))
+        if error is not None:
+            raise error
         self._write_state(COMPLETE, **told)
         return self.folder
 
@@ -151,7 +151,7 @@ class Recording:
         """Call `close`. If the recording cannot be written, warn instead of raising, so that a successful run does not fail."""
         try:
             return self.close(**told)
-        except OSError as error:
+        except Exception as error:
             warnings.warn(
                 f"{self.row['kind']} cannot be written to {self.folder}: {error}", RuntimeWarning, stacklevel=3
             )
@@ -181,31 +181,41 @@ class Recording:
             except Exception as error:  # the disk may be full or unavailable, so the next attempt may succeed
                 self.error = error
 
-    def _flush(self, tables: list[str]) -> None:
+    def _flush(self, tables: list[str]) -> OSError | None:
+        """Write the tables' pending rows. Return the last error for which rows stay pending, or None."""
+        last_error = None
         with self._writing:
             for table in tables:
                 with self._lock:
                     rows = self._rows.pop(table, [])
                 if rows:
-                    self._write(table, rows)
+                    last_error = self._write(table, rows) or last_error
+        return last_error
 
-    def _write(self, table: str, rows: list[Row]) -> None:
+    def _write(self, table: str, rows: list[Row]) -> OSError | None:
         try:
             _put(rows, SCHEMAS[table], self.folder / f"{table}-{self._parts:06d}.parquet")
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            # A value does not fit its column, so no later attempt will succeed.
-            self.error = error
-            self.row["n_lost"] += len(rows)
         except OSError as error:
             self.error = error
             with self._lock:
-                pending_rows = rows + self._rows.get(table, [])
-                self._rows[table] = pending_rows[-_MOST_PENDING:]
-                self.row["n_lost"] += len(pending_rows) - len(self._rows[table])
+                self._rows[table] = rows + self._rows.get(table, [])
+                self._drop_oldest(self._rows[table])
+            return error
+        except Exception as error:  # a value does not fit its column, so no later attempt will succeed
+            self.error = error
+            with self._lock:
+                self.row["n_lost"] += len(rows)
         else:
             self.error = None
             self._parts += 1
             self.row["n_rows"] += len(rows)
+        return None
+
+    def _drop_oldest(self, rows: list[Row]) -> None:
+        """Drop the pending rows beyond `_MOST_PENDING`. The caller holds the lock."""
+        n_over = max(0, len(rows) - _MOST_PENDING)
+        del rows[:n_over]
+        self.row["n_lost"] += n_over
 
     def _write_state(self, state: str, **more: Any) -> None:
         row = {**self.row, **self._told(), "state": state, "seen_ns": time.time_ns(), **more}

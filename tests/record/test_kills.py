@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -183,6 +184,61 @@ def test_a_value_that_a_column_does_not_take_loses_its_rows_only(tmp_path: Path)
     open_one.add("gpu_samples", [{"t_unix_ns": 1}])
     (told,) = pq.read_table(open_one.close() / "recordings.parquet").to_pylist()
     assert (told["n_rows"], told["n_lost"]) == (1, 1)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    """Let the disk be full for the parts of one table."""
+    write = pq.write_table
+
+    def full(rows: Any, path: Path, **options: Any) -> None:
+        if table in path.name:
+            raise OSError(28, "No space left on device")
+        write(rows, path, **options)
+
+    monkeypatch.setattr(folders.pq, "write_table", full)
+
+
+def test_rows_that_wait_for_room_are_not_forgotten_when_those_of_another_table_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
+    recording.add("host_samples", [{"pid": 1}] * 3)
+    recording.add("gpu_samples", [{"t_unix_ns": 1}])
+    with monkeypatch.context() as disk:
+        refuse(disk, "host_samples")
+        with pytest.raises(OSError, match="No space left"):
+            recording.close()
+    (row,) = pq.read_table(recording.folder / "recordings.parquet").to_pylist()
+    assert row["state"] == "open" and parts(tmp_path, "gpu_samples") == 1
+    (row,) = pq.read_table(recording.close() / "recordings.parquet").to_pylist()  # there is room again
+    assert (row["state"], row["n_rows"], row["n_lost"]) == ("complete", 4, 0)
+
+
+def test_a_full_disk_beside_a_value_that_does_not_fit_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
+    recording.add("host_samples", [{"pid": 1}])
+    recording.add("gpu_samples", [{"t_unix_ns": 10**30}])
+    refuse(monkeypatch, "host_samples")
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        recording.close_or_warn()
+
+
+def test_no_error_of_writing_is_one_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here memory runs out: first for the rows, which are lost, then for the recording's own row."""
+    recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
+    recording.add("gpu_samples", [{"t_unix_ns": 1}])
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(folders.pq, "write_table", fail)
+    with pytest.warns(RuntimeWarning, match="none left"):
+        recording.close_or_warn()
+    monkeypatch.undo()
+    (row,) = pq.read_table(recording.close() / "recordings.parquet").to_pylist()
+    assert (row["state"], row["n_rows"], row["n_lost"]) == ("complete", 0, 1)
 
 
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
