@@ -76,9 +76,9 @@ class Recording:
 
     If the process is killed, the rows of the last `flush_seconds` are lost, in a long recording those of the last 2 % of
     its duration, at most a minute. `told` returns the recorder's own columns of `recordings`. `pending` returns rows by
-    table that the recorder has buffered. `add` never raises. Rows that cannot be written are kept for a while, then dropped
-    and counted (`n_lost`). A forked process writes nothing. Raise ValueError if `out` is a URL, and OSError if the folder
-    cannot be written.
+    table that the recorder has buffered. `add` never raises or waits for the disk. Rows that cannot be written are kept
+    for a while, then dropped and counted (`n_lost`). A forked process writes nothing. Raise ValueError if `out` is a
+    URL, and OSError if the folder cannot be written.
     """
 
     def __init__(
@@ -108,23 +108,29 @@ class Recording:
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
         self._rows: dict[str, list[Row]] = {}
         self._parts = 0
-        self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._closing = threading.Event()
+        # Reentrant, because a signal handler or the garbage collector may add rows while this thread does.
+        self._lock, self._writing = threading.RLock(), threading.Lock()
+        self._is_closing, self._wake = False, threading.Event()
         self._write_state(OPEN)  # now, so that a folder that cannot be written raises here
         self._flusher = threading.Thread(target=self._keep_on_disk, name="recording-flusher", daemon=True)
         self._flusher.start()
         atexit.register(self._stop)
 
     def add(self, table: str, rows: list[Row]) -> None:
-        """Add rows of a table. `recording_id` is set here."""
+        """Add rows of a table. `recording_id` is set here.
+
+        If too many rows are pending (writing fails or the disk hangs), the oldest are dropped and counted as lost.
+        """
         if os.getpid() != self.row["recorder_pid"]:
             return
+        new_rows = [{**row, "recording_id": self.row["recording_id"]} for row in rows]
         with self._lock:
             pending_rows = self._rows.setdefault(table, [])
-            pending_rows += [{**row, "recording_id": self.row["recording_id"]} for row in rows]
+            self._drop_oldest(pending_rows)
+            pending_rows += new_rows
             n_pending = len(pending_rows)
-        if n_pending >= PART_ROWS and (self.error is None or n_pending > _MOST_PENDING):
-            self._flush([table])
+        if n_pending >= PART_ROWS and self.error is None:
+            self._wake.set()
 
     def flush(self) -> None:
         """Write the pending rows and the recording's state to disk."""
@@ -169,13 +175,18 @@ class Recording:
     def _stop(self) -> None:
         """End the thread, because it must not write during interpreter shutdown."""
         atexit.unregister(self._stop)
-        self._closing.set()
+        self._is_closing = True
+        self._wake.set()
         if os.getpid() == self.row["recorder_pid"] and self._flusher.is_alive():
             self._flusher.join()
 
     def _keep_on_disk(self) -> None:
         began = time.monotonic()
-        while not self._closing.wait(min(_SLOWEST, max(self._flush_seconds, (time.monotonic() - began) / 50))):
+        while True:
+            self._wake.wait(min(_SLOWEST, max(self._flush_seconds, (time.monotonic() - began) / 50)))
+            self._wake.clear()  # before the look at `_is_closing`, which is set first: no wake-up may be missed
+            if self._is_closing:
+                return
             try:
                 self.flush()
             except Exception as error:  # the disk may be full or unavailable, so the next attempt may succeed

@@ -241,6 +241,44 @@ def test_no_error_of_writing_is_one_of_the_program(tmp_path: Path, monkeypatch: 
     assert (row["state"], row["n_rows"], row["n_lost"]) == ("complete", 0, 1)
 
 
+def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder's own thread writes. Of the rows that come meanwhile the newest are kept."""
+    monkeypatch.setattr(folders, "PART_ROWS", 2)
+    monkeypatch.setattr(folders, "_MOST_PENDING", 5)
+    recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
+    is_writing, disk_works, writers = threading.Event(), threading.Event(), set()
+    write = pq.write_table
+
+    def hang(*args: Any, **options: Any) -> None:
+        writers.add(threading.get_ident())
+        is_writing.set()
+        disk_works.wait(1)
+        write(*args, **options)
+
+    monkeypatch.setattr(folders.pq, "write_table", hang)
+    for at in range(2):
+        recording.add("gpu_samples", [{"t_unix_ns": at}])
+    assert is_writing.wait(10)
+    for at in range(2, 12):
+        recording.add("gpu_samples", [{"t_unix_ns": at}])
+    assert writers == {recording.thread_ident}
+    disk_works.set()
+    folder = recording.close()
+    paths = sorted(folder.glob("gpu_samples-*"))
+    assert [row["t_unix_ns"] for path in paths for row in pq.read_table(path).to_pylist()] == [0, 1, *range(6, 12)]
+    (row,) = pq.read_table(folder / "recordings.parquet").to_pylist()
+    assert (row["n_rows"], row["n_lost"]) == (8, 4)
+
+
+def test_many_rows_at_once_are_all_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a census of a large model: none of them is too old."""
+    monkeypatch.setattr(folders, "_MOST_PENDING", 5)
+    recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
+    recording.add("gpu_samples", [{"t_unix_ns": 1}] * 12)
+    (row,) = pq.read_table(recording.close() / "recordings.parquet").to_pylist()
+    assert (row["n_rows"], row["n_lost"]) == (12, 0)
+
+
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
     open_one = Recording(tmp_path, "counters", None, 1, None)
     pid = os.fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import duckdb
@@ -105,10 +106,13 @@ def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
 @pytest.mark.slow  # 1 s
 def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.record.folder.PART_ROWS", 10)
-    open_one = Recording(tmp_path, "counters", None, 1, None)
+    open_one = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
     for at in range(25):
         open_one.add("gpu_samples", [{"t_unix_ns": at}])
-    assert len(list(tmp_path.rglob("gpu_samples-*.parquet"))) == 2
+    end = time.monotonic() + 10
+    while not list(tmp_path.rglob("gpu_samples-*.parquet")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
     folder = open_one.close()
     (ingested,) = ingest([tmp_path], Lake(tmp_path / "lake")).rows
     assert ingested.n_events == 25
