@@ -77,7 +77,7 @@ def record_spans(
 
 
 class SpanRecorder:
-    """Recorder of spans, see `record_spans`. Not thread-safe, except that the backward pass may use its own threads.
+    """Recorder of spans, see `record_spans`. Only `span` and the backward pass may be used in other threads.
 
     `unhooked`: modules that are not measured, or whose measurement failed, with the reason, by name.
     """
@@ -108,7 +108,9 @@ class SpanRecorder:
         self._safely(self._follow_model)
         self._sampled: SampledStep | None = None  # the sampled step in progress, if any
         self._aside: SampledStep | None = None  # collects spans with always=True outside sampled steps
-        self._lock = threading.Lock()
+        # Reentrant, because a signal handler may close the recorder, and the garbage collector end a generator's span.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
         self._is_closed, self._n_aside, self._n_open_aside = False, 0, 0
         self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds)
         # At rate 0 no folder is created until a span with always=True is recorded.
@@ -216,22 +218,20 @@ class SpanRecorder:
         with self._lock:  # after that no span begins outside sampled steps
             self._is_closed = True
             self._safely(self._end_aside)
-        if self._recording is None:
-            self._count_no_longer()
-            return None
-        recording = self._recording
         if self._open:
             self._safely(self._clock.wait)  # the only blocking wait, after the loop
-            for sampled in self._open:
-                self._safely(self._write, sampled)
-            self._open.clear()
-        self._recording = None
-        self._count_no_longer()
-        return recording.close_or_warn(end_ns=time.time_ns())
-
-    def _count_no_longer(self) -> None:
+        with self._lock:  # another thread may be writing its last span
+            while self._open:
+                self._safely(self._write, self._open.pop(0))
+            recording, self._recording = self._recording, None
         if self._counters is not None:
             self._counters.close()
+        return None if recording is None else recording.close_or_warn(end_ns=time.time_ns())
+
+    @property
+    def _is_forked(self) -> bool:
+        """Return whether this process is a fork of the recorder's, in which a lock may be held forever."""
+        return os.getpid() != self._pid
 
     def _sample(self, number: int) -> SampledStep:
         self.n_sampled += 1
@@ -260,15 +260,10 @@ class SpanRecorder:
         self._write_finished()
 
     def _write_finished(self) -> None:
-        """Write rows of the sampled steps that the GPU has finished, without blocking."""
-        while (sampled := self._next_finished()) is not None:
-            self._safely(self._write, sampled)
-
-    def _next_finished(self) -> SampledStep | None:
-        """Take the next sampled step that the GPU has finished. Spans in other threads may end at the same time."""
-        with self._lock:
-            is_finished = self._open and self._safely(lambda: self._open[0].is_done) is not False
-            return self._open.pop(0) if is_finished else None
+        """Write rows of the sampled steps that the GPU has finished, without waiting for it."""
+        with self._lock:  # spans in other threads may end at the same time
+            while self._open and self._safely(lambda: self._open[0].is_done) is not False:
+                self._safely(self._write, self._open.pop(0))
 
     def _write(self, sampled: SampledStep) -> None:
         if self._recording is not None:

@@ -55,7 +55,8 @@ class SampledStep:
         self._spans: list[Span] = []
         self._first_id, self._counters = first_id, counters
         self._stacks: dict[int, list[Span]] = {}
-        self._lock = threading.Lock()  # the backward pass has its own threads
+        # The backward pass has its own threads. Reentrant, because the garbage collector may end a generator's span.
+        self._lock = threading.RLock()
         self._is_open, self._thread = True, threading.get_ident()
         self.start_ns = time.time_ns()
         self._offset = self.start_ns - time.perf_counter_ns()

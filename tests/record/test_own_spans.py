@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pipelines.record.spans import record_spans  # noqa: E402
+from pipelines.record.clocks import HostClock  # noqa: E402
+from pipelines.record.spans import SpanRecorder, record_spans  # noqa: E402
+from pipelines.record.step import SampledStep  # noqa: E402
 from tests.record.test_spans import model, rows  # noqa: E402
 
 
@@ -209,3 +214,85 @@ def test_rare_spans_that_end_at_the_same_time_are_each_written_once(tmp_path: Pa
         assert not spans.unhooked
     found = [row for row in rows(tmp_path) if row["name"] == "rare"]
     assert len(found) == 200 == len({(row["step"], row["span_id"]) for row in found})
+
+
+def test_a_rare_span_that_ends_while_the_recorder_closes_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_ending, may_end = threading.Event(), threading.Event()
+    rows_of = SampledStep.rows
+
+    def rows_later(step: SampledStep) -> list[dict[str, Any]]:
+        if threading.current_thread() is saving:
+            is_ending.set()
+            may_end.wait(10)
+        return rows_of(step)
+
+    monkeypatch.setattr(SampledStep, "rows", rows_later)
+    spans = record_spans(model(), tmp_path, 0.5)
+    saving = threading.Thread(target=spans.span("checkpoint", always=True)(lambda: None))
+    closing = threading.Thread(target=spans.close)
+    saving.start()
+    assert is_ending.wait(10)
+    closing.start()
+    closing.join(0.2)  # it waits for the span
+    may_end.set()
+    for thread in (saving, closing):
+        thread.join()
+    assert [row["name"] for row in rows(tmp_path)] == ["checkpoint"]
+
+
+def test_a_thread_whose_span_ends_while_the_recorder_closes_writes_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as device:
+        device.setattr(HostClock, "is_done", lambda *_: False)
+        spans = record_spans(model(), tmp_path, 1.0, count_operators=False)
+        for _ in range(3):
+            with spans.step():
+                pass
+    ending = threading.Thread(target=spans._write_finished)  # as at the end of its span
+    rows_of = SampledStep.rows
+
+    def rows_beside(step: SampledStep) -> list[dict[str, Any]]:
+        if not ending.ident:
+            ending.start()
+            ending.join(0.2)  # it waits for this one
+        return rows_of(step)
+
+    monkeypatch.setattr(SampledStep, "rows", rows_beside)
+    spans.close()
+    ending.join()
+    assert [row["step"] for row in rows(tmp_path)] == [0, 1, 2]
+
+
+def test_a_generator_whose_span_the_garbage_collector_ends_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if it does so while rows are made, in the same thread."""
+    spans = record_spans(model(), tmp_path, 0.0)
+
+    def batches() -> Generator[int, None, None]:
+        with spans.span("load", always=True):
+            yield 1
+
+    loaders = [batches()]
+    rows_of = SampledStep.rows
+
+    def rows_after(step: SampledStep) -> list[dict[str, Any]]:
+        if loaders:
+            loaders.pop().close()
+        return rows_of(step)
+
+    monkeypatch.setattr(SampledStep, "rows", rows_after)
+
+    def train() -> None:
+        with spans.span("checkpoint", always=True):
+            next(loaders[0])
+        spans.close()
+
+    training = threading.Thread(target=train, daemon=True)
+    training.start()
+    training.join(10)
+    assert not training.is_alive()
+    assert sorted(row["name"] for row in rows(tmp_path)) == ["checkpoint", "load"]
