@@ -17,8 +17,12 @@ Inputs = tuple[str, str, str | None, str | None]
 
 @dataclass(eq=False)
 class Span:
-    """A span. `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times it, or None for the step's."""
+    """A span of the step with number `step`.
 
+    `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times it, or None for the step's.
+    """
+
+    step: int
     span_id: int
     parent: Span | None
     name: str
@@ -70,7 +74,7 @@ class Span:
         elif self.clock == HOST and devices and clock.device in devices:
             self.clock = None
 
-    def row(self, step: int, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
+    def row(self, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
         """Return the span's row of `span_samples`. `offset`: Unix time minus the host's monotonic clock, ns."""
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]
@@ -80,7 +84,7 @@ class Span:
             start_ns = root.begin[1] + offset + clock.between(root.begin[0], self.begin[0])
             duration_ns = clock.between(self.begin[0], self.end[0])
         return {
-            "step": step,
+            "step": self.step,
             "span_id": self.span_id,
             "parent_id": self.parent.span_id if self.parent else None,
             "depth": self.depth,

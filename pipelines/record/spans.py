@@ -183,22 +183,26 @@ class SpanRecorder:
                 return None
             if self._recording is None:
                 self._recording = self._make()
+            step, first = max(self.n_steps - 1, 0), _ASIDE + self._n_aside
             if self._aside is None:
-                step, first = max(self.n_steps - 1, 0), _ASIDE + self._n_aside
                 self._aside = SampledStep(step, (), self._clock, self._note, first_id=first, counters=self._counters)
                 self._aside.begin()
+            self._aside.number = step  # of the spans from here on, because the collection may last many steps
             self._n_open_aside += 1
             return self._aside
 
     def _leave_aside(self, aside: SampledStep) -> None:
-        """Count one open span less outside sampled steps, and end the collection if it was the last."""
+        """Count one open span less outside sampled steps, and write it. End the collection if it was the last."""
+        if self._is_forked:  # while the span was open
+            return
         with self._lock:
             if aside is not self._aside:  # the recorder was closed meanwhile
                 return
             self._n_open_aside -= 1
-            if self._n_open_aside:
-                return
-            self._end_aside()
+            if self._n_open_aside:  # another may stay open for hours, such as one around the loop
+                self._open.append(aside.take_ended())
+            else:
+                self._end_aside()
         self._write_finished()
 
     def _end_aside(self) -> None:

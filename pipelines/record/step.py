@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from copy import copy
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ class SampledStep:
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
         self._nodes: dict[Any, Span] = {}  # in a census: graph node -> innermost span that created it
         self._spans: list[Span] = []
+        self.n_spans = 0  # spans that began, including the step's own
         self._first_id, self._counters = first_id, counters
         self._stacks: dict[int, list[Span]] = {}
         # The backward pass has its own threads. Reentrant, because the garbage collector may end a generator's span.
@@ -100,10 +102,14 @@ class SampledStep:
         self._is_open = False
         self._finish(self._spans[0])
 
-    @property
-    def n_spans(self) -> int:
-        """Return the number of spans, including the step's own."""
-        return len(self._spans)
+    def take_ended(self) -> SampledStep:
+        """Remove the ended spans from the recording that `begin` started. Return them, to be written by themselves."""
+        part = copy(self)
+        with self._lock:
+            ended = [span for span in self._spans if span.end]
+            part._spans = [self._spans[0], *ended]
+            self._spans = [span for span in self._spans if span not in ended]
+        return part
 
     @contextmanager
     def span(self, name: str, metadata: str | None, is_always: bool) -> Iterator[None]:
@@ -206,7 +212,7 @@ class SampledStep:
         """Return one row per span that began, outer spans first. Times are ns, starts are since the Unix epoch."""
         root = self._spans[0]
         rows = [
-            {**span.row(self.number, root, self._clock, self._offset), "is_census": self.is_census}
+            {**span.row(root, self._clock, self._offset), "is_census": self.is_census}
             for span in self._spans
             if span.begin and span.end and root.begin and (span is not root or not self._first_id)
         ]
@@ -247,8 +253,10 @@ class SampledStep:
 
     def _new(self, parent: Span | None, name: str, kind: str, phase: str) -> Span:
         with self._lock:
-            span = Span(self._first_id + len(self._spans), parent, name, kind, phase, threading.get_native_id())
+            span_id = self._first_id + self.n_spans
+            span = Span(self.number, span_id, parent, name, kind, phase, threading.get_native_id())
             self._spans.append(span)
+            self.n_spans += 1
         return span
 
     def _begin(self, span: Span) -> None:

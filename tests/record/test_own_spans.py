@@ -296,3 +296,26 @@ def test_a_generator_whose_span_the_garbage_collector_ends_stops_nobody(
     training.join(10)
     assert not training.is_alive()
     assert sorted(row["name"] for row in rows(tmp_path)) == ["checkpoint", "load"]
+
+
+def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
+    """As in one around the loop. Each has the step that began last, and memory does not grow with them."""
+    with record_spans(model(), tmp_path, 0.0, flush_seconds=60) as spans, spans.span("epoch", always=True):
+        for _ in range(3):
+            with spans.step():
+                pass
+            with spans.span("checkpoint", always=True), spans.span("write", always=True):
+                pass
+        assert spans._aside is not None and spans._recording is not None
+        assert [span.name for span in spans._aside._spans] == ["step", "epoch"]
+        spans._recording.flush()
+        written = rows(tmp_path)
+    assert [(row["name"], row["step"]) for row in written] == [
+        (name, step) for step in range(3) for name in ("write", "checkpoint")
+    ]
+    found = rows(tmp_path)
+    assert tree(found)["write"] == ("checkpoint", 2)
+    assert len({row["span_id"] for row in found}) == len(found) == 7
+    (epoch,) = (row for row in found if row["name"] == "epoch")
+    assert {row["parent_id"] for row in found if row["name"] == "checkpoint"} == {epoch["span_id"]}
+    assert epoch["step"] == 0
