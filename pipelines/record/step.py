@@ -199,9 +199,9 @@ class SampledStep:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all marks of the step were passed, that is, its end, which is the last."""
-        root = self._spans[0]
-        return root.end is None or self._clock.is_done(root.end[0])
+        """Return whether all marks of the step were passed. Spans on other streams may end after the step."""
+        marks = (mark for span in self._spans for mark in (span.end, span.begin) if mark)
+        return all(self._clock.is_done(mark) for mark, _ in marks)
 
     @property
     def inputs(self) -> set[Inputs]:

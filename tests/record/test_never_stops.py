@@ -253,6 +253,40 @@ def test_nor_by_own_code_outside_a_sampled_step(tmp_path: Path, monkeypatch: pyt
     assert marks and [row["name"] for row in rows(tmp_path)] == ["after"]
 
 
+def test_a_step_is_done_when_all_streams_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A span on a side stream ends after the step."""
+    stream, behind = ["main"], {"side"}
+
+    class Streams(HostClock):
+        def mark(self) -> Any:
+            return stream[0], super().mark()
+
+        def is_done(self, mark: Any) -> bool:
+            return mark[0] not in behind
+
+        def between(self, first: Any, last: Any) -> int:
+            if not (self.is_done(first) and self.is_done(last)):
+                raise RuntimeError("both events must be completed")
+            return last[1] - first[1]
+
+    monkeypatch.setattr("pipelines.record.spans.HostClock", Streams)
+    with record_spans(nn.Identity(), tmp_path, 1, count_operators=False) as spans:
+        for begins, ends in (("side", "main"), ("side", "side")):
+            with spans.step():
+                stream[0] = begins
+                with spans.span("copy"):
+                    stream[0] = ends
+                stream[0] = "main"
+        behind.clear()
+    assert [(row["step"], row["name"]) for row in rows(tmp_path)] == [
+        (0, "step"),
+        (0, "copy"),
+        (1, "step"),
+        (1, "copy"),
+    ]
+    assert not spans.unhooked
+
+
 class Clocked(HostClock):
     """Times the device `meta`, as CUDA events do theirs."""
 
