@@ -149,14 +149,15 @@ class SpanRecorder:
 
         In an `async` function or a generator use a `with` block: a decorator would measure how long making it takes.
         The span is recorded only in sampled steps, like modules. `always`: record rare long work (a checkpoint, an
-        evaluation) at any rate, also outside steps. `metadata` is stored as JSON. Exceptions pass through.
+        evaluation) at any rate, also outside steps. Any `name` is stored as text, and `metadata` as JSON. Exceptions
+        pass through.
         """
         within = self._within(always)
         if within is None:
             yield
             return
         try:
-            with within.span(name, self._safely(_as_json, metadata), always):
+            with within.span(self._safely(str, name), self._safely(_as_json, metadata), always):
                 yield
         finally:
             self._safely(self._leave_aside, within)

@@ -319,3 +319,16 @@ def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
     (epoch,) = (row for row in found if row["name"] == "epoch")
     assert {row["parent_id"] for row in found if row["name"] == "checkpoint"} == {epoch["span_id"]}
     assert epoch["step"] == 0
+
+
+def test_a_name_may_be_anything(tmp_path: Path) -> None:
+    class Phase(Enum):
+        LOAD = 1
+
+    names = ["load", 7, Phase.LOAD, Path("a/b")]
+    with record_spans(torch.nn.Identity(), tmp_path, 1.0) as spans, spans.step():
+        for name in names:
+            with spans.span(name):  # pyright: ignore[reportArgumentType]
+                pass
+    assert [row["name"] for row in rows(tmp_path)] == ["step", "load", "7", "Phase.LOAD", "a/b"]
+    assert not spans.unhooked
