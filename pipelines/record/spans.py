@@ -79,7 +79,8 @@ def record_spans(
 class SpanRecorder:
     """Recorder of spans, see `record_spans`. Only `span` and the backward pass may be used in other threads.
 
-    `unhooked`: modules that are not measured, or whose measurement failed, with the reason, by name.
+    A forked process records nothing. `unhooked`: modules that are not measured, or whose measurement failed, with the
+    reason, by name.
     """
 
     def __init__(
@@ -123,13 +124,14 @@ class SpanRecorder:
         number = self.n_steps
         self.n_steps += 1
         began_ns = time.perf_counter_ns()
-        if self._open:
+        can_record = not self._is_forked and self._safely(self._clock.can_mark)  # not while a CUDA graph is captured
+        if self._open and can_record:
             self._write_finished()
             written_ns = time.perf_counter_ns()
             self._sampling.spent(written_ns - began_ns)
             began_ns = written_ns
         is_chosen = self._recording is not None and self._sampling.choose()
-        sampled = self._safely(self._sample, number) if is_chosen else None
+        sampled = self._safely(self._sample, number) if is_chosen and can_record else None
         if sampled is None:
             yield
             self._sampling.plain_step(time.perf_counter_ns() - began_ns)
@@ -167,8 +169,11 @@ class SpanRecorder:
 
         Other threads' spans with `always=True` are recorded apart from the step, because they may outlast it.
         """
-        if self._sampled is not None and (not always or self._sampled.is_own_thread):
-            return self._sampled
+        if self._is_forked:
+            return None
+        sampled = self._sampled  # read once, because the step may end meanwhile
+        if sampled is not None and (not always or sampled.is_own_thread):
+            return sampled
         return self._safely(self._outside) if always else None
 
     def _outside(self) -> SampledStep | None:
@@ -217,9 +222,12 @@ class SpanRecorder:
     def close(self) -> Path | None:
         """Write the remaining rows and complete the recording. Return its folder, or None if nothing was recorded.
 
-        Calling it again has no effect. If the recording cannot be written, warn instead of raising.
+        Calling it again, or in a forked process, has no effect. If the recording cannot be written, warn instead of
+        raising.
         """
         atexit.unregister(self.close)
+        if self._is_forked:
+            return None
         with self._lock:  # after that no span begins outside sampled steps
             self._is_closed = True
             self._safely(self._end_aside)

@@ -253,6 +253,24 @@ def test_nor_by_own_code_outside_a_sampled_step(tmp_path: Path, monkeypatch: pyt
     assert marks and [row["name"] for row in rows(tmp_path)] == ["after"]
 
 
+def test_nor_by_a_step_within_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(HostClock, "is_done", lambda self, mark: bool(calls.append("is_done")))
+    with record_spans(between(Inner()), tmp_path, 1, count_operators=False) as spans:
+        with spans.step():
+            pass
+        calls.clear()
+        with monkeypatch.context() as captures:
+            captures.setattr(HostClock, "can_mark", lambda self: False)
+            captures.setattr(HostClock, "mark", lambda self: calls.append("mark"))
+            with spans.step():
+                pass
+        assert not calls
+        with spans.step():
+            pass
+    assert {row["step"] for row in rows(tmp_path)} == {0, 2} and not spans.unhooked
+
+
 def test_a_step_is_done_when_all_streams_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A span on a side stream ends after the step."""
     stream, behind = ["main"], {"side"}

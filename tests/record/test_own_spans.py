@@ -332,3 +332,85 @@ def test_a_name_may_be_anything(tmp_path: Path) -> None:
                 pass
     assert [row["name"] for row in rows(tmp_path)] == ["step", "load", "7", "Phase.LOAD", "a/b"]
     assert not spans.unhooked
+
+
+def test_a_step_may_end_while_another_thread_s_span_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with record_spans(model(), tmp_path, 1.0) as spans:
+        with spans.step():
+            steps = [spans._sampled]
+        first_read = property(lambda _: steps.pop() if steps else None, lambda *_: None)
+        monkeypatch.setattr(SpanRecorder, "_sampled", first_read, raising=False)
+        other = threading.Thread(target=spans.span("checkpoint", always=True)(lambda: None))
+        other.start()
+        other.join()
+    assert "checkpoint" in {row["name"] for row in rows(tmp_path)}
+
+
+def in_fork(child: Any) -> int:
+    """Exit status of a forked process in which `child` returns whether all is well."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(20)  # ends a process that waits for a lock forever
+            status = 0 if child() else 1
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1]
+
+
+def test_a_forked_process_begins_no_recording(tmp_path: Path) -> None:
+    """As a worker of a DataLoader does."""
+    spans = record_spans(model(), tmp_path, 0.0)
+
+    def work() -> bool:
+        with spans.span("decode", always=True):
+            pass
+        return spans._recording is None
+
+    assert in_fork(work) == 0
+    assert spans.close() is None and list(tmp_path.iterdir()) == []
+
+
+def test_a_process_forked_within_a_step_keeps_no_spans(tmp_path: Path) -> None:
+    with record_spans(model(), tmp_path, 1.0) as spans, spans.step():
+
+        def work() -> bool:
+            with spans.span("decode"):
+                pass
+            return spans._sampled is not None and spans._sampled.n_spans == 1
+
+        assert in_fork(work) == 0
+    assert [row["name"] for row in rows(tmp_path)] == ["step"]
+
+
+def test_a_forked_process_waits_for_no_lock(tmp_path: Path) -> None:
+    """Another thread, which the fork does not have, held it."""
+    spans = record_spans(model(), tmp_path, 1.0, count_operators=False)
+    with spans.step():
+        pass
+    is_held, may_release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with spans._lock:
+            is_held.set()
+            may_release.wait(30)
+
+    around = spans.span("epoch", always=True)
+    around.__enter__()
+    holding = threading.Thread(target=hold)
+    holding.start()
+    assert is_held.wait(10)
+
+    def work() -> bool:
+        around.__exit__(None, None, None)
+        with spans.step(), spans.span("decode", always=True):
+            pass
+        return spans.close() is None
+
+    status = in_fork(work)
+    may_release.set()
+    holding.join()
+    around.__exit__(None, None, None)
+    spans.close()
+    assert status == 0
