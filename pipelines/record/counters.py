@@ -13,8 +13,8 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
+from types import FrameType
 
 from pipelines.record.host import ProcessGone
 from pipelines.record.sampler import CounterSampler
@@ -58,20 +58,31 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: float | None) -> int:
-    """Wait until the command or process ends, the time is over, or SIGTERM or Ctrl-C arrives. Return the exit status."""
-    signaled = threading.Event()
-    old_handlers = [
-        (number, signal.signal(number, lambda *_: signaled.set())) for number in (signal.SIGTERM, signal.SIGINT)
-    ]
+    """Wait until the command or process ends, the time is over, or SIGTERM or Ctrl-C arrives. Return the exit status.
+
+    SIGTERM is passed on to the command. Ctrl-C is not: the terminal sends it to the command, too, which may be saving
+    its work.
+    """
+    received: list[int] = []
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if child and number == signal.SIGTERM:
+            child.terminate()
+
+    old_handlers = [(number, signal.signal(number, on_signal)) for number in (signal.SIGTERM, signal.SIGINT)]
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
-        while not signaled.wait(_POLL):
+        while not received:
             if child and child.poll() is not None:
                 return child.returncode
-            if (child is None and not sampler.is_alive) or (deadline and time.monotonic() >= deadline):
+            if child is None and not sampler.is_alive:
                 break
-        if child and child.poll() is None:
-            child.terminate()
+            if deadline and time.monotonic() >= deadline:
+                if child:
+                    child.terminate()
+                break
+            time.sleep(_POLL)
         return child.wait() if child else 0
     finally:
         for number, handler in old_handlers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -11,12 +12,13 @@ import time
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from pipelines.record import gpu, host
-from pipelines.record.counters import main
+from pipelines.record.counters import _wait, main
 from pipelines.record.folder import Recording
 from pipelines.record.host import ProcessGone, parse_io, parse_stat, parse_statm, parse_status, read_proc
 from pipelines.record.sampler import CounterSampler
@@ -158,6 +160,48 @@ def test_errors_name_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_command_s_exit_status_is_passed_on(tmp_path: Path) -> None:
     assert main(["--out", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, ["wait"]), (signal.SIGTERM, ["terminate", "wait"])])
+def test_ctrl_c_leaves_the_command_to_save_its_work(number: signal.Signals, expected: list[str]) -> None:
+    """It has received Ctrl-C from the terminal, too."""
+    calls: list[str] = []
+
+    class Command:
+        def poll(self) -> None:
+            signal.raise_signal(number)
+
+        def terminate(self) -> None:
+            calls.append("terminate")
+
+        def wait(self) -> int:
+            calls.append("wait")
+            return 7
+
+    command: Any = Command()
+    sampler: Any = None
+    assert _wait(command, sampler, None) == 7
+    assert calls == expected
+
+
+def test_a_command_that_saves_its_work_after_ctrl_c_can_still_be_ended() -> None:
+    calls: list[str] = []
+
+    class Command:
+        def poll(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        def terminate(self) -> None:
+            calls.append("terminate")
+
+        def wait(self) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return 7
+
+    command: Any = Command()
+    sampler: Any = None
+    assert _wait(command, sampler, None) == 7
+    assert calls == ["terminate"]
 
 
 def test_an_error_while_sampling_leaves_the_command_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
