@@ -28,7 +28,7 @@ def reader(pid: int) -> Callable[[], Counters]:
     With psutil, raise ProcessGone if the process does not exist. With /proc, the returned function raises it.
     """
     if PROC.joinpath("self", "stat").exists():
-        return lambda: read_proc(pid)
+        return lambda: _read_living(pid)
     try:
         import psutil
     except ImportError:
@@ -40,8 +40,16 @@ def reader(pid: int) -> Callable[[], Counters]:
     return lambda: _read_psutil(process)
 
 
+def _read_living(pid: int) -> Counters:
+    """Return a process's counters from /proc. Raise ProcessGone if it has ended, also if it is still a zombie."""
+    counters = read_proc(pid)
+    if counters["state"] in "ZX":
+        raise ProcessGone(f"no process {pid}")
+    return counters
+
+
 def read_proc(pid: int, proc: Path = PROC) -> Counters:
-    """Return a process's counters from /proc. Raise ProcessGone if the process does not exist."""
+    """Return a process's counters from /proc, also of a zombie. Raise ProcessGone if the process does not exist."""
     folder = f"{proc}/{pid}"
     try:
         stat = parse_stat(_text(f"{folder}/stat"))

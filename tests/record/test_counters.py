@@ -204,6 +204,18 @@ def test_a_command_that_saves_its_work_after_ctrl_c_can_still_be_ended() -> None
     assert calls == ["terminate"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_zombie_has_no_counters() -> None:
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        with pytest.raises(ProcessGone, match=f"no process {child.pid}"):
+            host.reader(child.pid)()
+        assert read_proc(child.pid)["state"] == "Z"
+    finally:
+        child.wait()
+
+
 def test_an_error_while_sampling_leaves_the_command_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = count()
     read = host._text
