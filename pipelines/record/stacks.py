@@ -196,7 +196,7 @@ class StackSampler:
             "source": self._timer,
             "interval_ns": self._interval,
             "n_samples": self._n,
-            "n_late": self._late,
+            "n_late": self._late if self._timer == THREAD else None,  # signals that come together count as one
             "cost_ns": self._cost,
         }
 

@@ -250,6 +250,14 @@ def test_a_box_is_as_wide_as_its_samples_and_lies_in_its_caller(seen: list[Seen]
     assert sum(int(n) for *_, n in lines) == total and len({stack for stack, *_ in lines}) == len(lines)
 
 
+@pytest.mark.parametrize(("timer", "is_known"), [("thread", True), ("real", False)])
+def test_the_number_of_late_samples_of_a_timer_is_unknown(tmp_path: Path, timer: str, is_known: bool) -> None:
+    """Signals that come while one is pending leave no trace."""
+    folder = StackSampler(tmp_path, hz=1, timer=timer).stop().folder
+    (row,) = pq.read_table(folder / "recordings.parquet").to_pylist()
+    assert (row["n_late"] is not None) == is_known
+
+
 def test_a_thread_with_the_ident_of_an_ended_one_has_its_own_samples(tmp_path: Path) -> None:
     with StackSampler(tmp_path, hz=50):
         for number in range(4):
