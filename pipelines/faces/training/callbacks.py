@@ -74,6 +74,7 @@ class _ProfiledLoop:
         self._profiler: Any = None
 
     def begin(self) -> None:
+        self.end()  # of a training that was interrupted
         self._safely(self._start)
 
     def step(self) -> None:
@@ -98,6 +99,8 @@ class _ProfiledLoop:
         import torch
         from torch.profiler import ProfilerActivity, profile, schedule
 
+        if torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
+            raise RuntimeError("another profiler is running")  # which a second one would end
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self._profiler = profile(
             activities=[ProfilerActivity.CPU, *gpu],

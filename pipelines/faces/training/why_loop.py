@@ -111,6 +111,8 @@ class LoopAnswer:
                 return ProfilerAction.NONE
             return ProfilerAction.RECORD_AND_SAVE if step == self._steps - 1 else ProfilerAction.RECORD
 
+        if torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
+            raise RuntimeError("another profiler is running")  # which a second one would end
         self._folder = tempfile.TemporaryDirectory(prefix="tracelake-")
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self._profiler = profile(

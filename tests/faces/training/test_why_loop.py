@@ -156,6 +156,35 @@ def test_a_folder_that_cannot_be_removed_is_a_warning(monkeypatch: pytest.Monkey
         loop(2)
 
 
+def test_a_profiler_that_runs_already_goes_on() -> None:
+    traces: list[Any] = []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as running:
+        with pytest.warns(RuntimeWarning, match="is unknown: another profiler is running"), why(steps=1) as answer:
+            loop(1)
+        profiled = callbacks._ProfiledLoop(traces.append, wait=0, warmup=0, active=1, repeat=1)
+        with pytest.warns(RuntimeWarning, match="the profiler has stopped: another profiler is running"):
+            profiled.begin()
+        loop(1)
+        profiled.step()
+        profiled.end()
+        assert torch.autograd._profiler_enabled()
+    assert answer.metrics() == {} and traces == []
+    assert sum(event.name == "aten::linear" for event in running.events()) == 2
+
+
+def test_a_training_after_an_interrupted_one_is_profiled() -> None:
+    traces: list[Any] = []
+    profiled = callbacks._ProfiledLoop(traces.append, wait=0, warmup=0, active=2, repeat=1)
+    profiled.begin()
+    profiled.step()  # then Ctrl-C: the callback is not told that the training has ended
+    profiled.begin()
+    traces.clear()
+    for _ in range(2):
+        profiled.step()
+    profiled.end()
+    assert len(traces) == 1 and not torch.autograd._profiler_enabled()
+
+
 def test_fewer_than_one_step() -> None:
     with pytest.raises(ValueError, match="at least one"):
         why(steps=0)
