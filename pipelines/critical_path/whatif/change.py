@@ -89,18 +89,36 @@ class Change:
             self.gone |= selection.waits
         self.factor *= 1 - share * (1 - factor)
 
-    def do_ahead(self, selection: Selection, graph: ArrayGraph) -> None:
-        """Take a selection, as it is after the changes so far, out of the window, to be done concurrently with it.
+    def do_ahead(self, selections: Sequence[Selection], graph: ArrayGraph) -> None:
+        """Take selections, as they are after the changes so far, out of the window, to be done concurrently with it.
 
-        It takes as long as the window without everything else: work of several streams or threads runs concurrently.
+        Each takes as long as the window without everything else: work of several streams or threads runs concurrently,
+        and so do the selections. But the GPU work of all of them together also takes that long, because work of one
+        stream stays one after another.
         """
+        line, together = self.timeline, np.zeros(len(self.factor))
+        for selection in selections:
+            share = self._timed(selection)
+            self.ahead_ns = max(self.ahead_ns, self._alone_ns(share, graph))
+            np.maximum(together, share, out=together)
+        if len(selections) > 1:
+            on_gpu = line.is_own & (line.owner >= 0) & line.is_work[line.owner]
+            self.ahead_ns = max(self.ahead_ns, self._alone_ns(together * on_gpu, graph))
+        for selection in selections:
+            self.apply(selection, 0)
+
+    def _timed(self, selection: Selection) -> Floats:
+        """Return the share of each edge that a selection does ahead (m,): no waits of the host."""
         line = self.timeline
         share = np.zeros(len(self.factor)) if selection.share is None else selection.share * ~line.is_host_wait
         if selection.work is not None:
             share[line.is_own & (line.owner >= 0) & selection.work[line.owner]] = 1
+        return share
+
+    def _alone_ns(self, share: Floats, graph: ArrayGraph) -> int:
+        """Return the length of the window with nothing but these shares of its edges, ns."""
         alone = np.rint(graph.weight * share * self.factor).astype(np.int64)
-        self.ahead_ns = max(self.ahead_ns, int(graph.forward(alone).max(initial=0)))
-        self.apply(selection, 0)
+        return int(graph.forward(alone).max(initial=0))
 
     def of(self, weight: Ints, dst: Ints) -> npt.NDArray[np.int64]:
         """Return the changed weights (m,), integer ns. `dst` are the nodes that the edges lead to.

@@ -107,8 +107,7 @@ def change_of(window: Window, scenario: Scenario) -> Change:
     change, targets = Change(window.timeline), _Targets(window)
     for target, factor in scenario.scale:
         change.apply(targets.selected(target, factor), factor)
-    for target in scenario.ahead:
-        change.do_ahead(targets.selected(target, 0), window.graph)
+    change.do_ahead([targets.selected(target, 0) for target in scenario.ahead], window.graph)
     if scenario.perfect_overlap:
         change.factor *= hidden_communication(window, change.factor)
     return change

@@ -12,6 +12,7 @@ from pipelines.critical_path.whatif.change import Selection, changed, union
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.window import Window
 from pipelines.faces.cli.trace.whatif import comparison_tables
+from pipelines.fleet.path.retimed import RankedWindow, retimed
 from tests.harness import call, kernel, op, sync, x
 
 from .windows import MADE, window_of
@@ -252,6 +253,20 @@ def test_a_path_beside_longer_work_keeps_its_times(windows: Windows) -> None:
 def test_kernels_ahead_take_as_long_as_they_do(windows: Windows) -> None:
     assert length(windows["queued"], ahead=("kernel:middle*",)) == 231
     assert length(windows["queued"], ahead=("kernel:*",)) == 400
+
+
+def test_work_of_one_stream_ahead_stays_one_after_another_whatever_names_it(windows: Windows) -> None:
+    window = windows["queued"]
+    for targets in (("kernel:first*", "kernel:middle*"), ("first", "middle"), ("kernel:first*", "middle")):
+        assert length(window, ahead=targets) == 300, targets
+        assert length(window, ahead=(*targets, "last")) == 400, targets
+    assert length(windows["two streams"], ahead=("kernel:left*", "kernel:right*")) == 400
+
+
+def test_in_a_capture_too_work_of_one_stream_stays_one_after_another(windows: Windows) -> None:
+    capture = retimed([RankedWindow(rank, windows["queued"], 0) for rank in (0, 1)], [])
+    gain = capture.gain(of_options((), (), False, ("kernel:first*", "kernel:middle*")))
+    assert (gain.before_us, gain.after_us) == (432, 300)
 
 
 def test_work_of_two_streams_ahead_runs_beside_each_other(windows: Windows) -> None:
