@@ -65,6 +65,18 @@ def test_all_steps_that_both_sides_have() -> None:
     assert numbers(trace(), trace()) == ([(None, None)], [])
 
 
+def test_few_numbers_in_common_are_chance() -> None:
+    """One program twice, with another number of skipped steps: the last step of one must not meet the other's warm-up."""
+    warm = (60, 9, 9, 9, 9, 9, 9, 9)
+    assert numbers(trace(*warm), trace(*warm, first=7)) == (
+        [(step, step + 7) for step in range(1, 8)],
+        ["control: step 0 left out as warm-up", "test: step 7 left out as warm-up"],
+    )
+    # Half of the shorter side is enough.
+    assert numbers(trace(9, 9, 9, 9), trace(9, 9, first=3))[0] == [(3, 3)]
+    assert numbers(trace(9, 9, 9, 9), trace(9, 9, 9, first=3))[0] == [(0, 3), (1, 4), (2, 5)]
+
+
 def test_one_step_where_it_is_asked_for() -> None:
     one, other = trace(90, 9, 9, first=4), trace(9, 9, 9, first=5)
     assert numbers(one, other, 6) == ([(6, 6)], [])
@@ -80,6 +92,61 @@ def test_one_step_where_it_is_asked_for() -> None:
 def places(control: list[Trace], test: list[Trace]) -> tuple[list[tuple], list[str]]:
     chosen = choose(control, test)
     return [(pair.where, pair.control.trace_id, pair.test.trace_id) for pair in chosen.pairs], chosen.left_out
+
+
+def of_ranks(control: list[Trace], test: list[Trace], steps: Any = None) -> tuple[list[tuple], list[str]]:
+    sides = [[replace(one, rank=rank) for rank, one in enumerate(side)] for side in (control, test)]
+    chosen = choose(*sides, steps)
+    return [(pair.where, pair.control.step, pair.test.step) for pair in chosen.pairs], chosen.left_out
+
+
+@pytest.mark.parametrize("steps", [None, "first"])
+def test_ranks_without_steps_are_left_out_where_others_have_steps(steps: str | None) -> None:
+    with_steps, without = trace(9, first=1), trace()
+    every = [with_steps] * 3
+    assert of_ranks([without, with_steps, with_steps], every, steps) == (
+        [("rank 1", 1, 1), ("rank 2", 1, 1)],
+        ["rank 0 left out: no steps in control"],
+    )
+    assert of_ranks([without, with_steps, without], [without, with_steps, with_steps], steps) == (
+        [("rank 1", 1, 1)],
+        ["rank 0 left out: no steps in control and test", "rank 2 left out: no steps in control"],
+    )
+    whole = [("rank 0", None, None), ("rank 1", None, None)]
+    assert of_ranks([without] * 2, every[:2], steps) == (whole, ["control has no steps: whole traces are compared"])
+    assert of_ranks([without] * 2, [without] * 2, steps) == (whole, [])
+    assert of_ranks([without, with_steps], every[:2], "all") == (whole, [])
+
+
+def test_a_step_counts_where_all_ranks_have_it() -> None:
+    usual, warm = trace(9, 9, 9), trace(60, 9, 9)
+    elsewhere = "left out, because not compared on all ranks"
+    every = [(where, step, step) for where in ("rank 0", "rank 1") for step in (1, 2)]
+    assert of_ranks([usual, warm], [usual, warm]) == (
+        every,
+        ["both: step 0 left out as warm-up", f"both: step 0 {elsewhere}"],
+    )
+    assert of_ranks([usual, usual], [usual, trace(9, 9, first=1)]) == (
+        every,
+        ["control: step 0 without counterpart", f"both: step 0 {elsewhere}"],
+    )
+    # What may be warm-up is not said of what is left out.
+    assert of_ranks([trace(60, 9, 9), warm], [usual, warm])[1] == [
+        "both: step 0 left out as warm-up",
+        f"both: step 0 {elsewhere}",
+    ]
+    # Other numbers on both sides.
+    later = trace(9, 9, 9, first=20)
+    assert of_ranks([usual, trace(9, 9)], [later, later]) == (
+        [(where, step, step + 20) for where in ("rank 0", "rank 1") for step in (0, 1)],
+        ["test: step 22 without counterpart", f"control: step 2 {elsewhere}", f"test: step 22 {elsewhere}"],
+    )
+    # No step on all ranks.
+    far = trace(9, 9, first=30)
+    assert of_ranks([usual, far], [usual, far]) == (
+        [("rank 0", 0, 0), ("rank 0", 1, 1), ("rank 0", 2, 2), ("rank 1", 30, 30), ("rank 1", 31, 31)],
+        ["no step is compared on all ranks: those of each rank are"],
+    )
 
 
 def test_rank_by_rank() -> None:

@@ -21,7 +21,7 @@ from pipelines.fleet.op_job import WhatIf, read_job, what_if, whatif
 from pipelines.fleet.op_job.durations import own_times
 from pipelines.fleet.op_job.p2p import P2P, _real
 from pipelines.fleet.op_job.whatif import worst_ranks
-from pipelines.fleet.trends.compared_windows import _all_steps
+from pipelines.fleet.trends.compared_windows import _paired_steps
 from pipelines.fleet.trends.comparison import Window, _trace
 from pipelines.fleet.trends.comparison_verdict import _in_the_median, _or_unchanged
 from pipelines.fleet.trends.regression import discoveries, judge
@@ -214,7 +214,15 @@ def left_out_as_warm_up(times: float) -> bool:
         [Window("t", step, 0, 0, 1, 0, 0, warm_up_times=of if step == 1 else None) for step in (1, 2, 3)]
         for of in (None, times)
     )
-    return len(_all_steps(control, test)[0]) == 2
+    return len(_paired_steps(control, test).pairs) == 2
+
+
+def paired_by_number(common: int) -> bool:
+    """Of 10 and of 20 steps so many have the same numbers."""
+    control, test = (
+        [Window("t", first + n, 0, 0, 1, 0, 0) for n in range(of)] for first, of in ((0, 10), (10 - common, 20))
+    )
+    return all(one.step == other.step for one, other in _paired_steps(control, test).pairs)
 
 
 def by_operators(ns: int) -> bool:
@@ -299,6 +307,7 @@ TRENDS = {
     "compare_unchanged_percent/rows": (change, 990, 989),
     "compare_apart_percent": (said_beside_the_mean, 30_001, 30_000),
     "compare_warm_up_alone": (left_out_as_warm_up, 8.01, 8),
+    "compare_common_steps": (paired_by_number, 5, 4),
     "compare_operators": (by_operators, 500_000, 499_999),
     "regression_effect": (is_large, 0.010001, 0.009999),
     "regression_errors": (lambda grown: is_large(grown, 0.01), 0.024930, 0.024928),

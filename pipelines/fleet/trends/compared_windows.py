@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import duckdb
@@ -13,7 +14,10 @@ from pipelines.models.sqltext import quoted
 
 FIRST, EVERY = "first", "all"
 _UNSURE = "compared, though it may be warm-up"
+_ELSEWHERE = "left out, because not compared on all ranks"
 _ALONE = threshold("compare_warm_up_alone")
+_COMMON = threshold("compare_common_steps")
+_SIDES = ("control", "test")
 
 
 class Chosen(NamedTuple):
@@ -30,22 +34,37 @@ Which = int | str
 def choose(control: Sequence[Trace], test: Sequence[Trace], steps: Which | tuple[Which, Which] | None = None) -> Chosen:
     """Pair the traces of two sides by rank, and their windows by step.
 
-    `steps`: the window of both sides, or (of control, of test). None means all steps that both have, without warm-up.
-    Raise CompareError if a trace has no such step.
+    `steps`: the window of both sides, or (of control, of test). None means all steps that both have, on all ranks,
+    without warm-up. Where steps are asked for, ranks without steps are left out; without steps on any rank, whole traces
+    are compared. Raise CompareError if a trace has no such step.
     """
     which = steps if isinstance(steps, tuple) or steps is None else (steps, steps)
-    trace_pairs, left_out = _by_rank(control, test)
-    pairs: list[Pair] = []
-    for control_trace, test_trace in trace_pairs:
-        window_pairs, notes = _windows(control_trace, test_trace, which)
-        rank = control_trace.rank if control_trace.rank == test_trace.rank else None
-        where = " and ".join(dict.fromkeys((_named(control_trace), _named(test_trace)))) if len(trace_pairs) > 1 else ""
-        pairs += [Pair(where, rank, *windows) for windows in window_pairs]
-        left_out += [note for note in notes if note not in left_out]
-    return Chosen(pairs, left_out)
+    places, left_out = _by_rank(control, test)
+    if which is None or FIRST in which:
+        stepped = [place for place in places if place.control.steps and place.test.steps]
+        left_out += _without_steps(places, whole=not stepped)
+        if not stepped:
+            return Chosen([place.pair(place.control.whole, place.test.whole) for place in places], left_out)
+        places = stepped
+    if which is None:
+        pairs, notes = _all_steps(places)
+        return Chosen(pairs, [*left_out, *notes])
+    windows = [(_window(place.control, which[0]), _window(place.test, which[1])) for place in places]
+    return Chosen([place.pair(*pair) for place, pair in zip(places, windows, strict=True)], left_out)
 
 
-def _by_rank(control: Sequence[Trace], test: Sequence[Trace]) -> tuple[list[tuple[Trace, Trace]], list[str]]:
+class _Place(NamedTuple):
+    """Two traces that are compared. `where`: as in Pair."""
+
+    where: str
+    control: Trace
+    test: Trace
+
+    def pair(self, control: Window, test: Window) -> Pair:
+        return Pair(self.where, self.control.rank if self.control.rank == self.test.rank else None, control, test)
+
+
+def _by_rank(control: Sequence[Trace], test: Sequence[Trace]) -> tuple[list[_Place], list[str]]:
     """Pair traces of the same rank, and return notes on traces without counterpart.
 
     Without a common rank, or if a side has two traces of one rank or a trace without rank, pair the traces in their
@@ -60,82 +79,119 @@ def _by_rank(control: Sequence[Trace], test: Sequence[Trace]) -> tuple[list[tupl
         pairs = list(zip(control, test, strict=False))
     paired = {trace.trace_id for pair in pairs for trace in pair}
     notes = []
-    for side, traces in (("control", control), ("test", test)):
+    for side, traces in zip(_SIDES, (control, test), strict=True):
         if unpaired := [_named(trace) for trace in traces if trace.trace_id not in paired]:
             notes.append(f"{side}: {', '.join(unpaired)} without counterpart")
-    return pairs, notes
+    names = [" and ".join(dict.fromkeys(map(_named, pair))) if len(pairs) > 1 else "" for pair in pairs]
+    return [_Place(name, *pair) for name, pair in zip(names, pairs, strict=True)], notes
 
 
 def _named(trace: Trace) -> str:
     return trace.file if trace.rank is None else f"rank {trace.rank}"
 
 
-def _windows(
-    control: Trace, test: Trace, which: tuple[Which, Which] | None
-) -> tuple[list[tuple[Window, Window]], list[str]]:
-    """Return the pairs of windows of two traces, and notes on excluded or uncertain steps."""
-    if which and FIRST not in which:
-        return [(_window(control, which[0]), _window(test, which[1]))], []
-    if not (control.steps and test.steps):
-        sides_without_steps = [side for side, trace in (("control", control), ("test", test)) if not trace.steps]
-        return [(control.whole, test.whole)], [f"{sides_without_steps[0]} has no steps: whole traces are compared"] * (
-            len(sides_without_steps) == 1
-        )
-    if which:
-        return [(_window(control, which[0]), _window(test, which[1]))], []
-    return _all_steps(control.steps, test.steps)
+def _without_steps(places: Sequence[_Place], *, whole: bool) -> list[str]:
+    """Return notes on the places where a side has no steps. `whole`: whether whole traces are compared instead."""
+    places_by_sides: dict[tuple[str, ...], list[str]] = {}
+    for place in places:
+        sides = tuple(side for side, trace in zip(_SIDES, place[1:], strict=True) if not trace.steps)
+        places_by_sides.setdefault(sides, []).append(place.where)
+    if whole:
+        return [f"{sides[0]} has no steps: whole traces are compared" for sides in places_by_sides if len(sides) == 1]
+    return [
+        f"{', '.join(names)} left out: no steps in {' and '.join(sides)}"
+        for sides, names in places_by_sides.items()
+        if sides
+    ]
 
 
-def _all_steps(control: Sequence[Window], test: Sequence[Window]) -> tuple[list[tuple[Window, Window]], list[str]]:
+def _all_steps(places: Sequence[_Place]) -> tuple[list[Pair], list[str]]:
+    """Return the pairs of steps that are compared at all places, without warm-up, and notes on excluded steps.
+
+    Without such a pair, the steps of each place are compared.
+    """
+    steps_by_place = [_paired_steps(place.control.steps, place.test.steps) for place in places]
+    numbers_by_place = [{_numbers(pair) for pair in steps.pairs} for steps in steps_by_place]
+    kept, all_numbers = set.intersection(*numbers_by_place), set.union(*numbers_by_place)
+    notes = []
+    if not kept:
+        kept, notes = all_numbers, ["no step is compared on all ranks: those of each rank are"]
+    pairs = []
+    for place, steps in zip(places, steps_by_place, strict=True):
+        pairs += [place.pair(*pair) for pair in steps.pairs if _numbers(pair) in kept]
+        notes += [note for note in steps.notes(kept) if note not in notes]
+    dropped = sorted(all_numbers - kept)
+    if all(control == test for control, test in dropped):
+        return pairs, notes + _said("both", [number for number, _ in dropped], _ELSEWHERE)
+    for side, numbers in zip(_SIDES, zip(*dropped, strict=True), strict=True):
+        notes += _said(side, numbers, _ELSEWHERE)
+    return pairs, notes
+
+
+def _numbers(pair: tuple[Window, Window]) -> tuple[int, int]:
+    control, test = (window.step for window in pair)
+    assert control is not None and test is not None
+    return control, test
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of two traces that are compared with each other, and what is known of all steps, by side.
+
+    common: the numbers by which they are paired, if any. warm_up: the numbers of steps that are left out. unsure: those
+    of steps that are compared, though they may be warm-up.
+    """
+
+    sides: tuple[Sequence[Window], Sequence[Window]]
+    pairs: list[tuple[Window, Window]]
+    common: set[int | None]
+    warm_up: list[set[int | None]]
+    unsure: list[set[int | None]]
+
+    def notes(self, kept: Collection[tuple[int, int]]) -> list[str]:
+        """Return notes on excluded or uncertain steps. `kept`: the numbers of the pairs that are compared in the end."""
+        notes: list[str] = []
+        kept_by_side = [{pair[index].step for pair in self.pairs if _numbers(pair) in kept} for index in (0, 1)]
+        unsure_on_both = self.unsure[0] & self.unsure[1]
+        notes += _said("both", self._among(0, unsure_on_both & kept_by_side[0]), _UNSURE)
+        if self.common:
+            notes += _said("both", self._among(0, self.common & self.warm_up[0]), "left out as warm-up")
+        for index, side in enumerate(_SIDES):
+            unsure = (self.unsure[index] - unsure_on_both) & kept_by_side[index]
+            notes += _said(side, self._among(index, unsure), _UNSURE)
+            if not self.common:
+                notes += _said(side, self._among(index, self.warm_up[index]), "left out as warm-up")
+            paired = self.warm_up[index] | {pair[index].step for pair in self.pairs}
+            unpaired = [window.step for window in self.sides[index] if window.step not in paired]
+            notes += _said(side, unpaired, "without counterpart")
+        return notes
+
+    def _among(self, index: int, numbers: Collection[int | None]) -> list[int | None]:
+        return [window.step for window in self.sides[index] if window.step in numbers]
+
+
+def _paired_steps(control: Sequence[Window], test: Sequence[Window]) -> _Steps:
     """Pair the steps with the same numbers, without warm-up.
 
-    Without a common number, pair the first step with the first, and so on. Return the pairs and notes.
+    If the two sides have few numbers in common, pair the first step with the first, and so on.
     """
-    notes: list[str] = []
-    unsure_by_side: list[set[int | None]] = [set(), set()]
-    warm_up_by_side = [
-        {window.step for window in steps if window.warm_up_times is not None} for steps in (control, test)
-    ]
-    numbers_by_side = [{window.step for window in steps} for steps in (control, test)]
-    if common := numbers_by_side[0] & numbers_by_side[1]:
-        sure_warm_up = warm_up_by_side[0] & warm_up_by_side[1] | {
-            window.step for window in (*control, *test) if (window.warm_up_times or 0) > _ALONE
-        }
-        warm_up_by_side, unsure_by_side = (
-            [sure_warm_up, sure_warm_up],
-            [steps - sure_warm_up for steps in warm_up_by_side],
-        )
-        if common <= warm_up_by_side[0]:  # all common steps are warm-up, so compare them anyway
-            notes += _said("both", [window.step for window in control if window.step in common], _UNSURE)
-            warm_up_by_side = [set(), set()]
-        steps_by_side = [
-            [window for window in steps if window.step in common - warm_up_by_side[0]] for steps in (control, test)
-        ]
-    else:
-        steps_by_side = [
-            [window for window in steps if window.step not in warm_up]
-            for steps, warm_up in zip((control, test), warm_up_by_side, strict=True)
-        ]
-    pairs = list(zip(*steps_by_side, strict=False))
+    sides = (control, test)
+    numbers = [{window.step for window in steps} for steps in sides]
+    warm_up = [{window.step for window in steps if window.warm_up_times is not None} for steps in sides]
+    unsure: list[set[int | None]] = [set(), set()]
+    common = numbers[0] & numbers[1]
+    if len(common) < _COMMON * min(map(len, numbers)):
+        common = set()
     if common:
-        notes += _said(
-            "both",
-            [window.step for window in control if window.step in common & warm_up_by_side[0]],
-            "left out as warm-up",
-        )
-    for side, steps, warm_up, side_index in (
-        ("control", control, warm_up_by_side[0], 0),
-        ("test", test, warm_up_by_side[1], 1),
-    ):
-        paired = {pair[side_index].step for pair in pairs}
-        notes += _said(
-            side, [window.step for window in steps if window.step in unsure_by_side[side_index] & paired], _UNSURE
-        )
-        if not common:
-            notes += _said(side, [window.step for window in steps if window.step in warm_up], "left out as warm-up")
-        unpaired = [window.step for window in steps if window.step not in warm_up | paired]
-        notes += _said(side, unpaired, "without counterpart")
-    return pairs, notes
+        sure = warm_up[0] & warm_up[1] | {w.step for w in (*control, *test) if (w.warm_up_times or 0) > _ALONE}
+        warm_up, unsure = [sure, sure], [steps - sure for steps in warm_up]
+        if common <= sure:  # all common steps are warm-up, so compare them anyway
+            warm_up, unsure = [set(), set()], [common | steps for steps in unsure]
+    steps_by_side = [
+        [w for w in steps if w.step not in left_out and (not common or w.step in common)]
+        for steps, left_out in zip(sides, warm_up, strict=True)
+    ]
+    return _Steps(sides, list(zip(*steps_by_side, strict=False)), common, warm_up, unsure)
 
 
 def _said(side: str, steps: Sequence[int | None], note: str) -> list[str]:
