@@ -10,6 +10,7 @@ from pipelines.fleet.trends.compared_windows import choose
 from pipelines.fleet.trends.comparison import (
     _CAUSES,
     _OF_CAUSES,
+    Comparison,
     Difference,
     OnePair,
     Pair,
@@ -17,8 +18,9 @@ from pipelines.fleet.trends.comparison import (
     Short,
     Window,
     _as_long_as_its_path,
+    compare_pairs,
 )
-from pipelines.fleet.trends.comparison_verdict import doubts, judge, sentence
+from pipelines.fleet.trends.comparison_verdict import doubts, judge, named, sentence
 from tests.fleet.compare_world import small
 
 
@@ -223,11 +225,75 @@ def test_every_step_is_judged() -> None:
     assert not judge(replace(found, pairs=[*others, unsure]), 1.49).is_fine
     assert not judge(replace(found, pairs=[unsure]), 5.9).is_fine  # there is nothing else
     # How long a trace is says how long it was recorded.
-    assert judge(world.compare(base, host, steps="all"), 0).is_fine
+    whole = judge(world.compare(base, host, steps="all"), 0)
+    assert whole.is_fine
+    assert whole.said.endswith("; at most 0 % allowed; the length is not judged, because these are whole traces")
+    assert "not judged" not in judge(world.compare(base, base), 0).said
+    of_step = choose([base], [base], ("all", 2)).pairs
+    assert judge(compare_pairs(world.con, of_step, "operator"), 0).said.endswith("because the control is a whole trace")
     before, _, on_host = small().traces
     for test, steps in ((on_host, "all"), (before, 7)):
         nothing = judge(small().compare(on_host, test, steps=steps), 5)
         assert not nothing.is_judged and "has none" in nothing.said
+
+
+def stepped(
+    numbers: tuple[int | None, int | None] = (0, 0),
+    lengths: tuple[int, int] = (100_000, 100_000),
+    gpu: tuple[int, int] = (50_000, 50_000),
+    host: str = "",
+    warm_up_times: float | None = None,
+) -> OnePair:
+    """A step of both sides, with the host's name that grew as much as the step did."""
+    control, test = (Window("t", step, 0, 0, ns, 0, 0) for step, ns in zip(numbers, lengths, strict=True))
+    pair = Pair("", None, control, replace(test, warm_up_times=warm_up_times))
+    work = Short(*gpu, None, 0, "kernel", gpu[1] - gpu[0])
+    return OnePair(pair, work, Short(*lengths, None, 0, host, lengths[1] - lengths[0]), Short())
+
+
+def compared(*pairs: OnePair) -> Comparison:
+    return Comparison("operator", Part([one.pair for one in pairs]), [], [*pairs])
+
+
+def test_gpu_time_that_grows_by_little_of_its_step_is_judged_in_the_mean() -> None:
+    """A step without GPU work has half a microsecond of it: that is no growth without end."""
+    usual = [stepped((step, step)) for step in range(1, 6)]
+    for test_ns, is_fine in ((1_000, True), (1_001, False)):  # 1 % of the step
+        idle = stepped(gpu=(0, test_ns))
+        assert judge(compared(idle, *usual), 1000).is_fine == is_fine, test_ns
+    # In the mean, and where there is only one step, it counts.
+    little = [stepped((step, step), gpu=(1_000, 1_900)) for step in range(5)]
+    for pairs in (little, little[:1]):
+        assert not judge(compared(*pairs), 89).is_fine and judge(compared(*pairs), 90).is_fine
+
+
+def test_what_grew_most_is_blamed_if_only_the_mean_is_too_long() -> None:
+    """A step that may be warm-up counts in the mean alone, and makes it longer."""
+    slow = stepped((0, 0), (100_000, 300_000), host="load", warm_up_times=3)
+    same = [stepped((step, step), host="forward") for step in range(1, 6)]
+    assert judge(compared(slow, *same), 5).said.endswith(
+        "the worst of 5; the mean +33.3 %, more than 5 %; grew most: on the host load +200.0 us in step 0"
+    )
+    longer = stepped((6, 6), (100_000, 150_000), host="save")
+    assert judge(compared(slow, *same, longer), 5).said.endswith(
+        "the length of step 6 went from 100.0 us to 150.0 us, +50.0 %, the worst of 6; the mean +35.7 %, more than 5 %; "
+        "grew most: on the host save +50.0 us"
+    )
+
+
+def test_windows_of_a_pair_are_named() -> None:
+    names = {
+        (None, None): "",
+        (7, 7): "step 7",
+        (7, 3): "step 7 of control, 3 of test",
+        (7, None): "step 7 of control, the whole trace of test",
+        (None, 3): "the whole trace of control, step 3 of test",
+    }
+    assert {numbers: named(stepped(numbers).pair) for numbers in names} == names
+    assert (
+        named(replace(stepped((7, None)).pair, where="rank 1")) == "step 7 of control, the whole trace of test, rank 1"
+    )
+    assert named(replace(stepped((None, None)).pair, where="rank 1")) == "rank 1"
 
 
 def test_a_trace_without_gpu_work_has_not_become_faster() -> None:

@@ -272,14 +272,18 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     """Judge GPU time and, for steps, their length: the mean over all windows, and the worst window of test.
 
     `most`: by how much test may exceed control, percent. GPU time that grows in a step that became shorter does not
-    count. A test without any GPU work in its trace was recorded without it: its GPU time is not 0 but unknown.
+    count. Nor does GPU time of a single step that grows by at most 1 % of the step. A test without any GPU work in its
+    trace was recorded without it: its GPU time is not 0 but unknown.
     """
     pairs = comparison.pairs
     are_steps = pairs[0].pair.control.step is not None
     durations = [(pair.pair.control.duration_ns, pair.pair.test.duration_ns) for pair in pairs]
     length = lengths([pair.pair for pair in pairs])
     work = [
-        _Times(pair.gpu.control_ns, pair.gpu.test_ns, are_steps and _is_shorter(*duration))
+        _Times(
+            *pair.gpu[:2],
+            growth_counts=not (are_steps and (_is_shorter(*duration) or _is_little(*pair.gpu[:2], duration[0]))),
+        )
         for pair, duration in zip(pairs, durations, strict=True)
     ]
     control, test = sum(time.control for time in work), sum(time.test for time in work)
@@ -292,7 +296,7 @@ def judge(comparison: Comparison, most: float) -> Judgement:
         return Judgement(
             False, False, f"--fail-on compares GPU time, and the test has none in its whole trace{of_rank}"
         )
-    mean = _Times(control / len(work), test / len(work), are_steps and _is_shorter(*length))
+    mean = _Times(control / len(work), test / len(work), growth_counts=not (are_steps and _is_shorter(*length)))
     judged = [_judged(work, mean, pairs, "GPU time", _grown_work)] if control else []
     if are_steps:
         judged.append(
@@ -302,21 +306,25 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     if broken:
         worst = max(broken, key=lambda verdict: verdict.grown)
         return Judgement(True, False, f"{worst.said}, more than {most:g} %; grew most: {worst.blamed}")
-    return Judgement(True, True, f"{'; '.join(verdict.said for verdict in judged)}; at most {most:g} % allowed")
+    clauses = [*(verdict.said for verdict in judged), f"at most {most:g} % allowed"]
+    if not are_steps:
+        whole = "the control is a whole trace" if pairs[0].pair.test.step is not None else "these are whole traces"
+        clauses.append(f"the length is not judged, because {whole}")
+    return Judgement(True, True, "; ".join(clauses))
 
 
 class _Times(NamedTuple):
-    """Times of both sides, ns. `in_a_shorter_step`: GPU time of a step that became shorter."""
+    """Times of both sides, ns. `growth_counts`: whether `test` may not be more than `control`."""
 
     control: float
     test: float
-    in_a_shorter_step: bool = False
+    growth_counts: bool = True
 
     @property
     def grown(self) -> float:
-        """Return the growth, percent; in a shorter step at most 0."""
+        """Return the growth that counts, percent."""
         grown = _grown(self.control, self.test)
-        return min(grown, 0.0) if self.in_a_shorter_step else grown
+        return grown if self.growth_counts else min(grown, 0.0)
 
 
 @dataclass(frozen=True)
@@ -348,7 +356,12 @@ def _judged(
     text = f"{subject}{of_window} went from {units.time(longest.control)} to {units.time(longest.test)}, {percent(*longest[:2])}"
     if len(times) > 1:
         text += f", the worst of {len(candidates or times)}; the mean {percent(*mean[:2])}"
-    return _Judged(max(longest.grown, mean.grown), text, blame(worst))
+    blamed = blame(worst)
+    if mean.grown > longest.grown:  # through windows that may be warm-up, or through work that grows little in each
+        growths_ns = [test - control for control, test, _ in times]
+        grew_most = pairs[growths_ns.index(max(growths_ns))]
+        blamed = blame(grew_most) + (f" in {named(grew_most.pair)}" if grew_most is not worst else "")
+    return _Judged(max(longest.grown, mean.grown), text, blamed)
 
 
 def _may_be_warm_up(pair: Pair) -> bool:
@@ -357,6 +370,11 @@ def _may_be_warm_up(pair: Pair) -> bool:
 
 def _is_shorter(control: float, test: float) -> bool:
     return control - test > _TOLD * control
+
+
+def _is_little(control: float, test: float, window: float) -> bool:
+    """Return whether a growth is within what counts as unchanged of the window (all in ns)."""
+    return test - control <= _TOLD * window
 
 
 def _grown(control: float, test: float) -> float:
@@ -384,13 +402,16 @@ def _grown_anywhere(pair: OnePair) -> str:
 
 
 def named(pair: Pair) -> str:
-    """Return the step numbers of a pair, `step 7` or `step 7 of control, 3 of test`, and the rank if there are several."""
+    """Return the windows of a pair, and the rank if there are several.
+
+    They are `step 7`, `step 7 of control, 3 of test` or `step 7 of control, the whole trace of test`. Whole traces of
+    both sides are not named.
+    """
     control, test = pair.control.step, pair.test.step
-    step = (
-        ""
-        if control is None
-        else f"step {control}"
-        if control == test
-        else f"step {control} of control, {test} of test"
-    )
-    return ", ".join(part for part in (step, pair.where) if part)
+    if control == test:
+        windows = "" if control is None else f"step {control}"
+    elif control is None:
+        windows = f"the whole trace of control, step {test} of test"
+    else:
+        windows = f"step {control} of control, {'the whole trace' if test is None else test} of test"
+    return ", ".join(part for part in (windows, pair.where) if part)
