@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from pipelines.fleet.trends.comparison import totals, usual_by
+from pipelines.faces.cli.fleet.compared_rows import as_json
+from pipelines.fleet.trends.comparison import (
+    Comparison,
+    Difference,
+    OnePair,
+    Pair,
+    Part,
+    Short,
+    Window,
+    totals,
+    usual_by,
+)
 from tests.fleet.compare_world import KINDS, World, small, times
 
 
@@ -114,3 +127,34 @@ def test_graph_replays_count_for_the_operator_that_was_captured() -> None:
     (only,) = world.traces
     found = {row.name: row.control_n for row in world.compare(only, only, steps="all").whole.rows}
     assert found == {"aten::mm": 2, "aten::add": 2}
+
+
+def nanoseconds(answer: Any) -> Iterator[tuple[str, Any]]:
+    """All values in an answer whose keys end in _ns."""
+    entries = answer.items() if isinstance(answer, dict) else enumerate(answer) if isinstance(answer, list) else ()
+    for key, value in entries:
+        if str(key).endswith("_ns"):
+            yield str(key), value
+        yield from nanoseconds(value)
+
+
+def test_times_in_json_are_whole_nanoseconds() -> None:
+    """Means and medians, too."""
+    parts, pairs = [], []
+    for rank in (0, 1):
+        windows = [Window("t", step, 0, 0, ns, 9, 0, host_ns=ns - 50) for step, ns in enumerate((101, 102, 103, 105))]
+        pairs += [Pair(f"rank {rank}", rank, one, one) for one in windows]
+        parts.append(Part(pairs[-4:]))
+    row = Difference("gpu", None, "k", None, None, 1, 1, 0, 5, 7, 2, "increased")
+    for part in (whole := Part(pairs), *parts):
+        part.rows.append(row)
+        part.host.append(row)
+        part.categories.append(row)
+    compared = Comparison("kernel", whole, parts, [OnePair(pair, Short(5, 7), Short(), Short()) for pair in pairs])
+    answer = as_json(compared, ("a", "b"), ([], []), [])
+    times = [*nanoseconds(answer)]
+    assert {"duration_ns", "median_ns", "host_ns", "gpu_ns", "diff_ns", "control_ns"} <= {key for key, _ in times}
+    assert {type(value) for _, value in times} <= {int, type(None)}
+    (control, _) = answer["windows"]
+    assert (control["duration_ns"], control["median_ns"], control["host_ns"]) == (103, 102, 53)
+    assert (control["n_windows"], control["idle_ns"]) == (8, 8 * 9)

@@ -96,7 +96,7 @@ def places(control: list[Trace], test: list[Trace]) -> tuple[list[tuple], list[s
 
 def of_ranks(control: list[Trace], test: list[Trace], steps: Any = None) -> tuple[list[tuple], list[str]]:
     sides = [[replace(one, rank=rank) for rank, one in enumerate(side)] for side in (control, test)]
-    chosen = choose(*sides, steps)
+    chosen = choose(sides[0], sides[1], steps)
     return [(pair.where, pair.control.step, pair.test.step) for pair in chosen.pairs], chosen.left_out
 
 
