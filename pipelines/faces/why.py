@@ -27,6 +27,7 @@ TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost",
 """Tables that the answer reads."""
 _TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = threshold("whole_steps")
+_APART = threshold("compare_apart_percent") / 100
 CLAUSE = 0.05
 """Least share of the window that a cause must take to get a clause in the sentence."""
 _ALL = 0.99  # share of a cause's time that counts as all of it
@@ -206,19 +207,36 @@ class Why:
         return steps if steps > 1 and time >= _WHOLE_STEPS * self.window["length_ns"] else 1
 
     @property
+    def _median_ns(self) -> int | None:
+        """Return the median length of the steps, or None if it is close to their mean, which then says enough.
+
+        Digests of earlier versions have no median.
+        """
+        steps, median = self.steps, self.window.get("median_step_ns")
+        mean = (self.window["steps_ns"] or 0) / steps
+        return None if steps == 1 or median is None or abs(mean - median) <= _APART * mean else median
+
+    @property
     def _whole(self) -> str:
         """Return the length of the window, or of each of its steps, as text.
 
-        Include the length without the profiler if the profiler costs more than _TOLD of the window.
+        Include the length without the profiler if the profiler costs more than _TOLD of the window. Of steps of which
+        few take as long as their mean, say so, with their median.
         """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
-        traced = units.time(with_it / steps)
-        if without is None or with_it - without <= _TOLD * with_it:
+        traced, about = units.time(with_it / steps), ""
+        if without is not None and with_it - without > _TOLD * with_it:
+            about = f"about {units.rounded_time(without / steps)}"
+        if self._median_ns is not None:
+            median = f"the median {units.time(self._median_ns)}"
+            if about and self.is_without_profiler:
+                return f"{about} a step on average without the profiler ({traced} with it, {median})"
+            return f"{traced} a step on average ({f'{about} without the profiler, ' if about else ''}{median})"
+        if not about:
             return f"each {traced} step" if steps > 1 else traced
-        about = f"about {units.rounded_time(without / steps)} without the profiler"
         if self.is_without_profiler:
-            return f"{'each step of ' if steps > 1 else ''}{about} ({traced} with it)"
-        return f"each {traced} step ({about})" if steps > 1 else f"{traced} ({about})"
+            return f"{'each step of ' if steps > 1 else ''}{about} without the profiler ({traced} with it)"
+        return f"{f'each {traced} step' if steps > 1 else traced} ({about} without the profiler)"
 
     @cached_property
     def sentence(self) -> str:

@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from pipelines.faces.why import Why
 from pipelines.fleet.captures.grouping import RankTrace, is_dated
 from pipelines.fleet.clocks import clock_offsets
 from pipelines.fleet.clocks.clock_offsets import _drifts, _fit_and_drop, _Polished, _refusal, fit_clocks
@@ -208,6 +209,12 @@ def said_beside_the_mean(ns: int) -> bool:
     return _in_the_median([pair], 0, MS) != ""
 
 
+def said_on_average(ns: int) -> bool:
+    """The median step is so much shorter than the mean one of 1 ms."""
+    steps = {"length_ns": 4 * MS, "n_steps": 4, "steps_ns": 4 * MS, "median_step_ns": MS - ns}
+    return "on average" in Why("t", steps, [], [])._whole
+
+
 def left_out_as_warm_up(times: float) -> bool:
     """The first step of one side alone is so many times as long as those after it."""
     (control, test) = (
@@ -306,6 +313,7 @@ TRENDS = {
     "compare_unchanged_percent": (lambda ns: _or_unchanged(ns, 1000) == "unchanged", 990, 989),
     "compare_unchanged_percent/rows": (change, 990, 989),
     "compare_apart_percent": (said_beside_the_mean, 30_001, 30_000),
+    "compare_apart_percent/why": (said_on_average, 30_001, 30_000),
     "compare_warm_up_alone": (left_out_as_warm_up, 8.01, 8),
     "compare_common_steps": (paired_by_number, 5, 4),
     "compare_operators": (by_operators, 500_000, 499_999),

@@ -27,7 +27,11 @@ SELECT
     -- Time of these steps, ns: their lengths in step_lengths, clipped to the window.
     TRY_CAST(
         sum(greatest(least(n.end_ns, w.path_end_ns) - greatest(n.start_ns, w.path_start_ns), 0)) AS BIGINT
-    ) AS steps_ns
+    ) AS steps_ns,
+    -- Median of these lengths, ns.
+    TRY_CAST(
+        median(greatest(least(n.end_ns, w.path_end_ns) - greatest(n.start_ns, w.path_start_ns), 0)) AS BIGINT
+    ) AS median_step_ns
 FROM parts AS w
 JOIN step_parts AS s ON s.trace_id = w.trace_id AND s.part_ns = w.part_ns AND s.part = w.part
 JOIN step_lengths AS n ON n.trace_id = s.trace_id AND n.step = s.step

@@ -12,7 +12,8 @@ SELECT
     b.computing_ns,  -- Time with computing kernels (neither copies nor communication), ns.
     coalesce(s.n_steps, t.none) AS n_steps,  -- Number of profiler steps inside it; NULL in a trace without steps.
     -- Time of these steps, ns: their lengths in step_lengths, clipped to the window; NULL without steps.
-    s.steps_ns
+    s.steps_ns,
+    s.median_step_ns  -- Median length of these steps, ns; NULL without steps.
 FROM _window_work AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
 LEFT JOIN _window_steps AS s ON s.window_no = w.window_no

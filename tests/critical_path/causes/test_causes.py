@@ -620,6 +620,43 @@ def test_a_window_is_told_per_step_where_steps_are_most_of_it(length: int, busy:
     assert found.as_json()["window"]["steps"] == 2
 
 
+# One step of four is longer; by 3 % of their mean it is not.
+UNEVEN = {
+    700: "Of 325.0 us a step on average (the median 200.0 us) the GPU",
+    200: "Of each 200.0 us step the GPU",
+}
+TRACES |= {
+    f"four steps, the second of {length} us": [
+        op("aten::mm", 0, 600 + length),
+        *(
+            x("user_annotation", f"ProfilerStep#{step}", at, length if step == 2 else 200)
+            for step, at in enumerate((0, 200, 200 + length, 400 + length), 1)
+        ),
+        call("cudaLaunchKernel", 10, 10, 1),
+        kernel("gemm", 30, 50, 1),
+    ]
+    for length in UNEVEN
+}
+
+
+@pytest.mark.parametrize("length", UNEVEN)
+def test_the_median_is_told_where_few_steps_take_as_long_as_their_mean(length: int, whole: dict[str, Why]) -> None:
+    told = whole[f"four steps, the second of {length} us"]
+    assert (told.window["n_steps"], told.window["median_step_ns"]) == (4, 200_000)
+    assert told.sentence.startswith(UNEVEN[length])
+
+
+def test_the_median_stands_beside_the_length_without_the_profiler() -> None:
+    window = {"length_ns": 60_000_000, "n_steps": 4, "steps_ns": 60_000_000, "median_step_ns": 3_000_000}
+    with_it = Why("t", window, [], [], without_profiler_ns=40_000_000)
+    assert with_it._whole == "15.00 ms a step on average (about 10 ms without the profiler, the median 3.00 ms)"
+    without = replace(with_it, is_without_profiler=True)
+    assert without._whole == "about 10 ms a step on average without the profiler (15.00 ms with it, the median 3.00 ms)"
+    # A digest of an earlier version has no median.
+    del window["median_step_ns"]
+    assert without._whole == "each step of about 10 ms without the profiler (15.00 ms with it)"
+
+
 @pytest.mark.slow  # 6 s
 def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None:
     """The window of a step has one, however far the GPU runs behind."""
