@@ -108,9 +108,11 @@ def _without_steps(places: Sequence[_Place], *, whole: bool) -> list[str]:
 def _all_steps(places: Sequence[_Place]) -> tuple[list[Pair], list[str]]:
     """Return the pairs of steps that are compared at all places, without warm-up, and notes on excluded steps.
 
-    Without such a pair, the steps of each place are compared.
+    What is warm-up at one place is left out at all of them. Without such a pair, the steps of each place are compared.
     """
-    steps_by_place = [_paired_steps(place.control.steps, place.test.steps) for place in places]
+    each_alone = [_paired_steps(place.control.steps, place.test.steps) for place in places]
+    warm_up = tuple(frozenset[int | None]().union(*(steps.warm_up[index] for steps in each_alone)) for index in (0, 1))
+    steps_by_place = [_paired_steps(place.control.steps, place.test.steps, warm_up) for place in places]
     numbers_by_place = [{_numbers(pair) for pair in steps.pairs} for steps in steps_by_place]
     kept, all_numbers = set.intersection(*numbers_by_place), set.union(*numbers_by_place)
     notes = []
@@ -170,10 +172,16 @@ class _Steps:
         return [window.step for window in self.sides[index] if window.step in numbers]
 
 
-def _paired_steps(control: Sequence[Window], test: Sequence[Window]) -> _Steps:
+_NOWHERE = (frozenset[int | None](), frozenset[int | None]())
+
+
+def _paired_steps(
+    control: Sequence[Window], test: Sequence[Window], elsewhere: Sequence[frozenset[int | None]] = _NOWHERE
+) -> _Steps:
     """Pair the steps with the same numbers, without warm-up.
 
-    If the two sides have few numbers in common, pair the first step with the first, and so on.
+    If the two sides have few numbers in common, pair the first step with the first, and so on. `elsewhere`: the numbers
+    of steps that are warm-up on other ranks, by side.
     """
     sides = (control, test)
     numbers = [{window.step for window in steps} for steps in sides]
@@ -184,9 +192,12 @@ def _paired_steps(control: Sequence[Window], test: Sequence[Window]) -> _Steps:
         common = set()
     if common:
         sure = warm_up[0] & warm_up[1] | {w.step for w in (*control, *test) if (w.warm_up_times or 0) > _ALONE}
+        sure |= elsewhere[0] | elsewhere[1]
         warm_up, unsure = [sure, sure], [steps - sure for steps in warm_up]
         if common <= sure:  # all common steps are warm-up, so compare them anyway
             warm_up, unsure = [set(), set()], [common | steps for steps in unsure]
+    else:
+        warm_up = [steps | others for steps, others in zip(warm_up, elsewhere, strict=True)]
     steps_by_side = [
         [w for w in steps if w.step not in left_out and (not common or w.step in common)]
         for steps, left_out in zip(sides, warm_up, strict=True)
