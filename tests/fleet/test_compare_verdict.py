@@ -276,8 +276,8 @@ def test_what_grew_most_is_blamed_if_only_the_mean_is_too_long() -> None:
     )
     longer = stepped((6, 6), (100_000, 150_000), host="save")
     assert judge(compared(slow, *same, longer), 5).said.endswith(
-        "the length of step 6 went from 100.0 us to 150.0 us, +50.0 %, the worst of 6; the mean +35.7 %, more than 5 %; "
-        "grew most: on the host save +50.0 us"
+        "the length of step 6 went from 100.0 us to 150.0 us, +50.0 %, the worst of 6; the mean +35.7 %, more than 5 %"
+        "; grew most: on the host save +50.0 us"
     )
 
 

@@ -66,7 +66,7 @@ def test_all_steps_that_both_sides_have() -> None:
 
 
 def test_few_numbers_in_common_are_chance() -> None:
-    """One program twice, with another number of skipped steps: the last step of one must not meet the other's warm-up."""
+    """One program twice, with another number of skipped steps: a last step must not meet the other side's warm-up."""
     warm = (60, 9, 9, 9, 9, 9, 9, 9)
     assert numbers(trace(*warm), trace(*warm, first=7)) == (
         [(step, step + 7) for step in range(1, 8)],

@@ -35,8 +35,8 @@ def choose(control: Sequence[Trace], test: Sequence[Trace], steps: Which | tuple
     """Pair the traces of two sides by rank, and their windows by step.
 
     `steps`: the window of both sides, or (of control, of test). None means all steps that both have, on all ranks,
-    without warm-up. Where steps are asked for, ranks without steps are left out; without steps on any rank, whole traces
-    are compared. Raise CompareError if a trace has no such step.
+    without warm-up. For these and for `first`, ranks without steps are left out; if no rank has steps on both sides,
+    whole traces are compared. Raise CompareError if a trace has no such step.
     """
     which = steps if isinstance(steps, tuple) or steps is None else (steps, steps)
     places, left_out = _by_rank(control, test)
@@ -151,7 +151,7 @@ class _Steps:
     unsure: list[set[int | None]]
 
     def notes(self, kept: Collection[tuple[int, int]]) -> list[str]:
-        """Return notes on excluded or uncertain steps. `kept`: the numbers of the pairs that are compared in the end."""
+        """Return notes on excluded or uncertain steps. `kept`: the numbers of the pairs that are compared."""
         notes: list[str] = []
         kept_by_side = [{pair[index].step for pair in self.pairs if _numbers(pair) in kept} for index in (0, 1)]
         unsure_on_both = self.unsure[0] & self.unsure[1]

@@ -641,9 +641,9 @@ TRACES |= {
 
 @pytest.mark.parametrize("length", UNEVEN)
 def test_the_median_is_told_where_few_steps_take_as_long_as_their_mean(length: int, whole: dict[str, Why]) -> None:
-    told = whole[f"four steps, the second of {length} us"]
-    assert (told.window["n_steps"], told.window["median_step_ns"]) == (4, 200_000)
-    assert told.sentence.startswith(UNEVEN[length])
+    uneven = whole[f"four steps, the second of {length} us"]
+    assert (uneven.window["n_steps"], uneven.window["median_step_ns"]) == (4, 200_000)
+    assert uneven.sentence.startswith(UNEVEN[length])
 
 
 def test_the_median_stands_beside_the_length_without_the_profiler() -> None:
