@@ -27,7 +27,7 @@ TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost",
 """Tables that the answer reads."""
 _TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = threshold("whole_steps")
-_APART = threshold("compare_apart_percent") / 100
+_APART = threshold("steps_apart_percent") / 100
 CLAUSE = 0.05
 """Least share of the window that a cause must take to get a clause in the sentence."""
 _ALL = 0.99  # share of a cause's time that counts as all of it

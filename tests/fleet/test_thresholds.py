@@ -313,7 +313,7 @@ TRENDS = {
     "compare_unchanged_percent": (lambda ns: _or_unchanged(ns, 1000) == "unchanged", 990, 989),
     "compare_unchanged_percent/rows": (change, 990, 989),
     "compare_apart_percent": (said_beside_the_mean, 30_001, 30_000),
-    "compare_apart_percent/why": (said_on_average, 30_001, 30_000),
+    "steps_apart_percent": (said_on_average, 250_001, 250_000),
     "compare_warm_up_alone": (left_out_as_warm_up, 8.01, 8),
     "compare_common_steps": (paired_by_number, 5, 4),
     "compare_operators": (by_operators, 500_000, 499_999),
