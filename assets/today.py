@@ -11,9 +11,9 @@ from pipelines.fleet.trends.findings import findings
 from pipelines.fleet.trends.fleet_today import TABLES
 from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
 from pipelines.lake import Lake
+from pipelines.lake.names import PAGES
 from pipelines.runs.store import Store
 
-PAGES = "pages"
 _SHOWN = 30
 
 

@@ -25,6 +25,7 @@ from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
     MARK,
+    PAGES,
     REJECTS,
     RETIRED,
     STAGING,
@@ -392,9 +393,10 @@ class Lake:
         """Remove leftovers of killed runs that are more than a day old, and return the removed paths.
 
         Leftovers are staging folders, files that the catalog does not name or that no marker commits, half-built
-        analysts' files, and half-written notices.
+        analysts' files, and half-written notices and pages.
         """
-        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f".*{PART}", f"{RETIRED}/.*{PART}")
+        parts = (f"{folder}.*{PART}" for folder in ("", f"{RETIRED}/", f"{PAGES}/"))
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", *parts)
         paths = [path for pattern in temporary for path in self.root.glob(pattern)]
         leftovers = [path for path in paths if _is_leftover(path)]
         for path in leftovers:

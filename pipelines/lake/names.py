@@ -48,6 +48,7 @@ STAGING = ".staging"
 RETIRED = ".retired"  # the removed traces, which are not ingested again (retention.py)
 QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` moved away
 OVERLAYS = "overlays"
+PAGES = "pages"  # the fleet's page of today (assets/today.py)
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
 VERSION_KEY = "tracelake_version"  # in the metadata of a Parquet file: the version of the model that computed it

@@ -13,7 +13,7 @@ import pytest
 from pipelines.base.whole_file import write_whole
 from pipelines.lake import Lake
 from pipelines.lake.commit import batches
-from pipelines.lake.layout import RETIRED, batch_files, table_of
+from pipelines.lake.layout import PAGES, RETIRED, batch_files, table_of
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 
@@ -74,7 +74,7 @@ def test_files_of_batches_are_those_of_tables(tmp_path: Path) -> None:
     assert batch_files(tmp_path, "two") == []
 
 
-@pytest.mark.parametrize("folder", [".", RETIRED])
+@pytest.mark.parametrize("folder", [".", RETIRED, PAGES])
 def test_half_written_files_are_swept_after_a_day(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / folder / "one.json"
     path.parent.mkdir(exist_ok=True)
