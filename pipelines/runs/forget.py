@@ -16,6 +16,7 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
+from pipelines.lake.commit.ingested_files import forget_keys
 from pipelines.lake.commit.parquet import options, row_groups, write_tables
 from pipelines.lake.lake import Staged
 from pipelines.lake.layout import (
@@ -107,6 +108,10 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
         _rewrite(lake, MARK, source, trace.trace_id)
         _remove_rows(lake, source, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
+    if not trace.for_good:
+        forget_keys(
+            lake, [trace.trace_id]
+        )  # a file that was read twice counts as done, whether its trace is there or not
     drop_notice(lake, _name(trace))
     return n_rows
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
-from pipelines.lake import Lake
+from pipelines.lake import Lake, inbox
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.commit.manifest import read_keys
 from pipelines.lake.layout import MARK, table_file
@@ -253,6 +253,19 @@ def test_the_only_trace_of_a_batch_may_come_again(tmp_path: Path) -> None:
     assert [row.status for row in ingest([file], lake).rows] == ["ok"]
     with lake.connect([MARK, "events"]) as con:
         assert assert_whole(con) == 1
+
+
+def test_a_file_that_a_rebuilt_catalog_had_read_again_waits_once_its_trace_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "in" / "0.json", 0)
+    ingest([file], lake)
+    rebuild(lake.root)
+    assert [row.status for row in ingest([file], lake).rows] == ["known"]
+    files = inbox.look(file.parent).files
+    assert inbox.waiting(lake, files) == {}
+    forget(lake, next(iter(lake.known_traces())))
+    assert inbox.waiting(lake, files) == files
 
 
 @pytest.mark.slow  # 4 s; one that is completed is above
