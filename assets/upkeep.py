@@ -52,7 +52,7 @@ class CompactionConfig(dg.Config):
 
 @dg.op
 def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, store: dg.ResourceParam[Store]) -> None:
-    """Merge small batches of past days; delete the files of batches merged at least `grace_hours` ago.
+    """Merge small batches of past days; delete the files of batches merged or hidden at least `grace_hours` ago.
 
     In a DuckLake, files of all days and sizes are merged: `older_than_days` and `smaller_than_bytes` do not apply.
     """

@@ -27,7 +27,7 @@ from pipelines.lake.read.snapshot import look
 from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import replace_batches
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES, capture_files, digest_files
-from pipelines.lake.retain.retention import GRACE, Retirement, remove_hidden, retirement_of, undo_merges
+from pipelines.lake.retain.retention import GRACE, Retirement, remove_ended, remove_hidden, retirement_of, undo_merges
 from pipelines.runs.materialize.per_capture import Part
 from pipelines.runs.materialize.run_order import materialize_all
 
@@ -42,7 +42,7 @@ def reduce_old(
     now: datetime | None = None,
     on_step: Callable[[str], Any] = lambda _: None,
 ) -> list[Retirement]:
-    """Keep only digests of traces ingested more than `older_than_days` days ago, and delete what earlier runs replaced.
+    """Keep only digests of traces ingested more than `older_than_days` days ago, and delete batches hidden `grace` ago.
 
     Return, by `state`: the batches that digests replace (due in a dry run, else reduced), old ones that stay whole
     (damaged: a file; incomplete: a table of the digest lacks a trace; changed: written meanwhile, so the next run reduces
@@ -59,6 +59,7 @@ def reduce_old(
         return [*(_described(lake, entry, "due") for entry in due), *damaged]
     with lake.retention_lock():
         undo_merges(lake)
+        removed = remove_ended(lake, now, grace)  # first, because digests need room on the disk
         due, captures, done = _due(lake, before)
         batches = frozenset(entry.batch for entry in due)
         if due:
@@ -76,7 +77,7 @@ def reduce_old(
                 done += reduced if replaced.into else [replace(batch, state="changed") for batch in reduced]
                 for batch, trace_id in ((b, t) for b in reduced if replaced.into for t in b.traces):
                     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
-        return [*done, *remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)]
+        return [*done, *removed, *remove_hidden(lake, now, grace)]
 
 
 def _due(lake: Lake, before: str) -> tuple[list[Entry], list[str], list[Retirement]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,8 +17,11 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import CATALOG, rebuild
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.retain import retention
+from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice, notices, retire, retired_traces
 from pipelines.readers.ingest import ingest
+from pipelines.runs.digest import reduce_old
 from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import TABLES, assert_whole, kept, killed, shown, write_trace
 
@@ -102,6 +106,34 @@ def test_hidden_at_once_removed_after_the_grace(lake: Lake) -> None:
     assert files_of(lake) == {name: size for name, size in before.items() if removed.batch_id not in name}
     assert retire(lake, 30, now=NOW + DAY) == []
     assert n_traces(lake) == 2
+
+
+def test_a_full_disk_gets_room(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is hidden for as long as the grace is deleted before the analysts' file is written again."""
+    retire(lake, 30, now=NOW)
+    (oldest,) = notices(lake)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(retention, "publish", full)
+    with pytest.raises(OSError, match="No space left"):
+        retire(lake, 10, now=NOW + DAY)
+    assert not [name for name in files_of(lake) if oldest in name]
+    monkeypatch.undo()
+    assert [r.state for r in retire(lake, 10, now=NOW + DAY)] == ["hidden"]
+
+
+def test_every_upkeep_deletes_what_retention_has_hidden(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "publish", lambda _: None)
+        retire(lake, 30, now=NOW)
+        retire(lake, 10, now=NOW + DAY / 2)
+    oldest, second = sorted(notices(lake))
+    removed = [r.batch_id for r in compact(lake, now=NOW + DAY).removed]
+    assert removed == [oldest] and {r.state for r in reduce_old(lake, 60, now=NOW + DAY)} == {"hidden"}
+    assert [(r.batch_id, r.state) for r in reduce_old(lake, 60, now=NOW + 2 * DAY)] == [(second, "removed")]
+    assert {Path(name).stem for name in files_of(lake)} == {batch.batch_id for batch in lake.batches()}
 
 
 @pytest.mark.slow  # as in test_compact.py

@@ -25,7 +25,7 @@ from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import MARK, REJECTS, Batch, mark_of
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.retain.merge import merged_files
-from pipelines.lake.retain.retention import GRACE, Retirement, remove_hidden, undo_merges
+from pipelines.lake.retain.retention import GRACE, Retirement, remove_ended, remove_hidden, undo_merges
 
 SMALLER_THAN = 2 << 30
 """Bytes. Batches smaller than this are merged into batches of at most this size."""
@@ -52,7 +52,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Compaction:
-    """The merges of a run, and the batches that earlier runs had merged and that this run deleted."""
+    """The merges of a run, and the batches whose files it deleted: merged or hidden by earlier runs, `grace` ago."""
 
     merges: list[Merge]
     removed: list[Retirement]
@@ -78,9 +78,9 @@ def compact(
 ) -> Compaction:
     """Merge the batches of each day that is over for at least `older_than - 1` days (0: today's, too), and publish.
 
-    Batches of `smaller_than` bytes or more stay unchanged. A later run deletes the merged batches after `grace`. A dry
-    run changes nothing and returns the merges that are due. Raises ValueError for a negative number, and
-    duckdb.IOException or OSError if the lake cannot be read or written.
+    Batches of `smaller_than` bytes or more stay unchanged. A later run deletes the merged batches after `grace`, and
+    those that retention has hidden. A dry run changes nothing and returns the merges that are due. Raises ValueError for
+    a negative number, and duckdb.IOException or OSError if the lake cannot be read or written.
     """
     if older_than < 0 or smaller_than < 1 or grace < timedelta(0):
         raise ValueError(
@@ -93,11 +93,12 @@ def compact(
     done = []
     with lake.retention_lock():
         undo_merges(lake)
+        removed = remove_ended(lake, now, grace)  # first, because merging needs room on the disk
         before = look(lake.root)
         for group in _due(lake, before, before_day, smaller_than):
             done.append(_merge(lake, before, group))
-        ended = remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)
-    return Compaction(done, [retirement for retirement in ended if retirement.state == "removed"])
+        removed += remove_hidden(lake, now, grace)
+    return Compaction(done, [retirement for retirement in removed if retirement.state == "removed"])
 
 
 def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entry]]:

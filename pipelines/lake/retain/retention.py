@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -79,18 +79,22 @@ def retire(
         return remove_hidden(lake, now, grace)
 
 
-def remove_hidden(
-    lake: Lake, now: datetime, grace: timedelta, only: Callable[[dict[str, Any]], bool] = lambda notice: True
-) -> list[Retirement]:
-    """Publish without the hidden batches, and delete those hidden `grace` ago (`only` those whose notice passes).
+def remove_hidden(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
+    """Delete the batches hidden `grace` ago, and publish without those hidden since. The former first, to free the disk.
 
-    Return the hidden batches that pass `only`, oldest first. The caller holds the retention lock.
+    Return the hidden and deleted batches, oldest first. The caller holds the retention lock. Raises OSError.
     """
+    removed = remove_ended(lake, now, grace)
     _show_without(lake, now)
-    ended = _ending(lake, now, grace, only)
+    removed += remove_ended(lake, now, grace)  # without a grace, those that were hidden just now
+    return sorted([*removed, *_ending(lake, now, grace)], key=lambda retirement: retirement.batch_id)
+
+
+def remove_ended(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
+    """Delete the batches hidden `grace` ago, and return them. The caller holds the retention lock. Raises OSError."""
+    ended = [retirement for retirement in _ending(lake, now, grace) if retirement.state == "removed"]
     for retirement in ended:
-        if retirement.state == "removed":
-            _remove(lake, retirement)
+        _remove(lake, retirement)
     return ended
 
 
@@ -137,14 +141,10 @@ def _show_without(lake: Lake, now: datetime) -> None:
         _write(lake, {name: {**notice, "hidden_at": now.isoformat()} for name, notice in unpublished.items()})
 
 
-def _ending(
-    lake: Lake, now: datetime, grace: timedelta, only: Callable[[dict[str, Any]], bool] = lambda notice: True
-) -> list[Retirement]:
+def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
     """Return the hidden batches. The state is removed if the grace period is over."""
     retirements = []
     for name, notice in _hidden(lake).items():
-        if not only(notice):
-            continue
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
         retirements.append(retirement_of(lake, Batch(name), "removed" if over else "hidden", notice["traces"]))
     return retirements

@@ -39,8 +39,9 @@ def compact(
 ) -> None:
     """Merge the small batches of each past day into few large ones: fewer files, quicker queries and publishing.
 
-    No answer changes, and nothing is computed again. Run it once a day: each run also deletes the old files of what earlier
-    runs have merged, after the grace period. A DuckLake merges files of all days, and files of killed writers are deleted.
+    No answer changes, and nothing is computed again. Run it once a day: each run also deletes the files of batches that
+    earlier runs have merged, or `retention` has hidden, after the grace period. A DuckLake merges files of all days, and files
+    of killed writers are deleted.
 
     Example: `tracelake compact --dry-run`
     """
@@ -75,7 +76,9 @@ def compact(
             sum(batch.n_files for batch in result.removed),
             sum(batch.n_bytes for batch in result.removed),
         )
-        out.print(f"deleted {n_files:,} files ({_mb(n_bytes)} MB) of {len(result.removed):,} batches merged earlier")
+        out.print(
+            f"deleted {n_files:,} files ({_mb(n_bytes)} MB) of {len(result.removed):,} batches merged or hidden earlier"
+        )
 
 
 def _merge_files(store: Store, grace: timedelta, dry_run: bool, json: bool) -> None:
