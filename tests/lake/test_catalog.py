@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipelines.lake.commit.catalog_file import CATALOG, content, note, rebuild, 
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.lake import Staged
 from pipelines.lake.layout import MARK, table_file, table_files
+from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
@@ -68,6 +70,23 @@ def test_a_lost_catalog_is_made_again_from_the_files(lake: Lake) -> None:
     assert {name: sorted(entry.sizes) for name, entry in manifest.entries(lake.root).items()} == ids
     assert_as_before(lake, expected, "lost")
     assert not check(lake).faults
+
+
+def test_rejected_files_of_a_merged_batch_are_not_there_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, broken = Lake(tmp_path / "lake"), tmp_path / "none.json"
+    broken.write_text("no trace at all")
+    ingest([broken], lake)
+    for seed in range(2):
+        ingest([write_trace(tmp_path / f"{seed}.json", seed)], lake)
+    (alone,) = set(manifest.shown(lake.root)) - {batch.batch_id for batch in lake.batches()}
+    rebuild(lake.root)
+    assert alone in manifest.shown(lake.root)  # it is nowhere else
+    monkeypatch.setattr(retention, "publish", lambda _: None)
+    assert [len(merge.batches) for merge in compact(lake, older_than=0).merges] == [3]
+    rebuild(lake.root)
+    assert len(shown(lake, ["rejects"])["rejects"]) == 1
+    compact(lake, older_than=0, grace=timedelta(0))
+    assert list(manifest.entries(lake.root)) == [batch.batch_id for batch in lake.batches()]
 
 
 @pytest.mark.slow  # 4 s; a lost one is above

@@ -196,6 +196,26 @@ def test_overlays_and_rejects_go_along(lake: Lake, tmp_path: Path, monkeypatch: 
     assert "rejects" not in shown(lake, ["rejects"])
 
 
+def test_a_removal_that_was_killed_is_completed_after_the_catalog_is_lost(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was killed after it wrote the notice in `.retired/`, and before it deleted a file."""
+    monkeypatch.setattr(retention, "publish", lambda _: None)
+
+    def ended(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", ended)
+        retire(lake, 30, grace=timedelta(0), now=NOW)
+    (notice,) = (lake.root / RETIRED).iterdir()
+    assert [name for name in files_of(lake) if notice.stem in name]
+    rebuild(lake.root)
+    assert notice.stem not in {batch.batch_id for batch in lake.batches()}
+    assert [r.state for r in retire(lake, 30, grace=timedelta(0), now=NOW)] == ["removed"]
+    assert {Path(name).stem for name in files_of(lake)} == {batch.batch_id for batch in lake.batches()}
+
+
 def test_a_lake_whose_batches_are_all_old_is_empty_afterwards(lake: Lake) -> None:
     assert len(retire(lake, 1, grace=timedelta(0), now=NOW + 30 * DAY)) == 3
     assert (files_of(lake), lake.exists) == ({}, False)

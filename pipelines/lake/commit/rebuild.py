@@ -1,7 +1,8 @@
 """A lake's catalog, rebuilt from its Parquet files alone: their sizes, footers and marker rows.
 
-Digests are then unknown, so `tracelake check` reads such files completely. A batch whose traces are in a later batch
-was merged into it, and stays hidden. What retention removed is in `.retired/`, because no Parquet file records it.
+Digests are then unknown, so `tracelake check` reads such files completely. A batch whose traces, or whose rejected files
+if it has no traces, are in a later batch was merged into it, and stays hidden. What retention removed is in `.retired/`,
+because no Parquet file records it. A batch named there that still has files is hidden, and removed by the next run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.lake.commit.batch_rows import Failure, Manifest, Record, merged_away, to_row
 from pipelines.lake.commit.parquet import FAILURES_KEY
-from pipelines.lake.names import KEYS, MARK, RETIRED, VERSION_KEY, Batch, batch_files, batch_of, table_of
+from pipelines.lake.names import KEYS, MARK, REJECTS, RETIRED, VERSION_KEY, Batch, batch_files, batch_of, table_of
 from pipelines.models.sqltext import file_list
 
 _MOST = 500  # files that are opened together
@@ -32,6 +33,7 @@ def found_in(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str
             failures = tuple(Failure(*values) for values in json.loads(footer.get(FAILURES_KEY, "[]")))
             record = Record(path.stat().st_size, None, "", failures, footer.get(VERSION_KEY))
             batches[name].batch, batches[name].records[table_of(path)] = Batch(name), record
+        merges = _merges_of_rejects(con, files)
         for mark in KEYS:
             for name, keys in _keys(con, mark, [path for path in files if table_of(path) == mark]).items():
                 batches[name].keys = {**(batches[name].keys or {}), **keys}
@@ -42,12 +44,38 @@ def found_in(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str
         traces = set(manifest.keys or ()) if MARK in manifest.records else set()
         if traces and traces <= into.keys():  # otherwise it has traces that no other batch has
             notices[name] = merged_away(into[min(traces)])
+        elif name in merges:
+            notices[name] = merged_away(merges[name])
         into |= dict.fromkeys(traces - into.keys(), name)
         rows[name] = to_row(manifest)
     for path in sorted((root / RETIRED).glob("*.json")):
         if (text := whole_text(path)) is not None:
-            notices[path.stem] = text
+            has_files = path.stem in rows  # the run that removed the batch was killed
+            notices[path.stem] = _unfinished(text) if has_files else text
     return rows, notices
+
+
+def _merges_of_rejects(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, str]:
+    """Return, by batch that has nothing but rejected files, the newest later batch that has all of them, if there is one."""
+    of_rejects = [path for path in files if table_of(path) == REJECTS]
+    only_rejects = {path.stem for path in of_rejects} - {path.stem for path in files if table_of(path) != REJECTS}
+    if not only_rejects:
+        return {}
+    query = "SELECT filename, path, reason, seen_at FROM read_parquet({}, filename = true, hive_partitioning = false)"
+    batches_by_reject: defaultdict[tuple, set[str]] = defaultdict(set)
+    for name, *rejected in _of_each(con, of_rejects, query):
+        batches_by_reject[tuple(rejected)].add(Path(name).stem)
+    later: dict[str, set[str]] = {}
+    for names in batches_by_reject.values():
+        for name in names & only_rejects:
+            newer = {other for other in names if other > name}
+            later[name] = later.get(name, newer) & newer
+    return {name: max(others) for name, others in later.items() if others}
+
+
+def _unfinished(text: str) -> str:
+    """Return the notice of a removed batch as that of a hidden one, whose grace period begins with the next run."""
+    return json.dumps({**json.loads(text), "is_removed": False, "hidden_at": None})
 
 
 def whole_text(path: Path) -> str | None:
