@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
+from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, find_broken, unreadable
@@ -46,6 +48,7 @@ from pipelines.models.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
+_MOST_AHEAD = timedelta(days=1)  # of a batch, after now
 _FEW = 200  # files whose sizes are compared
 _COMPUTE, _TURN = ".compute.lock", ".compute-turn.lock"
 
@@ -73,10 +76,12 @@ class Lake:
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
         """Check the path and the layout; create nothing yet.
 
-        Raises UnusablePath for a URL, a file or a broken link, and OtherLayout (version.py).
+        Raises UnusablePath for a URL, a file, a broken link or a path with a question mark, and OtherLayout (version.py).
         """
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(without_parents(local_path(root)).absolute())
+        if "?" in f"{self.root}{self.root.resolve()}":
+            raise UnusablePath(f"{root}: DuckDB cannot write to a path with a question mark; rename that folder")
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
@@ -100,11 +105,18 @@ class Lake:
     def new_batch(self) -> Batch:
         """Return a new batch, named by the time, or right after the newest one if the clock was set back.
 
-        A later batch has the greater id. The id decides between two states of a capture and identifies the state.
+        A later batch has the greater id. The id decides between two states of a capture and identifies the state. Raises
+        UnusablePath if the newest one is of more than a day from now: no batch would be old enough for retention again.
         """
         batch = Batch.new()
         with self.commit_lock():
             newest = max(entries(self.root), default="")
+        if newest > time_in_id(datetime.now(UTC) + _MOST_AHEAD):
+            raise UnusablePath(
+                f"{self.root}: batch {newest} is of the future, so this machine's clock is slow, or was fast then. If it was "
+                f"fast: move the folders {self.root}/*/day={Batch(newest).day} out of the lake, run `tracelake check "
+                f"--rebuild --lake {self.root}`, and ingest their files again"
+            )
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:

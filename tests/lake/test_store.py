@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
+from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.layout import ANALYST, table_file, table_files
+from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import load_catalog
@@ -22,6 +27,25 @@ def test_a_batch_knows_its_day() -> None:
     assert Batch.new().day.startswith("20")
     with pytest.raises(ValueError, match="not a batch id"):
         _ = Batch("latest").day
+
+
+def test_after_a_batch_of_a_clock_that_was_years_ahead_no_other_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, trace = Lake(tmp_path / "lake"), write_trace(tmp_path / "0.json", 0)
+    for ahead in (timedelta(hours=23), timedelta(days=3653)):
+        name = f"{time_in_id(datetime.now(UTC) + ahead)}-0a1b2c3d"
+        with monkeypatch.context() as patch:
+            patch.setattr(Batch, "new", lambda name=name: Batch(name))
+            assert lake.new_batch() == Batch(name)
+            if ahead.days > 1:
+                ingest([trace], lake)
+    with pytest.raises(UnusablePath, match=f"batch {name} is of the future.*check --rebuild"):
+        ingest([trace], lake)
+    for folder in lake.root.glob(f"*/day={Batch(name).day}"):  # as the message says
+        shutil.rmtree(folder)
+    rebuild(lake.root)
+    assert [row.status for row in ingest([trace], lake).rows] == ["ok"]
 
 
 def test_files_lie_where_any_engine_finds_them(tmp_path: Path) -> None:

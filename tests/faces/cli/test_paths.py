@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.base.paths import UnusablePath, local_path
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.trace.slice import is_lake
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
@@ -54,6 +55,15 @@ def test_a_lake_is_no_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for given in (url, Path(url)):  # a Path has lost one of the slashes
         with pytest.raises(UnusablePath, match="not supported, only paths on this machine"):
             Lake(given)
+
+
+def test_the_path_of_a_lake_has_no_question_mark(folder: Path) -> None:
+    (folder / "run?1").mkdir()
+    (folder / "linked").symlink_to(folder / "run?1")
+    for lake in ("run?1/lake", "why?", "linked/lake"):
+        assert_refused(tracelake("ingest", "a.json", "--lake", lake), "questionmark;renamethatfolder")
+    assert not list((folder / "run?1").iterdir()) and not (folder / "why?").exists()
+    assert not is_lake(folder / "run?1")  # a folder of traces may be called so
 
 
 ADDRESS = "ducklake:sqlite:/data/catalog.sqlite?data=/data/files"

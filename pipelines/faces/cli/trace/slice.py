@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.base.paths import UnusablePath
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, folder_option, out_option
 
@@ -109,17 +110,26 @@ def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
 def _lake(sources: list[str], lake: Path) -> Iterator[Path]:
     """Yield the folder of the lake to query: a folder in `sources`, a temporary lake of files, or `lake` without sources."""
     from pipelines.faces.cli.fleet.opened_capture import lake_of
-    from pipelines.lake import Lake
 
     if not sources:
         yield lake
-    elif len(sources) == 1 and Path(sources[0]).is_dir() and Lake(Path(sources[0])).exists:
+    elif len(sources) == 1 and is_lake(Path(sources[0])):
         yield Path(sources[0])
     else:
         with lake_of(sources, lake) as (folder, id_prefix):
             if id_prefix:
                 raise fail(f"{id_prefix}: there is no such file or folder", "An id of the lake goes to --trace.")
             yield Path(folder)
+
+
+def is_lake(folder: Path) -> bool:
+    """Return whether it is the folder of a lake with batches, and not one of traces, whose path no lake may have."""
+    from pipelines.lake import Lake
+
+    try:
+        return folder.is_dir() and Lake(folder).exists
+    except UnusablePath:
+        return False
 
 
 def _draw(folder: Path, query: str, target: Path) -> Any:
