@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -40,7 +41,7 @@ from pipelines.lake.layout import (
 from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
-from pipelines.lake.read.damage import Broken, BrokenFiles, find_broken, unreadable
+from pipelines.lake.read.damage import Broken, BrokenFiles, find_altered, find_broken, unreadable
 from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
 from pipelines.lake.version import check_layout
 from pipelines.models.catalog import Catalog
@@ -115,7 +116,7 @@ class Lake:
             raise UnusablePath(
                 f"{self.root}: batch {newest} is of the future, so this machine's clock is slow, or was fast then. If it was "
                 f"fast: move the folders {self.root}/*/day={Batch(newest).day} out of the lake, run `tracelake check "
-                f"--rebuild --lake {self.root}`, and ingest their files again"
+                f"--rebuild --lake {shlex.quote(str(self.root))}`, and ingest their files again"
             )
         return batch if batch.batch_id > newest else Batch(newest).next
 
@@ -297,6 +298,17 @@ class Lake:
                 return find_broken(self.root, listed, only)
         except (OSError, UnusablePath):  # this process cannot take the lock
             return find_broken(self.root, listed, only)
+
+    def altered(self, batches: Iterable[Batch], tables: Set[str] | None = None) -> list[Broken]:
+        """Return files of these batches and tables (None: all) that do not have the bytes that were written. Reads them all.
+
+        Call this before their rows are copied, because the copy would have a valid checksum. Files have no checksum to
+        compare after the catalog was rebuilt. Raises OSError or UnusablePath.
+        """
+        if not (suspects := find_altered(self.root, batches, tables)):
+            return []
+        with self.manifest_lock():  # a writer may have been between two of its steps
+            return find_altered(self.root, {file.batch for file in suspects}, {file.table for file in suspects})
 
     def few_broken(self, tables: Iterable[str]) -> list[Broken]:
         """Return the broken files of these tables, or an empty list without a check if the lake is large.

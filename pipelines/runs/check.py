@@ -35,7 +35,7 @@ from pipelines.lake.names import (
     table_of,
 )
 from pipelines.lake.publish.analyst_file import publish, published_whole
-from pipelines.lake.read.damage import Broken, unreadable
+from pipelines.lake.read.damage import Broken, altered, unreadable
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
@@ -126,15 +126,7 @@ def _content(con: duckdb.DuckDBPyConnection, path: Path, record: manifest.Record
     """
     if record is None or not record.digest:
         return _read_through(con, path)
-    try:
-        digest = manifest.describe(path).digest
-    except FileNotFoundError:  # retired or recomputed during the check
-        return None
-    except OSError as error:
-        return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
-    if record.digest == digest:
-        return None
-    return Broken(table_of(path), Batch(path.stem), path, "does not contain the bytes that were written")
+    return altered(path, record)  # None for a file that was retired during the check
 
 
 def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:

@@ -55,12 +55,12 @@ def reduce_old(
     now = now or datetime.now(UTC)
     before = time_in_id(now - timedelta(days=older_than_days))
     if dry_run:
-        due, _, damaged = _due(lake, before)
+        due, _, damaged = _due(lake, before, with_checksums=False)
         return [*(_described(lake, entry, "due") for entry in due), *damaged]
     with lake.retention_lock():
         undo_merges(lake)
         removed = remove_ended(lake, now, grace)  # first, because digests need room on the disk
-        due, captures, done = _due(lake, before)
+        due, captures, done = _due(lake, before, with_checksums=True)
         batches = frozenset(entry.batch for entry in due)
         if due:
             materialize_all(lake, (*OF_TRACES, *OF_CAPTURES), on_step=on_step, part=Part(frozenset(captures), batches))
@@ -80,15 +80,17 @@ def reduce_old(
         return [*done, *removed, *remove_hidden(lake, now, grace)]
 
 
-def _due(lake: Lake, before: str) -> tuple[list[Entry], list[str], list[Retirement]]:
+def _due(lake: Lake, before: str, with_checksums: bool) -> tuple[list[Entry], list[str], list[Retirement]]:
     """Return the whole batches of traces to reduce, the captures of which no digest is kept yet, and the damaged batches.
 
     Batches are from before `before` (time_in_id), oldest first. The captures of those to reduce have no trace in a younger
-    or damaged batch.
+    or damaged batch. `with_checksums`: a file may also be damaged if its size is right, so all files are read.
     """
     entries, digests = look(lake.root).entries, {batch for batch in lake.batches() if lake.is_digest(batch)}
     old = {batch for batch in lake.batches() if batch.batch_id < before} - digests
     damaged = old & {file.batch for file in lake.broken()}
+    if with_checksums:
+        damaged |= {file.batch for file in lake.altered(old - damaged)}
     old -= damaged
     captures = lake_captures(lake, with_roles=False)
     batches = {

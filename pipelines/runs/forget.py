@@ -8,7 +8,7 @@ batch, or retention has removed it, in the meantime.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from pipelines.lake.layout import (
     table_of,
 )
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.retention import drop_notice, keep_notice, notices, sources_of
 from pipelines.models.sqltext import quoted
 from pipelines.runs.materialize.per_capture import materialize_captures
@@ -64,7 +65,8 @@ def forget(
 
     Its content may be ingested again, unless `for_good`. Removals that earlier runs did not finish are completed, too.
     The trace is hidden immediately. If another process is computing tables that contain its rows, wait for it and
-    report that through `on_step(text)`. Raises NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
+    report that through `on_step(text)`. Raises NoSuchTrace, BrokenFiles (the trace stays hidden, and the next run removes
+    its rows), or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
@@ -99,10 +101,12 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     if trace.for_good:
         keep_notice(lake, f"forgotten-{trace.trace_id}", [trace.trace_id])
     with lake.commit_lock():
+        _need_intact(lake, batch, {MARK})
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
     # A process that is computing the batch would otherwise commit tables with the trace's rows again.
     with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
+        _need_intact(lake, batch)
         n_rows = _remove_rows(lake, batch, trace.trace_id)
     for source in sources_of(lake, batch):  # batches that were merged into this one and not deleted yet
         _rewrite(lake, MARK, source, trace.trace_id)
@@ -114,6 +118,12 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
         )  # a file that was read twice counts as done, whether its trace is there or not
     drop_notice(lake, _name(trace))
     return n_rows
+
+
+def _need_intact(lake: Lake, batch: Batch, tables: Set[str] | None = None) -> None:
+    """Raise BrokenFiles if a file does not have the bytes that were written: rewritten, it would have a valid checksum."""
+    if broken := lake.altered([batch], tables):
+        raise BrokenFiles(broken)
 
 
 def _batch_of(lake: Lake, trace: Forgotten) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.layout import ANALYST, MARK, Batch, batch_files
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import notices, retire, retired_traces
 from pipelines.readers.ingest import ingest
@@ -24,7 +28,7 @@ from pipelines.runs.materialize.per_capture import known_captures, materialize_c
 from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.test_incremental import CAPTURES, assert_as_anew
 from tests.lake.test_retention import Ages
-from tests.lake.world import TABLES, kept, killed, shown, write_trace
+from tests.lake.world import TABLES, kept, killed, rot, shown, write_trace
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -133,6 +137,22 @@ def test_a_reader_that_opened_before_goes_on(tmp_path: Path) -> None:
         assert compact(lake).merges
         assert con.execute(count).fetchall() == before
         assert sorted(other.execute("FROM events").fetchall(), key=repr) == direct
+
+
+def test_a_batch_with_wrong_bytes_stays_until_it_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merged file of its rows would have a valid checksum."""
+    monkeypatch.setattr(retention, "publish", lambda _: None)
+    lake = Lake(tmp_path / "lake")
+    for number in range(3):
+        ingest_at(lake, NOON + number * timedelta(minutes=10), write_trace(tmp_path / f"{number}.json", number))
+    first, rotten, last = lake.batches()
+    rot(lake, "events", rotten, b"gemm_1", b"gemm_7")
+    result = CliRunner().invoke(app, ["compact", "--lake", str(lake.root), "--json"])
+    states = {merge["state"]: merge["batches"] for merge in json.loads(result.stdout)["merges"]}
+    assert states == {"damaged": [rotten.batch_id], "merged": [first.batch_id, last.batch_id]}
+    assert "1 batch has a damaged file and stays as before: tracelake check --repair" in result.stderr
+    assert lake.batches()[0] == rotten and [fault.table for fault in check(lake, repair=True).faults][:1] == ["events"]
+    assert rotten not in lake.batches() and len(lake.known_traces()) == 2
 
 
 @pytest.mark.slow  # 11 s

@@ -15,8 +15,9 @@ from typing import Any
 
 import duckdb
 
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import catalog_file
+from pipelines.lake.layout import table_file
 from pipelines.models.cache import cache_folder
 from pipelines.models.catalog import load_catalog
 from tests.effort import steps
@@ -47,6 +48,19 @@ def capture(folder: Path, ranks: int = 3) -> list[Path]:
     broken = folder / "broken.json"
     broken.write_text("no trace at all")
     return [*files, broken]
+
+
+def rot(lake: Lake, table: str, batch: Batch, before: bytes, after: bytes) -> None:
+    """Change text of a table's file in place, as a failing disk does: its size is right, and it can be read."""
+    path = table_file(lake.root, table, batch)
+    with duckdb.connect() as con:
+        staged = lake.staging(batch) / "uncompressed.parquet"
+        con.execute(f"COPY (FROM '{path}') TO '{staged}' (FORMAT parquet, COMPRESSION uncompressed)")
+    lake.put(table, batch, staged)
+    content = path.read_bytes()
+    assert before in content and len(before) == len(after)
+    path.write_bytes(content.replace(before, after))
+    duckdb.sql(f"FROM '{path}'").fetchall()
 
 
 @contextmanager

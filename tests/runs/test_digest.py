@@ -20,6 +20,7 @@ from pipelines.faces.why import grouped
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS
+from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import Merge, compact
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
 from pipelines.lake.retain.retention import retire
@@ -35,7 +36,7 @@ from pipelines.runs.store.requested_tables import requested_tables
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.lake.test_retention import Ages, files_of
-from tests.lake.world import kept, killed
+from tests.lake.world import kept, killed, rot
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -346,6 +347,20 @@ def test_a_damaged_batch_stays_as_it_is(small: Lake) -> None:
     for dry_run in (True, False):
         assert [(r.state, r.batch_id) for r in reduce_old(lake, 14, NONE, dry_run, NOW)] == [("damaged", old.batch_id)]
     assert lake.batches()[0] == old
+
+
+def test_a_batch_with_wrong_bytes_stays_as_it_is(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a table is computed of them. A dry run does not read them."""
+    monkeypatch.setattr(retention, "publish", lambda _: None)
+    monkeypatch.setattr(digest, "materialize_all", lambda *_, **__: pytest.fail("computed"))
+    (old,) = small.batches()
+    rot(small, "events", old, b"aten::", b"aTen::")
+    assert [r.state for r in reduce_old(small, 14, NONE, dry_run=True, now=NOW)] == ["due"]
+    words = ["retention", "--keep", "digest", "--older-than", "14d", "--json", "--lake", str(small.root)]
+    result = CliRunner().invoke(app, words)
+    assert [(r["state"], r["batch_id"]) for r in json.loads(result.stdout)] == [("damaged", old.batch_id)]
+    assert "1 batch has a damaged file and stays as before: tracelake check --repair" in result.stderr
+    assert small.batches() == [old]
 
 
 @pytest.mark.slow  # 5 s each

@@ -19,6 +19,7 @@ from pipelines.lake import Lake, inbox
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.commit.manifest import read_keys
 from pipelines.lake.layout import MARK, table_file
+from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice
 from pipelines.models.catalog import CatalogError, load_catalog
@@ -28,7 +29,7 @@ from pipelines.runs.forget import Forgotten, NoSuchTrace, _rewrite, begun, forge
 from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import first_of
-from tests.lake.world import assert_whole, capture, kept, killed, shown, write_trace
+from tests.lake.world import assert_whole, capture, kept, killed, rot, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
 SHOWN = [MARK, "events", "findings", *COMPUTED]
@@ -266,6 +267,20 @@ def test_a_file_that_a_rebuilt_catalog_had_read_again_waits_once_its_trace_is_fo
     assert inbox.waiting(lake, files) == {}
     forget(lake, next(iter(lake.known_traces())))
     assert inbox.waiting(lake, files) == files
+
+
+def test_a_damaged_file_is_not_written_again_as_an_intact_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / f"{seed}.json", seed) for seed in range(2)], lake)
+    trace, (batch,) = min(lake.known_traces()), lake.batches()
+    rot(lake, "events", batch, b"gemm_", b"gexx_")
+    for _ in range(2):
+        with pytest.raises(BrokenFiles, match=f"{batch.batch_id}.*does not contain the bytes.*check --repair"):
+            forget(lake, trace)
+    assert trace not in lake.known_traces()  # it is hidden
+    assert [fault.table for fault in check(lake).faults if fault.batch_id] == ["events"]
+    check(lake, repair=True)
+    assert forget(lake, trace).n_rows == 0 and begun(lake) == []
 
 
 @pytest.mark.slow  # 4 s; one that is completed is above

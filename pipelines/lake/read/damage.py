@@ -1,6 +1,7 @@
 """Damaged files of a lake, found by names and sizes: cheap enough for every query.
 
-Checks that require reading the files are in `tracelake check` (pipelines/runs/check.py).
+What copies the rows of whole files compares their checksums, too. All other checks that require reading the files are in
+`tracelake check` (pipelines/runs/check.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base.errors import TracelakeError
-from pipelines.lake.commit.manifest import Entry, shown
+from pipelines.lake.commit.manifest import Entry, Record, describe, read, shown
 from pipelines.lake.names import Batch, table_file, table_of
 from pipelines.models.sqltext import quoted
 
@@ -74,6 +75,34 @@ def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) 
             continue
         why = "is missing" if size is None else f"has {size:,} bytes instead of the {expected:,} that were written"
         yield Broken(table, entry.batch, table_file(root, table, entry.batch), why)
+
+
+def find_altered(root: Path, batches: Iterable[Batch], tables: Set[str] | None) -> list[Broken]:
+    """Return files of these batches and tables (None: all) that do not have the bytes that were written. Reads them all.
+
+    Files without a recorded checksum, and missing ones, are not among them.
+    """
+    manifests = [manifest for batch in batches if (manifest := read(root, batch))]
+    return [
+        damage
+        for manifest in manifests
+        for table, record in manifest.records.items()
+        if record.digest and (tables is None or table in tables)
+        if (damage := altered(table_file(root, table, manifest.batch), record))
+    ]
+
+
+def altered(path: Path, record: Record) -> Broken | None:
+    """Compare a file's checksum with its record, and return the damage. None if the file is as recorded, or missing."""
+    try:
+        digest = describe(path).digest
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
+    if record.digest == digest:
+        return None
+    return Broken(table_of(path), Batch(path.stem), path, "does not contain the bytes that were written")
 
 
 _Sizes = dict[str, dict[str, int]]

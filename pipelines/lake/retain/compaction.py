@@ -35,6 +35,8 @@ SMALLER_THAN = 2 << 30
 class Merge:
     """Batches of a day that one batch replaces. `state`: due (in a dry run), merged, or changed (while they were read).
 
+    A batch with a file that does not have the bytes that were written stays, with the state damaged.
+
     `n_files` and `n_bytes` are totals over all tables. `into`, `n_files_after` and `n_bytes_after` are None until the
     batches are merged.
     """
@@ -96,7 +98,7 @@ def compact(
         removed = remove_ended(lake, now, grace)  # first, because merging needs room on the disk
         before = look(lake.root)
         for group in _due(lake, before, before_day, smaller_than):
-            done.append(_merge(lake, before, group))
+            done += _merge(lake, before, group)
         removed += remove_hidden(lake, now, grace)
     return Compaction(done, [retirement for retirement in removed if retirement.state == "removed"])
 
@@ -119,7 +121,11 @@ def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entr
     for (day, *_), entries in sorted(alike.items()):
         # Rejected files have no marker that commits them, so they join the day's first traces.
         groups += _packed([*entries, *only_rejects.pop(day, ())], smaller_than)
-    return [group for group in groups if len(group) > 1 and any(MARK in entry.kind.places for entry in group)]
+    return list(filter(_is_mergeable, groups))
+
+
+def _is_mergeable(group: Sequence[Entry]) -> bool:
+    return len(group) > 1 and any(MARK in entry.kind.places for entry in group)
 
 
 def _kind(entry: Entry) -> tuple[str, ...]:
@@ -153,15 +159,18 @@ def _described(group: Sequence[Entry]) -> Merge:
     return Merge(group[0].batch.day, "due", names, n_traces, n_files, _bytes(group))
 
 
-def _merge(lake: Lake, before: Now, group: Sequence[Entry]) -> Merge:
-    """Write the merged batch and commit it in place of the others."""
-    return replace_batches(lake, before, group, merged_files)
+def _merge(lake: Lake, before: Now, group: Sequence[Entry]) -> list[Merge]:
+    """Merge the intact batches of a group, if there are several."""
+    damaged = {file.batch for file in lake.altered(entry.batch for entry in group)}
+    merges = [replace(_described([entry]), state="damaged") for entry in group if entry.batch in damaged]
+    intact = [entry for entry in group if entry.batch not in damaged]
+    return [*merges, replace_batches(lake, before, intact, merged_files)] if _is_mergeable(intact) else merges
 
 
 def replace_batches(lake: Lake, before: Now, group: Sequence[Entry], write: Writing) -> Merge:
     """Commit a batch with the files that `write` returns in place of the group's batches, unless one changed since `before`.
 
-    The caller holds the retention lock.
+    The caller holds the retention lock, and has compared the checksums of the group's files (Lake.altered).
     """
     described = _described(group)
     merged = _batch_like(max(entry.batch for entry in group))

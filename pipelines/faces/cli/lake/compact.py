@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.faces.cli.console import new_table, out, print_json
+from pipelines.faces.cli.console import new_table, out, print_damaged, print_json
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def compact(
         return
     store.need_folder()
     result = merge_batches(store.lake, older_than, int(smaller_than * 1e6), grace, dry_run)
+    print_damaged((merge.state for merge in result.merges), lake)
     if json:
         print_json(
             {

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import fail, out, print_json, progress
+from pipelines.faces.cli.console import fail, out, print_damaged, print_json, progress
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
 _MOST_DAYS = 36_500
@@ -67,6 +67,7 @@ def retention(
         batches = store.expire(
             keep_days, grace, dry_run, to_digests=keep is not None, on_step=lambda step: advance(1, step)
         )
+    print_damaged((batch.state for batch in batches), lake)
     if json:
         print_json([{name: value for name, value in asdict(batch).items() if value is not None} for batch in batches])
         return
