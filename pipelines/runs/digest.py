@@ -1,8 +1,9 @@
 """Reduction of old traces to digests (pipelines/lake/retain/digest_files.py): `tracelake retention --keep digest`.
 
-A capture is reduced when all of its traces are old enough. First its tables are committed as those of a digest, so that no
-trace joins the capture any more; then a batch with the digests of its traces replaces theirs, as in compaction. Readers
-may have the old files open, so they are deleted `grace` later. The next run completes what a killed run leaves behind.
+A capture is reduced when all of its traces are old enough and in batches that can be reduced. First its tables are
+committed as those of a digest, so that no trace joins the capture any more; then a batch with the digests of its traces
+replaces theirs, as in compaction. Readers may have the old files open, so they are deleted `grace` later. The next run
+completes what a killed run leaves behind.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import replace_batches
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES, capture_files, digest_files
 from pipelines.lake.retain.retention import GRACE, Retirement, remove_ended, remove_hidden, retirement_of, undo_merges
+from pipelines.models.catalog import Catalog
 from pipelines.runs.materialize.per_capture import Part
 from pipelines.runs.materialize.run_order import materialize_all
 
@@ -45,10 +47,10 @@ def reduce_old(
     """Keep only digests of traces ingested more than `older_than_days` days ago, and delete batches hidden `grace` ago.
 
     Return, by `state`: the batches that digests replace (due in a dry run, else reduced), old ones that stay whole
-    (damaged: a file; incomplete: a table of the digest lacks a trace; changed: written meanwhile, so the next run reduces
-    it), and those whose files are hidden, or removed after `grace`. Tables that a digest needs are computed first. A trace
-    stays whole as long as another rank of its capture is younger, or in a damaged batch. Raises ValueError for less than
-    one day or a negative grace, and what materialize_all raises.
+    (damaged: a file; incomplete: a table of the digest lacks a trace of it, or of a batch with which it shares a capture;
+    changed: written meanwhile, so the next run reduces it), and those whose files are hidden, or removed after `grace`.
+    Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture is younger,
+    or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what materialize_all raises.
     """
     if older_than_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {older_than_days} days and {grace}")
@@ -66,11 +68,11 @@ def reduce_old(
             materialize_all(lake, (*OF_TRACES, *OF_CAPTURES), on_step=on_step, part=Part(frozenset(captures), batches))
         on_step("writing digests")
         with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
+            captures, incomplete, groups = _ready(lake, batches, captures)
             for first in range(0, len(captures), _AT_ONCE):
                 _reduce_captures(lake, captures[first : first + _AT_ONCE])
             _hide_old_states(lake)
-            whole, groups = _groups(lake, batches)
-            done += [_described(lake, entry, "incomplete") for entry in whole]
+            done += [_described(lake, entry, "incomplete") for entry in incomplete]
             for group in groups:
                 reduced = [_described(lake, entry, "reduced") for entry in group]
                 replaced = replace_batches(lake, look(lake.root), group, partial(digest_files, on=now.date()))
@@ -138,14 +140,34 @@ def _hide_old_states(lake: Lake) -> None:
                 catalog.notice(batch.batch_id, merged_away(digests[-1].batch_id))
 
 
-def _groups(lake: Lake, batches: frozenset[Batch]) -> tuple[list[Entry], list[list[Entry]]]:
-    """Return those of the batches that lack a trace in a table of a digest, and those that have all these tables, by day."""
-    catalog = lake.catalog()
-    incomplete, by_day = [], defaultdict(list)
-    for name, entry in sorted(look(lake.root).entries.items()):
-        versions = entry.kind.versions
-        if entry.batch in batches and all(versions.get(table) == catalog.version(table) for table in OF_TRACES):
-            failures = [failure for table in OF_TRACES for failure in entry.failures.get(table, ())]
-            is_whole = all(failure.outcome != LEFT_OUT for failure in failures)
-            (by_day[Batch(name).day] if is_whole else incomplete).append(entry)
-    return incomplete, list(by_day.values())
+def _ready(
+    lake: Lake, batches: frozenset[Batch], due: Sequence[str]
+) -> tuple[list[str], list[Entry], list[list[Entry]]]:
+    """Return which captures that are due are to be reduced, which batches stay whole, and which are to be reduced, by day.
+
+    A batch stays whole if it lacks a trace in a table of a digest, or shares a capture with a batch that stays whole. So
+    do its captures, because the tables of a reduced capture are never computed again.
+    """
+    catalog, batches_of_captures = lake.catalog(), {}
+    for name, capture in lake_captures(lake, with_roles=False).items():
+        batches_of_captures[name] = {member.trace.batch_id for member in capture.members}
+    entries = {name: entry for name, entry in sorted(look(lake.root).entries.items()) if entry.batch in batches}
+    whole = {name for name, entry in entries.items() if not _is_complete(entry, catalog)}
+    while more := {
+        name for names in batches_of_captures.values() if names & whole for name in names & entries.keys() - whole
+    }:
+        whole |= more  # which may keep a batch of another capture whole
+    by_day = defaultdict(list)
+    for name in entries.keys() - whole:
+        by_day[entries[name].batch.day].append(entries[name])
+    groups = [sorted(group, key=lambda entry: entry.batch) for _, group in sorted(by_day.items())]
+    captures = [name for name in due if not batches_of_captures.get(name, set()) & whole]
+    return captures, [entries[name] for name in sorted(whole)], groups
+
+
+def _is_complete(entry: Entry, catalog: Catalog) -> bool:
+    """Return whether a batch has all traces in all tables of a digest."""
+    failures = [failure for table in OF_TRACES for failure in entry.failures.get(table, ())]
+    return all(entry.kind.versions.get(table) == catalog.version(table) for table in OF_TRACES) and not any(
+        failure.outcome == LEFT_OUT for failure in failures
+    )

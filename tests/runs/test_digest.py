@@ -17,9 +17,12 @@ from pipelines.faces.capture_why import TABLES as WHY_CAPTURE
 from pipelines.faces.cli.app import app
 from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.faces.why import grouped
+from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
+from pipelines.lake.commit.batch_rows import Failure
 from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, table_file
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import Merge, compact
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
@@ -378,6 +381,85 @@ def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake,
     assert rows(lake, "SELECT count(*) FROM captures", "captures") == captures
 
 
+def leave_out(lake: Lake, batch: Batch, trace_id: str) -> None:
+    """Record that a model failed on a trace, so that a table of a digest lacks it."""
+    table = "temporal_breakdown"
+    staged = lake.staging(batch) / "staged.parquet"
+    shutil.copy(table_file(lake.root, table, batch), staged)
+    failures = (Failure(trace_id, table, "this trace is odd"),)
+    lake.put_all(batch, {table: Staged(staged, None, failures, lake.catalog().version(table))})
+
+
+def test_a_capture_in_a_batch_that_stays_whole_is_not_reduced(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a reduced capture are never computed again, so it would lose those that a digest does not have."""
+    monkeypatch.setattr(retention, "publish", lambda _: None)
+    monkeypatch.setattr(digest, "materialize_all", lambda *_, **__: [])
+    (old,) = small.batches()
+    leave_out(small, old, min(small.known_traces()))
+    assert [(r.state, r.batch_id) for r in reduce_old(small, 14, NONE, now=NOW)] == [("incomplete", old.batch_id)]
+    assert not any(capture.is_digest for capture in lake_captures(small).values())
+
+
+def test_a_reduced_capture_keeps_ranks_whose_batch_is_reduced_later(small: Lake) -> None:
+    """The run was killed after it committed the capture's digest."""
+    (name,) = lake_captures(small)
+    digest._reduce_captures(small, [name])
+    (capture,) = lake_captures(small).values()
+    assert capture.is_digest and len(capture.ranks) == 2
+    assert not requested_tables(small, OF_CAPTURES).are_stale
+
+
+@pytest.fixture(scope="module")
+def two_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture whose ranks are in batches of 20 and 19 days ago, with its tables."""
+    folder = tmp_path_factory.mktemp("two-days")
+    lake = Lake(folder / "lake")
+    write(folder, "old")
+    for rank in range(2):
+        put(lake, folder / "old", 20 - rank, rank)
+    materialize_all(lake, (*OF_TRACES, *OF_CAPTURES, "rank_steps"))
+    return folder
+
+
+def n_ranks(lake: Lake) -> list[tuple[Any, ...]]:
+    """Return the number of ranks of each capture, and that of ranks in `rank_steps`, once tables are up to date."""
+    materialize_all(lake, (*OF_CAPTURES, "rank_steps"))
+    query = "SELECT n_ranks, (SELECT count(DISTINCT rank) FROM rank_steps) FROM captures"
+    return rows(lake, query, "captures", "rank_steps")
+
+
+@pytest.mark.slow  # 15 s; it is in short above
+def test_a_run_that_is_killed_between_two_days_loses_no_rank(two_days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, replaced = digest.replace_batches, []
+
+    def killed_at_the_second(*arguments: Any) -> Merge:
+        replaced.append(arguments)
+        if len(replaced) == 2:
+            raise KeyboardInterrupt
+        return replace(*arguments)
+
+    with kept(two_days) as lake:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(digest, "replace_batches", killed_at_the_second)
+            reduce_old(lake, 14, NONE, now=NOW)
+        assert [lake.is_digest(batch) for batch in lake.batches()] == [True, False]
+        materialize_all(lake, OF_CAPTURES)
+        assert rows(lake, "SELECT n_ranks FROM captures", "captures") == [(2,)]
+        assert "reduced" in [r.state for r in reduce_old(lake, 14, NONE, now=NOW)]
+        materialize_all(lake, OF_CAPTURES)
+        assert rows(lake, "SELECT n_ranks FROM captures", "captures") == [(2,)]
+        assert all(map(lake.is_digest, lake.batches())) and not requested_tables(lake, OF_CAPTURES).are_stale
+
+
+@pytest.mark.slow  # 10 s; it is in short above
+def test_batches_of_a_capture_stay_whole_together(two_days: Path) -> None:
+    with kept(two_days) as lake:
+        leave_out(lake, lake.batches()[1], next(t for t, b in lake.known_traces().items() if b == lake.batches()[1]))
+        assert [r.state for r in reduce_old(lake, 14, NONE, now=NOW)] == ["incomplete"] * 2
+        assert not any(map(lake.is_digest, lake.batches()))
+        assert n_ranks(lake) == [(2, 2)]
+
+
 @pytest.mark.slow  # 5 s; so does a damaged file, above
 def test_a_trace_on_which_a_model_failed_keeps_its_batch_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = lake.batches()
@@ -391,9 +473,12 @@ def test_a_trace_on_which_a_model_failed_keeps_its_batch_whole(lake: Lake, monke
         return run_models(con, catalog, tables, on_model=starts, **named)
 
     monkeypatch.setattr(per_trace, "run_models", failing)
-    materialize_all(lake, ["temporal_breakdown"], force=True)
+    materialize_all(lake, ["temporal_breakdown", "rank_steps"], force=True)
+    steps = rows(lake, "SELECT count(*) FROM rank_steps", "rank_steps")
     assert [(r.state, r.batch_id) for r in reduce_old(lake, 14, NONE, now=NOW)] == [("incomplete", old.batch_id)]
     assert old in lake.batches() and not lake.is_digest(old)
+    materialize_all(lake, ["rank_steps"])
+    assert rows(lake, "SELECT count(*) FROM rank_steps", "rank_steps") == steps != [(0,)]
 
 
 @pytest.mark.slow  # 14 s

@@ -14,9 +14,9 @@ from pipelines.fleet.captures.grouping import DATED_NS, Capture, Member, RankTra
 from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.lake import Lake
-from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file
+from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch
 from pipelines.lake.read.trace_marks import Marks, read_marks
-from pipelines.lake.read.views import TOLD_BY, file_rows, superseded
+from pipelines.lake.read.views import TOLD_BY, superseded
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.python_tables import given_table
@@ -53,10 +53,8 @@ def _digests(lake: Lake) -> dict[str, list[str]]:
         rows = con.execute(
             f"SELECT capture_id, list(trace_id) FROM {CAPTURE_RANKS} WHERE batch_id IN {row(batches)} GROUP BY capture_id"
         ).fetchall()
-        files = [table_file(lake.root, MARK, batch) for batch in lake.batches() if lake.is_digest(batch)]
-        kept = con.execute(f"SELECT trace_id FROM ({file_rows(files)})").fetchall() if files else []
-    present = {trace_id for (trace_id,) in kept}
-    return {capture_id: members for capture_id, members in rows if present.issuperset(members)}
+    present = lake.known_traces().keys()  # also those that are still whole, whose batch is reduced later
+    return {capture_id: members for capture_id, members in rows if present >= set(members)}
 
 
 def read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
