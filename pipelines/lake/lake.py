@@ -77,7 +77,8 @@ class Lake:
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
         """Check the path and the layout; create nothing yet.
 
-        Raises UnusablePath for a URL, a file, a broken link or a path with a question mark, and OtherLayout (version.py).
+        Raises UnusablePath for a URL, a file, a broken link or a path with a question mark, and OtherLayout
+        (version.py).
         """
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(without_parents(local_path(root)).absolute())
@@ -106,17 +107,18 @@ class Lake:
     def new_batch(self) -> Batch:
         """Return a new batch, named by the time, or right after the newest one if the clock was set back.
 
-        A later batch has the greater id. The id decides between two states of a capture and identifies the state. Raises
-        UnusablePath if the newest one is of more than a day from now: no batch would be old enough for retention again.
+        A later batch has the greater id. The id decides between two states of a capture and identifies the state.
+        Raises UnusablePath if the newest id is more than a day in the future: later batches would never be old enough
+        for retention.
         """
         batch = Batch.new()
         with self.commit_lock():
             newest = max(entries(self.root), default="")
         if newest > time_in_id(datetime.now(UTC) + _MOST_AHEAD):
             raise UnusablePath(
-                f"{self.root}: batch {newest} is of the future, so this machine's clock is slow, or was fast then. If it was "
-                f"fast: move the folders {self.root}/*/day={Batch(newest).day} out of the lake, run `tracelake check "
-                f"--rebuild --lake {shlex.quote(str(self.root))}`, and ingest their files again"
+                f"{self.root}: batch {newest} is of the future, so this machine's clock is slow, or was fast then. "
+                f"If it was fast: move the folders {self.root}/*/day={Batch(newest).day} out of the lake, run "
+                f"`tracelake check --rebuild --lake {shlex.quote(str(self.root))}`, and ingest their files again"
             )
         return batch if batch.batch_id > newest else Batch(newest).next
 
@@ -300,7 +302,7 @@ class Lake:
             return find_broken(self.root, listed, only)
 
     def altered(self, batches: Iterable[Batch], tables: Set[str] | None = None) -> list[Broken]:
-        """Return files of these batches and tables (None: all) that do not have the bytes that were written. Reads them all.
+        """Return files of these batches and tables (None: all) without the bytes that were written. Reads them all.
 
         Call this before their rows are copied, because the copy would have a valid checksum. Files have no checksum to
         compare after the catalog was rebuilt. Raises OSError or UnusablePath.

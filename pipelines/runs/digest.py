@@ -47,10 +47,11 @@ def reduce_old(
     """Keep only digests of traces ingested more than `older_than_days` days ago, and delete batches hidden `grace` ago.
 
     Return, by `state`: the batches that digests replace (due in a dry run, else reduced), old ones that stay whole
-    (damaged: a file; incomplete: a table of the digest lacks a trace of it, or of a batch with which it shares a capture;
-    changed: written meanwhile, so the next run reduces it), and those whose files are hidden, or removed after `grace`.
-    Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture is younger,
-    or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what materialize_all raises.
+    (damaged: a file; incomplete: a table of the digest lacks a trace of it, or of a batch with which it shares a
+    capture; changed: written meanwhile, so the next run reduces it), and those whose files are hidden, or removed after
+    `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture
+    is younger, or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what
+    materialize_all raises.
     """
     if older_than_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {older_than_days} days and {grace}")
@@ -143,10 +144,10 @@ def _hide_old_states(lake: Lake) -> None:
 def _ready(
     lake: Lake, batches: frozenset[Batch], due: Sequence[str]
 ) -> tuple[list[str], list[Entry], list[list[Entry]]]:
-    """Return which captures that are due are to be reduced, which batches stay whole, and which are to be reduced, by day.
+    """Return the captures of `due` to be reduced, the batches that stay whole, and those to be reduced, by day.
 
-    A batch stays whole if it lacks a trace in a table of a digest, or shares a capture with a batch that stays whole. So
-    do its captures, because the tables of a reduced capture are never computed again.
+    A batch stays whole if it lacks a trace in a table of a digest, or shares a capture with a batch that stays whole.
+    Its captures stay, too, because the tables of a reduced capture are never computed again.
     """
     catalog, batches_of_captures = lake.catalog(), {}
     for name, capture in lake_captures(lake, with_roles=False).items():

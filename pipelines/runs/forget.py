@@ -65,8 +65,8 @@ def forget(
 
     Its content may be ingested again, unless `for_good`. Removals that earlier runs did not finish are completed, too.
     The trace is hidden immediately. If another process is computing tables that contain its rows, wait for it and
-    report that through `on_step(text)`. Raises NoSuchTrace, BrokenFiles (the trace stays hidden, and the next run removes
-    its rows), or OSError if the lake cannot be written.
+    report that through `on_step(text)`. Raises NoSuchTrace, BrokenFiles (the trace stays hidden, and the next run
+    removes its rows), or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
@@ -121,7 +121,7 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
 
 
 def _need_intact(lake: Lake, batch: Batch, tables: Set[str] | None = None) -> None:
-    """Raise BrokenFiles if a file does not have the bytes that were written: rewritten, it would have a valid checksum."""
+    """Raise BrokenFiles for a file without the bytes that were written: rewritten, it would have a valid checksum."""
     if broken := lake.altered([batch], tables):
         raise BrokenFiles(broken)
 

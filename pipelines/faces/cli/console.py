@@ -104,7 +104,7 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 
 
 def print_damaged(states: Iterable[str], lake: object) -> None:
-    """Print on stderr how many batches upkeep left as they are because they are damaged, and the remedy, if there are any."""
+    """Print on stderr how many batches upkeep left as they are because of damage, and the remedy, if any."""
     if n := sum(state == "damaged" for state in states):
         batches = "1 batch has a damaged file and stays" if n == 1 else f"{n:,} batches have damaged files and stay"
         remedy = f"tracelake check --repair --lake {shlex.quote(str(lake))}"

@@ -1,8 +1,8 @@
 """A lake's catalog, rebuilt from its Parquet files alone: their sizes, footers and marker rows.
 
-Digests are then unknown, so `tracelake check` reads such files completely. A batch whose traces, or whose rejected files
-if it has no traces, are in a later batch was merged into it, and stays hidden. What retention removed is in `.retired/`,
-because no Parquet file records it. A batch named there that still has files is hidden, and removed by the next run.
+Digests are then unknown, so `tracelake check` reads such files completely. A batch whose traces (or rejected files, if
+it has nothing else) are in a later batch was merged into it, and stays hidden. What retention removed is in
+`.retired/`, because no Parquet file records it. A batch named there that still has files is hidden, and removed by the next run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def found_in(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str
 
 
 def _merges_of_rejects(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, str]:
-    """Return, by batch that has nothing but rejected files, the newest later batch that has all of them, if there is one."""
+    """Return, by batch that has nothing but rejected files, the newest later batch that has all of them, if any."""
     of_rejects = [path for path in files if table_of(path) == REJECTS]
     only_rejects = {path.stem for path in of_rejects} - {path.stem for path in files if table_of(path) != REJECTS}
     if not only_rejects:

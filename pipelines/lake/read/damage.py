@@ -1,7 +1,7 @@
 """Damaged files of a lake, found by names and sizes: cheap enough for every query.
 
-What copies the rows of whole files compares their checksums, too. All other checks that require reading the files are in
-`tracelake check` (pipelines/runs/check.py).
+What copies the rows of whole files compares their checksums, too. All other checks that require reading the files are
+in `tracelake check` (pipelines/runs/check.py).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) 
 
 
 def find_altered(root: Path, batches: Iterable[Batch], tables: Set[str] | None) -> list[Broken]:
-    """Return files of these batches and tables (None: all) that do not have the bytes that were written. Reads them all.
+    """Return files of these batches and tables (None: all) without the bytes that were written. Reads them all.
 
     Files without a recorded checksum, and missing ones, are not among them.
     """

@@ -81,8 +81,8 @@ def compact(
     """Merge the batches of each day that is over for at least `older_than - 1` days (0: today's, too), and publish.
 
     Batches of `smaller_than` bytes or more stay unchanged. A later run deletes the merged batches after `grace`, and
-    those that retention has hidden. A dry run changes nothing and returns the merges that are due. Raises ValueError for
-    a negative number, and duckdb.IOException or OSError if the lake cannot be read or written.
+    those that retention has hidden. A dry run changes nothing and returns the merges that are due. Raises ValueError
+    for a negative number, and duckdb.IOException or OSError if the lake cannot be read or written.
     """
     if older_than < 0 or smaller_than < 1 or grace < timedelta(0):
         raise ValueError(

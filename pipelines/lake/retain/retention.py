@@ -80,7 +80,7 @@ def retire(
 
 
 def remove_hidden(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """Delete the batches hidden `grace` ago, and publish without those hidden since. The former first, to free the disk.
+    """Delete the batches hidden `grace` ago, then publish without those hidden since. Deleting first frees the disk.
 
     Return the hidden and deleted batches, oldest first. The caller holds the retention lock. Raises OSError.
     """

@@ -40,8 +40,8 @@ def compact(
     """Merge the small batches of each past day into few large ones: fewer files, quicker queries and publishing.
 
     No answer changes, and nothing is computed again. Run it once a day: each run also deletes the files of batches that
-    earlier runs have merged, or `retention` has hidden, after the grace period. A DuckLake merges files of all days, and files
-    of killed writers are deleted.
+    earlier runs have merged, or `retention` has hidden, after the grace period. A DuckLake merges files of all days,
+    and files of killed writers are deleted.
 
     Example: `tracelake compact --dry-run`
     """
