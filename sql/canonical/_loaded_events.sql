@@ -30,12 +30,17 @@ dropped_work AS (
     JOIN events AS c ON c.trace_id = st.trace_id AND c.event_id = l.launch_event_id
     WHERE c.start_ns >= st.last_step_ns
 ),
--- Calls of code that is built with a default stream per thread have a suffix: ptsz and ptds in CUDA, spt in HIP.
+-- Calls of code that is built with a default stream per thread have a suffix: ptsz and ptds in CUDA, spt in HIP. Calls
+-- of CUDA may also have a version: v2 in the driver; in the runtime, those of CUPTI's names of copies and waits.
 suffixed AS (
-    SELECT
-        profile, role,
-        name || unnest(CASE WHEN profile = 'hta' THEN [''] ELSE ['', '_ptsz', '_ptds', '_spt'] END) AS name
-    FROM call_roles
+    SELECT r.profile, r.role, r.name || s.suffix AS name
+    FROM call_roles AS r
+    CROSS JOIN (
+        VALUES
+        (''), ('_ptsz'), ('_ptds'), ('_spt'), ('_v2'), ('_v2_ptsz'), ('_v2_ptds'), ('_v3020'), ('_v4000'), ('_v7000'),
+        ('_ptsz_v7000'), ('_ptds_v7000')
+    ) AS s (suffix)
+    WHERE s.suffix = '' OR r.profile <> 'hta'
 ),
 roles AS (
     SELECT

@@ -79,7 +79,7 @@ found AS (
             "Python id": "BIGINT", "Python parent id": "BIGINT", "wait_on_stream": "BIGINT",
             "wait_on_cuda_event_record_corr_id": "BIGINT", "wait_on_cuda_event_id": "BIGINT",
             "cuda_sync_kind": "VARCHAR", "graph node id": "BIGINT", "graph id": "BIGINT", "bytes": "BIGINT",
-            "original_stream": "BIGINT"
+            "original_stream": "BIGINT", "sycl queue": "BIGINT"
         }') AS arg,
         -- Cuspy uses one name for all copies and records their direction in arguments.
         CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."copy kind"') END AS copy_kind,
@@ -124,8 +124,14 @@ SELECT
     e.duration_ns,  -- Duration, ns; NULL if there is none.
     e.start_ns + e.duration_ns AS end_ns,  -- End, ns.
     e.arg.device AS device,  -- Argument device.
-    -- Stream: the argument original_stream; else, for graph work, a numeric tid; else the argument stream.
-    coalesce(e.graph_stream, e.written_stream) AS stream,
+    -- Stream: the argument original_stream; else, for graph work, a numeric tid; else the argument stream or, on XPU,
+    -- sycl queue; else, for kernels without device and correlation (Triton's Proton), a numeric tid.
+    coalesce(
+        e.graph_stream, e.written_stream, e.arg."sycl queue",
+        CASE
+            WHEN e.cat = 'kernel' AND e.arg.device IS NULL AND e.arg.correlation IS NULL THEN TRY_CAST(e.tid AS BIGINT)
+        END
+    ) AS stream,
     e.arg.correlation AS correlation,  -- Argument correlation: joins a call and the GPU work it launched.
     -- Argument External id: joins an operator and an execution trace.
     coalesce(

@@ -3,9 +3,13 @@
 -- the GPU (wait).
 -- How: the outermost of nested calls owns the interval. If two calls cross, the later call owns the rest.
 WITH
--- Calls of code with a default stream per thread have a suffix, as in _loaded_events.
+-- Calls may have a suffix, as in _loaded_events.
 waits AS (
-    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name
+    SELECT
+        name || unnest([
+            '', '_ptsz', '_ptds', '_spt', '_v2', '_v2_ptsz', '_v2_ptds', '_v3020', '_v4000', '_v7000', '_ptsz_v7000',
+            '_ptds_v7000'
+        ]) AS name
     FROM call_roles
     WHERE profile = 'default' AND role = 'blocking'
 ),

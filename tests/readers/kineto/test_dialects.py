@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import call, connect_all, kernel, only, op, rows_of, x
+from tests.harness import call, connect_all, each, kernel, only, op, rows_of, x
 
 from .dialects import LANE, Event, as_cuspy, document, on_lanes, spelled
 
@@ -152,3 +152,78 @@ def test_streams_and_lanes() -> None:
         ("nothing but tid", 7, None),
     ]
     assert rows_of(events, "streams", "stream, n_kernels", "stream") == [(7, 4), (20, 3), (22, 1)]
+
+
+def test_queues_of_other_writers_are_streams() -> None:
+    """Kineto on XPU, and Triton's Proton before and after it wrote a pid; a copy on AMD without a queue stays without."""
+    queue = {"sycl queue": 64, "l0 queue": "0x000055d0a0b0c0d0", "device": 0, "correlation": 1}
+    no_pid = x("kernel", "Proton, old", 30, 5, 7, call_stack=["ROOT"])
+    del no_pid["pid"]
+    events = [
+        x("kernel", "XPU", 10, 5, 0, 0, **queue),
+        x("gpu_memcpy", "XPU, both", 20, 5, 0, 0, **{**queue, "stream": 65}),
+        no_pid,
+        x("kernel", "Proton", 40, 5, 2000020, 0, call_stack=["ROOT"]),
+        x("kernel", "a lane with a name", 50, 5, "stream 7", 0),
+        x("gpu_memcpy", "AMD", 60, 5, 3, 0, device=0, correlation=2),
+        x("kernel", "no queue", 70, 5, 3, 0, device=0),
+    ]
+    streams = (("XPU", 64), ("XPU, both", 65), ("Proton, old", 7), ("Proton", 2000020))
+    assert rows_of(events, "kernels", "name, stream", "start_ns") == [
+        *streams,
+        ("a lane with a name", None),
+        ("AMD", None),
+        ("no queue", None),
+    ]
+
+
+def beside_each_other(**queues: int) -> list[Event]:
+    """A collective beside computation, on two queues that arguments of this name state."""
+    (queue,) = queues
+    words = {"device": 0, "l0 queue": "0x000055d0a0b0c0d0"}
+    return [
+        op("aten::mm", 0, 30),
+        call("urEnqueueKernelLaunch", 5, 5, 1, cat="xpu_runtime"),
+        call("urEnqueueKernelLaunch", 15, 5, 2, cat="xpu_runtime"),
+        x("kernel", "gemm", 40, 900, 0, 0, correlation=1, **words, **{queue: 64}),
+        x("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 50, 800, 0, 0, correlation=2, **words, **{queue: 66}),
+    ]
+
+
+def test_communication_on_another_queue_is_not_exposed() -> None:
+    traces = [beside_each_other(**{queue: 0}) for queue in ("stream", "sycl queue")]
+    stated, by_queue = tables_of([{"traceEvents": events} for events in traces], ("temporal_breakdown", "causes"))
+    assert by_queue == stated and stated["causes"]
+    assert "communication" not in {cause for _, cause, *_ in stated["causes"]}
+
+
+SYNCHRONOUS = (
+    *("cudaMemcpy", "cudaMemcpy2D", "cudaMemcpy3D_v3020", "cudaMemcpyPeer_v4000", "cudaMemcpyToSymbol"),
+    *("cudaMemcpyFromSymbol_v3020", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2_ptds", "cuMemcpy2D_v2"),
+    *("hipMemcpyDtoH", "hipMemcpyHtoD", "hipMemcpy2D", "cudaMemcpy_ptds_v7000"),
+)
+
+
+def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
+    """To pinned memory, too. One that returns before its copy has ended did not wait, whatever its name."""
+    names = [*SYNCHRONOUS, "cudaMemcpyAsync", "cuMemcpyDtoHAsync_v2"]
+    traces = [copied(name, returns) for name in names for returns in (1020, 40)]
+    waited = [
+        bool(con.execute("SELECT count(*) FROM _inferred_waits WHERE event_id = 2").fetchall()[0][0])
+        for con in each(traces, "_profiles", "_inferred_waits")
+    ]
+    assert dict(zip(names, zip(waited[::2], waited[1::2], strict=True), strict=True)) == {
+        name: (name in SYNCHRONOUS, False) for name in names
+    }
+
+
+def copied(name: str, returns: float) -> list[Event]:
+    """A kernel of a millisecond, a call (the third event) that copies what it made, and an operator after it."""
+    return [
+        op("aten::mm", 0, 15),
+        call("cudaLaunchKernel", 5, 5, 1),
+        call(name, 20, returns - 20, 2, cat="cuda_driver" if name.startswith("cuM") else "cuda_runtime"),
+        kernel("gemm", 15, 990, 1),
+        kernel("Memcpy DtoH (Device -> Pinned)", 1006, 5, 2, cat="gpu_memcpy"),
+        op("aten::add", returns + 1, 30),
+    ]

@@ -58,6 +58,23 @@ CASES: dict[str, tuple[list[Event], dict[str, int]]] = {
         ],
         {LOST: 5},
     ),
+    "calls of SYCL": (
+        [
+            *(
+                launch(i, 10 * i, name=name, cat="xpu_runtime")
+                for i, name in enumerate(
+                    (
+                        *("urEnqueueKernelLaunch", "urEnqueueKernelLaunchCustomExp", "piEnqueueKernelLaunch"),
+                        *("urEnqueueKernelLaunchWithArgsExp", "urEnqueueCooperativeKernelLaunchExp"),
+                    ),
+                    1,
+                )
+            ),
+            launch(6, 60, name="urCommandBufferAppendKernelLaunchExp", cat="xpu_runtime"),
+            *launched(7, 70),
+        ],
+        {LOST: 5},
+    ),
     "in a capture": ([launch(1, 0), BEGIN, launch(2, 100), launch(3, 120, tid=2), END, *launched(4, 200)], {LOST: 1}),
     "after a capture": ([BEGIN, launch(2, 100), END, launch(3, 200), *launched(4, 300)], {LOST: 1}),
     "in another process's capture": ([{**BEGIN, "pid": 7}, launch(2, 100), *launched(4, 200)], {LOST: 1}),
@@ -122,7 +139,7 @@ STEPS = {
 BOUNDARIES = {"lost_work_percent": {"1 of 100": "error", "1 of 101": "warning"}}
 
 
-FEW = ["all there", "before a wait of another thread", "both", "copies of 0 bytes", "in a capture"]
+FEW = ["all there", "calls of SYCL", "before a wait of another thread", "both", "copies of 0 bytes", "in a capture"]
 
 
 @pytest.mark.parametrize("names", first_of([FEW, [name for name in CASES if name not in FEW]], 1))
