@@ -13,6 +13,7 @@ from pipelines.models.rule_tables import create_missing_rules
 from pipelines.readers.kineto.reading_result import Finding
 
 LOST = "lost_kernels"
+UNLINKED = "unlinked_launches"
 BY_KINETO = "the profiler lost it (PyTorch issue 192021)"
 BY_OTHERS = "the profiler lost it, or the file has only a part of the work"
 _LAUNCHES, _LOST_WORK = "_workless_launches", "_lost_work"
@@ -32,9 +33,13 @@ def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog, why: str) -> tup
 
 
 def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
-    steps = sorted(row["step"] for row in rows if row["step"] is not None)
+    # Kernels that are not linked are of no known step, so it is not known either which steps have none.
+    is_linked = not any(row["n_unlinked"] for row in rows)
+    steps = sorted(row["step"] for row in rows if row["step"] is not None and is_linked)
     findings = []
     for row in rows:
+        if row["n_unlinked"]:
+            findings.append(Finding(UNLINKED, "warning", row["n_unlinked"], _unlinked_sentence(row["n_unlinked"])))
         if row["step"] is None and row["n_lost"]:
             is_minor = not steps and 100 * row["n_lost"] < _FEW * row["n_launches"]
             findings.append(
@@ -44,6 +49,14 @@ def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
             detail = "launches at the end of the trace without GPU work: that runs later, or the profiler lost it"
             findings.append(Finding("launches_at_end", "info", row["n_at_end"], detail))
     return findings
+
+
+def _unlinked_sentence(n: int) -> str:
+    launches = "1 launch and 1 kernel" if n == 1 else f"{n:,} launches and {n:,} kernels"
+    return (
+        f"{launches} are not linked: the profiler wrote correlation id 0 or that of another launch (roctracer issue 100), "
+        "so these kernels depend only on their stream, and launch delays may be of another launch"
+    )
 
 
 def _sentence(row: dict[str, Any], steps: list[int], why: str) -> str:

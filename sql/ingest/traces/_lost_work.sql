@@ -37,7 +37,9 @@ WHERE
 -- How: the work of a launch was lost if its thread later launched work that is in the trace (a stream runs in order),
 -- or if its process later waited for its device. Any other launch counts as at the end: its work runs after the trace,
 -- unless the profiler lost it. Launches during the capture of a graph have no work and are excluded. A trace without
--- any GPU work has no rows, because GPU work was not recorded.
+-- any GPU work has no rows, because GPU work was not recorded. For each kernel with correlation id 0, and for each
+-- kernel beyond the first with the id of a launch outside graphs, a launch counts as not linked rather than lost:
+-- roctracer writes both (its issue 100, Kineto's PR 1416).
 WITH calls AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
@@ -109,6 +111,24 @@ counted AS (
     FROM workless
     GROUP BY trace_id
 ),
+-- Kernels that may be the work of launches without any.
+unlinked AS (
+    SELECT trace_id, CAST(sum(n) AS BIGINT) AS n
+    FROM (
+        SELECT trace_id, count(*) AS n
+        FROM events
+        WHERE cat = 'kernel' AND coalesce(correlation, 0) = 0 AND duration_ns IS NOT NULL AND start_ns IS NOT NULL
+        GROUP BY trace_id
+        UNION ALL
+        SELECT c.trace_id, count(DISTINCT k.event_id) - count(DISTINCT c.correlation) AS n
+        FROM calls AS c
+        JOIN capture_calls AS r ON r.name = c.name AND r.role = 'kernel'
+        JOIN events AS k ON k.trace_id = c.trace_id AND k.correlation = c.correlation AND k.cat = 'kernel'
+        WHERE c.correlation > 0 AND k.duration_ns IS NOT NULL AND k.start_ns IS NOT NULL
+        GROUP BY c.trace_id
+    ) AS of_each_kind
+    GROUP BY trace_id
+),
 launched AS (
     SELECT w.trace_id, count(*) AS n
     FROM working AS w
@@ -140,12 +160,14 @@ SELECT
     c.trace_id,  -- The trace.
     CAST(NULL AS BIGINT) AS step,  -- The profiler step; NULL for the whole trace.
     c.n + coalesce(l.n, 0) AS n_launches,  -- Launches of kernels and graphs.
-    c.n_lost,  -- Launches whose work was lost.
+    greatest(c.n_lost - coalesce(u.n, 0), 0) AS n_lost,  -- Launches whose work was lost.
+    least(c.n_lost, coalesce(u.n, 0)) AS n_unlinked,  -- Launches whose work is in the trace, but not linked to them.
     c.n - c.n_lost AS n_at_end  -- Launches at the end of the trace, without work.
 FROM counted AS c
 LEFT JOIN launched AS l ON l.trace_id = c.trace_id
+LEFT JOIN unlinked AS u ON u.trace_id = c.trace_id
 UNION ALL
-SELECT s.trace_id, s.step, s.n_lost, s.n_lost, 0
+SELECT s.trace_id, s.step, s.n_lost, s.n_lost, 0, 0
 FROM losing_steps AS s
 LEFT JOIN working_steps AS w ON w.trace_id = s.trace_id AND w.step = s.step
 WHERE w.step IS NULL;

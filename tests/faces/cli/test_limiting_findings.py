@@ -35,8 +35,16 @@ def steps(length: float = 40) -> list[Event]:
     return [*events, call("cudaDeviceSynchronize", 610, 10, 99)]
 
 
+def without_links() -> list[Event]:
+    """The third kernel has correlation id 0."""
+    events = steps()
+    events[8]["args"]["correlation"] = 0
+    return events
+
+
 TRACES: dict[str, tuple[list[Event], str]] = {
     "lost_kernels": (lost_steps((1, 2, 3, 5)), "4 of 6 launches have no GPU work"),
+    "unlinked_launches": (without_links(), "1 launch and 1 kernel are not linked"),
     "repeated_gpu_rows": (steps() * 2, "6 of 12 rows of GPU work repeat another one"),
     "zero_length_work": (steps(0), "6 of 6 rows of GPU work have length 0"),
     "overlapping_work": (steps(130), "GPU work overlaps on its own stream for 150.0 us of 780.0 us"),

@@ -15,7 +15,7 @@ from tests.effort import first_of
 from tests.harness import call, connect_all, kernel, op, x
 
 Event = dict[str, Any]
-LOST, AT_END = "lost_kernels", "launches_at_end"
+LOST, AT_END, UNLINKED = "lost_kernels", "launches_at_end", "unlinked_launches"
 
 
 def launch(number: int, at: float, tid: int = 1, name: str = "cudaLaunchKernel", cat: str = "cuda_runtime") -> Event:
@@ -75,6 +75,34 @@ CASES: dict[str, tuple[list[Event], dict[str, int]]] = {
         ],
         {LOST: 5},
     ),
+    "kernels with correlation 0": (
+        [launch(1, 0), kernel("k", 10, 5, 0), launch(2, 20), kernel("k", 30, 5, 0), *launched(3, 40)],
+        {UNLINKED: 2},
+    ),
+    "kernels without correlation": ([launch(1, 0), x("kernel", "k", 10, 5, 7, 0, stream=7), WAIT], {}),
+    "one of its own and a neighbour's": (
+        [launch(1, 0), launch(2, 20), kernel("k", 30, 5, 2), kernel("k", 36, 5, 2), *launched(3, 40)],
+        {UNLINKED: 1},
+    ),
+    "unlinked and lost": (
+        [*(launch(i, 10 * i) for i in range(1, 5)), kernel("k", 60, 5, 0), *launched(5, 70)],
+        {LOST: 3, UNLINKED: 1},
+    ),
+    "more unlinked than launches without work": (
+        [launch(1, 0), *(kernel("k", 10 * i, 5, 0) for i in range(1, 4)), *launched(5, 70)],
+        {UNLINKED: 1},
+    ),
+    "copies with correlation 0": ([launch(1, 0), kernel("m", 10, 5, 0, cat="gpu_memcpy"), *launched(3, 40)], {LOST: 1}),
+    "kernels of one graph": (
+        [
+            launch(1, 0),
+            launch(2, 20, name="cudaGraphLaunch"),
+            *(kernel("k", 30 + 6 * i, 5, 2) for i in range(3)),
+            *launched(3, 60),
+        ],
+        {LOST: 1},
+    ),
+    "unlinked at the end": ([*launched(1, 0), launch(2, 20), kernel("k", 30, 5, 0)], {AT_END: 1}),
     "in a capture": ([launch(1, 0), BEGIN, launch(2, 100), launch(3, 120, tid=2), END, *launched(4, 200)], {LOST: 1}),
     "after a capture": ([BEGIN, launch(2, 100), END, launch(3, 200), *launched(4, 300)], {LOST: 1}),
     "in another process's capture": ([{**BEGIN, "pid": 7}, launch(2, 100), *launched(4, 200)], {LOST: 1}),
@@ -104,7 +132,7 @@ def findings_of(traces: Iterable[list[Event]]) -> Iterator[dict[str, tuple[int, 
     con, ids = connect_all(traces)
     with con:
         rows = con.execute(
-            f"SELECT trace_id, check_name, n, severity, detail FROM findings WHERE check_name IN ('{LOST}', '{AT_END}')"
+            f"SELECT trace_id, check_name, n, severity, detail FROM findings WHERE check_name IN ('{LOST}', '{AT_END}', '{UNLINKED}')"
         ).fetchall()
     for trace_id in ids:
         yield {check: (n, severity, detail) for of, check, n, severity, detail in rows if of == trace_id}
@@ -139,7 +167,15 @@ STEPS = {
 BOUNDARIES = {"lost_work_percent": {"1 of 100": "error", "1 of 101": "warning"}}
 
 
-FEW = ["all there", "calls of SYCL", "before a wait of another thread", "both", "copies of 0 bytes", "in a capture"]
+FEW = [
+    "all there",
+    "calls of SYCL",
+    *(name for name in CASES if "unlinked" in name or "kernels" in name or "neighbour" in name),
+    "before a wait of another thread",
+    "both",
+    "copies of 0 bytes",
+    "in a capture",
+]
 
 
 @pytest.mark.parametrize("names", first_of([FEW, [name for name in CASES if name not in FEW]], 1))
@@ -163,6 +199,19 @@ def test_steps_without_work_are_named() -> None:
     assert found["one in twenty"][LOST][:2] == (6, "error")
     for name, severity in BOUNDARIES["lost_work_percent"].items():
         assert found[name][LOST][:2] == (1, severity)
+
+
+def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:
+    """No step is named then: the kernels may be of any."""
+    step_without = [*(step(i, 100.0 * i) for i in range(3)), *launched(1, 10), launch(2, 110), launch(3, 120)]
+    step_without += [kernel("k", 130, 5, 0), *launched(4, 210)]
+    (some,) = findings_of([step_without])
+    assert some[UNLINKED] == (
+        *(1, "warning"),
+        "1 launch and 1 kernel are not linked: the profiler wrote correlation id 0 or that of another launch (roctracer "
+        "issue 100), so these kernels depend only on their stream, and launch delays may be of another launch",
+    )
+    assert some[LOST][:2] == (1, "error") and "steps without any" not in some[LOST][2]
 
 
 def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
