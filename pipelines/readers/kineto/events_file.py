@@ -21,6 +21,7 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.counter_ranges import CATEGORY, counter_ranges, lacks_counters
+from pipelines.readers.foreign_rows import foreign_rows
 from pipelines.readers.gpu_row_doubts import gpu_row_doubts
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import (
@@ -188,7 +189,7 @@ def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceRea
     _note_counters(con, reader, counts)
     is_whole = not any(finding.check_name == "truncated" for finding in reader.findings)
     lost = lost_work(con, catalog, BY_KINETO) if is_whole and counts else ()
-    doubts = gpu_row_doubts(con, catalog) if counts else ()
+    doubts = (*gpu_row_doubts(con, catalog), *foreign_rows(con, catalog, counts)) if counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path,

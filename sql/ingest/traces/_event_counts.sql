@@ -22,6 +22,10 @@ SELECT
     count(*) FILTER (WHERE cat = 'kernel') AS n_kernels,  -- Kernels.
     -- Operators, user annotations and Python functions.
     count(*) FILTER (WHERE cat IN ('cpu_op', 'user_annotation', 'python_function')) AS n_operators,
-    count(*) FILTER (WHERE cat = 'cuda_profiler_range') AS n_counter_ranges  -- Ranges of Kineto's range profiler.
+    count(*) FILTER (WHERE cat = 'cuda_profiler_range') AS n_counter_ranges,  -- Ranges of Kineto's range profiler.
+    -- Least process of calls that launch or wait.
+    min(pid) FILTER (WHERE correlation > 0 AND ends_with(cat, '_runtime')) AS least_calling_pid,
+    -- Greatest process of these calls; the same if only one process calls.
+    max(pid) FILTER (WHERE correlation > 0 AND ends_with(cat, '_runtime')) AS greatest_calling_pid
 FROM events
 GROUP BY trace_id

@@ -42,9 +42,26 @@ def without_links() -> list[Event]:
     return events
 
 
+def of_two_ranks() -> list[Event]:
+    """Two processes with the same 25 correlation ids."""
+    calls = [call("cudaLaunchKernel", 0.5 * i, 0.2, i + 1) for i in range(25)]
+    return [*steps(), *calls, *({**event, "pid": 200} for event in calls)]
+
+
+def of_a_device_without_categories() -> list[Event]:
+    events = [event for event in steps() if event["cat"] == "cpu_op"]
+    device = {"ph": "M", "name": "process_name", "pid": 3, "tid": 0, "args": {"name": "Ascend Hardware"}}
+    return [*events, device, *({**event, "cat": None, "pid": 3, "name": "MatMul"} for event in events)]
+
+
 TRACES: dict[str, tuple[list[Event], str]] = {
     "lost_kernels": (lost_steps((1, 2, 3, 5)), "4 of 6 launches have no GPU work"),
     "unlinked_launches": (without_links(), "1 launch and 1 kernel are not linked"),
+    "merged_processes": (of_two_ranks(), "calls of 2 processes have 25 correlation ids in common"),
+    "unread_events": (
+        of_a_device_without_categories(),
+        "no GPU work is read, but 6 events have no category (6 of Ascend Hardware)",
+    ),
     "repeated_gpu_rows": (steps() * 2, "6 of 12 rows of GPU work repeat another one"),
     "zero_length_work": (steps(0), "6 of 6 rows of GPU work have length 0"),
     "overlapping_work": (steps(130), "GPU work overlaps on its own stream for 150.0 us of 780.0 us"),
@@ -130,17 +147,29 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lake"
 
 
+NOT_ASKED = {("slice", "unread_events")}
+"""A slice of kernels, where there are none."""
 PAIRS = [(command, check) for check in (*TRACES, "truncated") for command in OF_A_TRACE if command != "capture-path"]
+PAIRS = [pair for pair in PAIRS if pair not in NOT_ASKED]
 CAPTURE_PAIRS = [(command, check) for check in CAPTURES for command in OF_A_CAPTURE]
 
 
-@pytest.mark.parametrize("check", ["repeated_gpu_rows", "negative_duration"])
+@pytest.mark.parametrize("check", ["repeated_gpu_rows", "negative_duration", "unread_events"])
 def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: Path) -> None:
     path, sentence = write(tmp_path, check)
     text = run("breakdown", path).stdout
     assert sum(sentence in line for line in text.splitlines()) == 1, text
     (answer,) = json.loads(run("breakdown", path, "--json").stdout)
     assert [caveat["caveat"] for caveat in answer["caveats"]].count(check) == 1
+
+
+def test_the_error_of_a_trace_without_any_known_event_has_its_caveat(tmp_path: Path) -> None:
+    event = {"ph": "X", "name": "dot.1", "pid": 1, "tid": 7, "ts": 10, "dur": 5}
+    name = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}}
+    (tmp_path / "jax.trace.json").write_text(json.dumps({"traceEvents": [name, event]}))
+    text = " ".join(run("why", tmp_path / "jax.trace.json", code=1).output.split())
+    assert "none of its events is read as GPU work" in text
+    assert "1 event has no category (1 of /device:GPU:0)" in text and "give the *.xplane.pb beside it" in text
 
 
 @pytest.mark.slow  # a lake with many tables; a file is above

@@ -219,10 +219,19 @@ def _of_trace(subject: str, window_options: _WindowOptions, lake: Path | str) ->
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
             if window_options.annotation and not reason:
                 raise fail(str(explain_missing(con, requests[0])))
-            raise fail(
-                f"{subject} has no critical path: {reason[0][0] if reason else 'it has no GPU work, and no operator or annotation that takes time'}"
-            )
+            raise fail(f"{subject} has no critical path: {_why_none(reason[0][0] if reason else '')}")
         return answers
+
+
+def _why_none(reason: str) -> str:
+    """Return why a trace has no critical path. `reason`: what its tables say, or empty."""
+    from pipelines.faces.cli import caveats
+
+    if any(finding.check == "unread_events" for finding in caveats.noted()):
+        return (
+            "none of its events is read as GPU work, or as an operator or annotation that takes time (see the caveat)"
+        )
+    return reason or "it has no GPU work, and no operator or annotation that takes time"
 
 
 def _check_profiler(subject: str, window_options: _WindowOptions, answers: Sequence[Why]) -> None:

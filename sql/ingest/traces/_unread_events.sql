@@ -1,0 +1,35 @@
+-- One row: events of a process of a trace without GPU work that are neither GPU work nor operators: they have no
+-- category, or one that is not known, in a process without any known one.
+-- How: rows of an unknown category in a process of known ones are ranges of its threads, which are CPU events.
+WITH timed AS (
+    SELECT e.trace_id, e.pid, e.cat, s.side, s.cat IS NOT NULL AS is_known
+    FROM events AS e
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
+),
+processes AS (
+    SELECT trace_id, pid, coalesce(bool_or(is_known AND side = 'cpu'), FALSE) AS is_known
+    FROM timed
+    GROUP BY trace_id, pid
+),
+named AS (
+    SELECT trace_id, pid, max(args ->> '$.name') AS process_name
+    FROM events
+    WHERE ph = 'M' AND name = 'process_name'
+    GROUP BY trace_id, pid
+)
+SELECT
+    t.trace_id,  -- The trace.
+    t.pid,  -- The process.
+    max(n.process_name) AS process_name,  -- Its name; NULL if the trace has none.
+    max(t.cat) AS cat,  -- One of their categories; NULL if they have none.
+    count(*) AS n,  -- The events.
+    count(*) FILTER (WHERE t.cat IS NULL) AS n_without  -- Those without category.
+FROM timed AS t
+JOIN processes AS p ON p.trace_id = t.trace_id AND p.pid IS NOT DISTINCT FROM t.pid
+LEFT JOIN named AS n ON n.trace_id = t.trace_id AND n.pid = t.pid
+WHERE
+    (t.cat IS NULL OR NOT t.is_known AND NOT p.is_known)
+    AND t.trace_id NOT IN (SELECT g.trace_id FROM timed AS g WHERE g.side = 'gpu')
+GROUP BY t.trace_id, t.pid
+ORDER BY count(*) DESC, t.pid
