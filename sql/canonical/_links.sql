@@ -10,7 +10,8 @@ WITH correlated AS (
                 THEN coalesce(e.stream, -1) >= 0 OR e.name IN ('Event Sync', 'Context Sync')
             ELSE coalesce(s.side, 'cpu') IN ('gpu', 'sync')
         END AS is_gpu,
-        NOT p.side_by_stream_argument AND coalesce(s.is_operator, FALSE) AS is_call
+        -- A wait within the call that launched a copy has the call's correlation id on XPU.
+        NOT p.side_by_stream_argument AND coalesce(s.is_operator, FALSE) AND e.cat <> 'xpu_sync' AS is_call
     FROM events AS e
     JOIN _profiles AS p ON p.trace_id = e.trace_id
     LEFT JOIN category_sides AS s ON s.cat = e.cat

@@ -33,14 +33,14 @@ dropped_work AS (
 -- Calls of code that is built with a default stream per thread have a suffix: ptsz and ptds in CUDA, spt in HIP. Calls
 -- of CUDA may also have a version: v2 in the driver; in the runtime, those of CUPTI's names of copies and waits.
 suffixed AS (
-    SELECT r.profile, r.role, r.name || s.suffix AS name
-    FROM call_roles AS r
-    CROSS JOIN (
-        VALUES
-        (''), ('_ptsz'), ('_ptds'), ('_spt'), ('_v2'), ('_v2_ptsz'), ('_v2_ptds'), ('_v3020'), ('_v4000'), ('_v7000'),
-        ('_ptsz_v7000'), ('_ptds_v7000')
-    ) AS s (suffix)
-    WHERE s.suffix = '' OR r.profile <> 'hta'
+    SELECT
+        profile, role,
+        name || unnest(CASE
+            WHEN profile = 'hta' THEN ['']
+            ELSE ['', '_ptsz', '_ptds', '_spt', '_v2', '_v2_ptsz', '_v2_ptds']
+                || ['_v3020', '_v4000', '_v7000', '_ptsz_v7000', '_ptds_v7000']
+        END) AS name
+    FROM call_roles
 ),
 roles AS (
     SELECT
@@ -71,6 +71,17 @@ captured AS (
         ON g.trace_id = e.trace_id AND g.pid = e.pid AND g.tid = e.tid AND g.begun_ns <= e.start_ns
     WHERE e.start_ns < g.stop_ns
 ),
+-- Waits on XPU within a call that waits itself, which stands for both.
+waiting AS (
+    SELECT e.trace_id, e.event_id
+    FROM events AS e
+    ASOF JOIN events AS c
+        ON c.trace_id = e.trace_id AND c.pid = e.pid AND c.tid = e.tid AND c.start_ns <= e.start_ns
+            AND c.cat = 'xpu_runtime'
+    WHERE
+        e.cat = 'xpu_sync' AND c.end_ns >= e.end_ns
+        AND c.name IN (SELECT r.name FROM roles AS r WHERE r.profile = 'default' AND r.is_blocking)
+),
 sided AS (
     SELECT
         p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat,
@@ -85,6 +96,11 @@ sided AS (
             (s.is_operator OR p.covers_window AND e.cat = 'user_annotation' AND starts_with(e.name, 'gloo:'))
             AND s.side = 'cpu', FALSE
         )
+        -- A barrier has the times of the GPU, on the thread that appended it. HTA does not know the category.
+        AND NOT (
+            e.cat = 'xpu_sync'
+            AND (p.side_by_stream_argument OR contains(coalesce(e.name, ''), 'Append') OR w.event_id IS NOT NULL)
+        )
         -- PyTorch wrote its own annotations as operators until 2021. Hand-offs between threads occur inside them.
         AND NOT (
             p.covers_window AND e.cat = 'cpu_op' AND regexp_matches(
@@ -97,6 +113,7 @@ sided AS (
     FROM events AS e
     JOIN _profiles AS p ON p.trace_id = e.trace_id
     LEFT JOIN category_sides AS s ON s.cat = e.cat
+    LEFT JOIN waiting AS w ON w.trace_id = e.trace_id AND w.event_id = e.event_id
     WHERE
         e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL AND e.cat IS NOT NULL
         AND (coalesce(s.side, 'cpu') <> 'none' OR p.side_by_stream_argument AND e.cat <> 'Trace')

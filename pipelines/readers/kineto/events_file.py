@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # ranks in a message
 _FEW_EVENTS = 10_000  # a second thread would not read so few sooner, and sorting them needs no disk
+_WITHOUT_PROCESS = "e.cat = 'xpu_sync' AND e.pid = '-1'"
+_CALLING_THREADS = (
+    "SELECT tid, min(pid) AS pid FROM events WHERE cat = 'xpu_runtime' AND tid IN "
+    f"(SELECT e.tid FROM events AS e WHERE {_WITHOUT_PROCESS}) GROUP BY tid HAVING min(pid) = max(pid)"
+)
 # The median start, ns: times too far from it become NULL. Times of metadata events are meaningless.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
@@ -145,7 +150,8 @@ def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
 def _cleared(con: duckdb.DuckDBPyConnection) -> bool:
     """Drop what a file left in a connection. Return False if the connection cannot read another file."""
     try:
-        con.execute("DROP VIEW IF EXISTS events; DROP TABLE IF EXISTS _begin_end; DROP TABLE _ingest_context")
+        con.execute("DROP TABLE IF EXISTS _begin_end; DROP TABLE IF EXISTS _calling_threads")
+        con.execute("DROP VIEW IF EXISTS events; DROP TABLE _ingest_context")
         con.execute("SET threads = 1; SET temp_directory = ''")
     except duckdb.NotImplementedException:  # DuckDB cannot change a temp_directory that was used
         return False
@@ -217,13 +223,15 @@ def complete(
 ) -> dict[str, Any]:
     """Set durations of begin events, shift all times by `shift` ns, and set times too far from the median to NULL.
 
+    Waits on XPU, which Kineto writes with process -1, get the process that calls the runtime on their thread.
+
     Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that have
     their end event, if any begin events exist. `con` gets the part as the view `events`.
     """
     con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
     counts = _counts(con, catalog)
     far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
-    if counts.get("n_begins") or shift or far_apart:
+    if counts.get("n_begins") or counts.get("n_without_process") or shift or far_apart:
         middle = con.execute(_MIDDLE).fetchall()[0][0] if far_apart else None
         _complete(con, catalog, part, _Move(shift, middle), compression)
         counts = _counts(con, catalog)
@@ -251,9 +259,10 @@ def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
 
 
 def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:
-    """Rewrite the part, with the durations of begin events and with corrected times."""
+    """Rewrite the part, with the durations of begin events, corrected times, and processes of waits on XPU."""
     durations = f"SELECT event_id, duration_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
     con.execute(f"CREATE TABLE _begin_end AS {durations}")
+    con.execute(f"CREATE OR REPLACE TABLE _calling_threads AS {_CALLING_THREADS}")
     completed = part.with_suffix(".completed")
     write_tables(_completed(con, part, move), completed, compression)
     os.replace(completed, part)
@@ -271,12 +280,14 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
         durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
         first += group.num_rows
         times = con.sql(
-            f"SELECT s.start_ns, s.duration_ns, s.start_ns + s.duration_ns AS end_ns, s.time_flaw FROM ("
-            f"SELECT e.event_id, CASE WHEN {fits_sql} THEN CAST({shifted_sql} AS BIGINT) END AS start_ns, "
+            f"SELECT s.start_ns, s.duration_ns, s.start_ns + s.duration_ns AS end_ns, s.time_flaw, s.pid FROM ("
+            "SELECT e.event_id, coalesce(c.pid, e.pid) AS pid, "
+            f"CASE WHEN {fits_sql} THEN CAST({shifted_sql} AS BIGINT) END AS start_ns, "
             f"coalesce(e.duration_ns, CASE WHEN b.duration_ns <= {LONGEST_NS} THEN b.duration_ns END) AS duration_ns, "
             f"CASE WHEN NOT ({fits_sql}) OR b.duration_ns > {LONGEST_NS} THEN 'out_of_range' "
             "ELSE e.time_flaw END AS time_flaw "
-            f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id)) AS s ORDER BY s.event_id"
+            f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id) "
+            f"LEFT JOIN _calling_threads AS c ON c.tid = e.tid AND {_WITHOUT_PROCESS}) AS s ORDER BY s.event_id"
         ).to_arrow_table()
         for name in times.schema.names:
             group = group.set_column(group.schema.get_field_index(name), name, times.column(name))

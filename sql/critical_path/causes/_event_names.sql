@@ -24,7 +24,7 @@ SELECT
         WHEN n.cat <> 'kernel' AND s.side = 'gpu' AND k.class = 'OTHER' THEN 'wait'
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
-        WHEN regexp_matches(n.cat, '_(runtime|driver)$') THEN 'call'
+        WHEN regexp_matches(n.cat, '_(runtime|driver)$') OR n.cat = 'xpu_sync' THEN 'call'
         -- PyTorch's own annotations, which PyTorch wrote as operators until 2021 (_loaded_events).
         WHEN regexp_matches(n.name, '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#')
             THEN 'annotation'

@@ -23,6 +23,8 @@ SELECT
     -- Operators, user annotations and Python functions.
     count(*) FILTER (WHERE cat IN ('cpu_op', 'user_annotation', 'python_function')) AS n_operators,
     count(*) FILTER (WHERE cat = 'cuda_profiler_range') AS n_counter_ranges,  -- Ranges of Kineto's range profiler.
+    -- Waits on XPU whose process is not stated.
+    count(*) FILTER (WHERE cat = 'xpu_sync' AND pid = '-1') AS n_without_process,
     -- Least process of calls that launch or wait.
     min(pid) FILTER (WHERE correlation > 0 AND ends_with(cat, '_runtime')) AS least_calling_pid,
     -- Greatest process of these calls; the same if only one process calls.

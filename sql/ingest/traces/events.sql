@@ -118,7 +118,9 @@ SELECT
         WHEN m.meaning IS NOT NULL THEN 'Memset (' || m.meaning || ')'
         ELSE e.name
     END AS name,
-    e.pid,  -- Process id as text; for GPU work the device.
+    -- Process id as text; for GPU work the device; for an xpu_sync row with pid -1, the process that calls the runtime
+    -- on its thread.
+    e.pid,
     e.tid,  -- Thread id as text; for GPU work the stream.
     e.start_ns,  -- Start, ns since the Unix epoch if the trace has a base time, else as in the trace.
     e.duration_ns,  -- Duration, ns; NULL if there is none.

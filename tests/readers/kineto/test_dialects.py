@@ -227,3 +227,55 @@ def copied(name: str, returns: float) -> list[Event]:
         kernel("Memcpy DtoH (Device -> Pinned)", 1006, 5, 2, cat="gpu_memcpy"),
         op("aten::add", returns + 1, 30),
     ]
+
+
+def waiting_on_xpu(*waits: Event) -> list[Event]:
+    """A kernel of a millisecond, these waits for it, and an operator after them."""
+    return [
+        op("aten::mm", 0, 15),
+        call("urEnqueueKernelLaunch", 5, 5, 1, cat="xpu_runtime"),
+        kernel("gemm", 15, 990, 1),
+        *waits,
+        op("aten::add", 1011, 30),
+    ]
+
+
+def wait_on_xpu(name: str, at: float, pid: int = -1) -> Event:
+    """As Kineto writes it (PR 1395): of no process; with the id of the call in which it is, if there is one."""
+    return {**call(name, at, 1010 - at, 1, cat="xpu_sync"), "pid": pid}
+
+
+def test_waits_of_xpu_are_of_the_thread_that_calls() -> None:
+    """In a call that waits itself, and of a barrier, which has the GPU's times, they are nothing of their own."""
+    finish = call("urQueueFinish", 18, 993, 9, cat="xpu_runtime")
+    inner, barrier = (wait_on_xpu(f"zeCommandList{name}", 20) for name in ("HostSynchronize", "AppendBarrier"))
+    traces = [waiting_on_xpu(*waits) for waits in ((inner,), (finish,), (finish, inner), (barrier,))]
+    tables = ("_profiles", "threads", "_inferred_waits", "_links", "causes")
+    seen = [
+        [con.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall() for table, columns in COLUMNS.items()]
+        for con in each(traces, *tables)
+    ]
+    threads = [("0", "7"), ("100", "1")]
+    assert [of_trace[0] for of_trace in seen] == [threads] * len(traces)
+    assert [of_trace[1] for of_trace in seen] == [[(3, 2)], [(3, 2)], [(3, 2)], []]
+    assert [of_trace[2] for of_trace in seen] == [[(2, 1)]] * len(traces)
+    assert seen[2] == seen[1]
+    assert {cause for cause, *_ in seen[0][3]} == {cause for cause, *_ in seen[1][3]}
+
+
+COLUMNS = {
+    "threads": "pid, tid",
+    "_inferred_waits": "event_id, source_event_id",
+    "_links": "gpu_event_id, launch_event_id",
+    "causes": "cause, name, duration_ns, saves_ns, cause_saves_ns",
+}
+
+
+def test_a_wait_of_xpu_without_calls_on_its_thread_keeps_its_process() -> None:
+    """And where two processes have a thread of this number. Other rows of process -1 stay, too."""
+    other = {**call("urQueueFinish", 2000, 5, 30, cat="xpu_runtime"), "pid": 200}
+    alone = {**wait_on_xpu("zeEventHostSynchronize", 20), "tid": 5}
+    overhead = x("overhead", "Buffer Flush", 5, 5, 1, -1)
+    for events in ([alone, overhead], [wait_on_xpu("zeEventHostSynchronize", 20), other]):
+        found = rows_of(waiting_on_xpu(*events), "threads", "pid, tid")
+        assert [pid for pid, _ in found].count("-1") == len({event["tid"] for event in events if event["pid"] == -1})
