@@ -24,7 +24,8 @@ def stage(folder: Path, text: bytes, name: str = "t.json"):
     con = memory()
     staged = load_trace(con, path)
     rows = con.execute("SELECT event_id, name, start_ns, duration_ns FROM events ORDER BY event_id").fetchall()
-    return staged, {f.check_name: f.n for f in staged.findings}, rows, con
+    # Few of these events have a category, which is said of each such file (tests/readers/test_foreign_rows.py).
+    return staged, {f.check_name: f.n for f in staged.findings if f.check_name != "unread_events"}, rows, con
 
 
 def trace(*events: bytes) -> bytes:

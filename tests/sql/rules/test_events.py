@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.critical_path.graph.skippable_models import CALL_SUFFIXES
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.sensitivity import ONLY_WAITS
 from pipelines.models.catalog import load_catalog
@@ -48,8 +49,8 @@ EVERY_CALL = sorted({name for roles in CALLS.values() for names in roles.values(
 
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_what_each_call_is(profile: str) -> None:
-    """Alike with an end on the name, which is another call."""
-    names = [*EVERY_CALL, *(f"{name}_v2" for name in EVERY_CALL)]
+    """Alike with an end on the name, which is another call, unless the end is a version (test_dialects)."""
+    names = [*EVERY_CALL, *(f"{name}_ext" for name in EVERY_CALL)]
     con, trace_id = connect([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)])
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
     run_models(con, load_catalog(), ["_loaded_events"])
@@ -96,6 +97,20 @@ def test_calls_of_code_with_a_default_stream_per_thread_wait_too() -> None:
     assert "cudaStreamSynchronize_ptsz" in ONLY_WAITS
 
 
+def test_a_call_with_each_suffix_is_the_call() -> None:
+    """In the model, in the table of overlaps, and in Python, where the path skips models that no call needs."""
+    names = [f"cudaStreamSynchronize{suffix}" for suffix in CALL_SUFFIXES]
+    blocking = rows_of([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)], "_loaded_events", "is_blocking")
+    assert blocking == [(True,)] * len(names)
+    traces = [
+        [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 4, 40, 1), call(name, 10, 40, 2)]
+        for name in (*names, "cudaMalloc")
+    ]
+    query = "SELECT both_busy_ns, only_host_ns, only_gpu_ns FROM host_gpu_overlap ORDER BY ALL"
+    *waiting, other = [con.execute(query).fetchall() for con in each(traces, "host_gpu_overlap")]
+    assert waiting == [waiting[0]] * len(names) and waiting[0] != other
+
+
 def test_any_call_launches() -> None:
     """In default, the call that GPU work is linked to, whatever its name."""
     events = [call("cudaLaunchOfTomorrow", 0, 5, 1), kernel("gemm", 20, 5, 1)]
@@ -132,6 +147,7 @@ def test_the_side_of_each_category() -> None:
         "hip_runtime": ("cpu", True),
         "xpu_runtime": ("cpu", True),
         "xpu_driver": ("cpu", True),
+        "xpu_sync": ("cpu", True),
         "mtia_runtime": ("cpu", True),
         "privateuse1_runtime": ("cpu", True),
         "privateuse1_driver": ("cpu", True),
