@@ -59,7 +59,8 @@ def _unread_sentence(rows: list[dict[str, Any]], n: int) -> str:
         else "no known category"
     )
     of_processes = ", ".join(f"{row['n']:,} of {_process(row)}" for row in rows[:_SHOWN])
-    more = f" and {len(rows) - _SHOWN:,} more processes" if len(rows) > _SHOWN else ""
+    n_more = len(rows) - _SHOWN
+    more = f" and {n_more:,} more process{'es' if n_more > 1 else ''}" if n_more > 0 else ""
     is_jax = any((row["process_name"] or "").startswith(_JAX) for row in rows)
     remedy = "; of JAX, give the *.xplane.pb beside it" if is_jax else ""
     events = "1 event has" if n == 1 else f"{n:,} events have"
