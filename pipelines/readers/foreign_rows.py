@@ -1,4 +1,4 @@
-"""Rows of a trace that are of several ranks, or that no model reads → findings; every interface shows them with its answers."""
+"""Rows of several ranks, and rows that no model reads → findings; every interface shows them with its answers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def _merged(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Finding | None:
             return Finding(MERGED, "error", row["n_ranks"], sentence)
         if row["n_shared"] >= _SHARED_IDS:
             sentence = (
-                f"calls of {row['n_processes']:,} processes have {row['n_shared']:,} correlation ids in common, as where "
-                f"traces of several ranks were merged into one file: calls have the GPU work of other ranks, and {remedy}"
+                f"calls of {row['n_processes']:,} processes have {row['n_shared']:,} correlation ids in common, as "
+                "where traces of several ranks were merged into one file: calls have the GPU work of other ranks, and "
+                f"{remedy}"
             )
             return Finding(MERGED, "error", row["n_shared"], sentence)
     return None
@@ -65,8 +66,8 @@ def _unread_sentence(rows: list[dict[str, Any]], n: int) -> str:
     remedy = "; of JAX, give the *.xplane.pb beside it" if is_jax else ""
     events = "1 event has" if n == 1 else f"{n:,} events have"
     return (
-        f"no GPU work is read, but {events} {lack} ({of_processes}{more}): if these are the device's work, it is missing "
-        f"from all numbers{remedy}"
+        f"no GPU work is read, but {events} {lack} ({of_processes}{more}): if these are the device's work, it is "
+        f"missing from all numbers{remedy}"
     )
 
 

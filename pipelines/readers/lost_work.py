@@ -54,8 +54,8 @@ def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
 def _unlinked_sentence(n: int) -> str:
     launches = "1 launch and 1 kernel" if n == 1 else f"{n:,} launches and {n:,} kernels"
     return (
-        f"{launches} are not linked: the profiler wrote correlation id 0 or that of another launch (roctracer issue 100), "
-        "so these kernels depend only on their stream, and launch delays may be of another launch"
+        f"{launches} are not linked: the profiler wrote correlation id 0 or that of another launch (roctracer issue "
+        "100), so these kernels depend only on their stream, and launch delays may be of another launch"
     )
 
 

@@ -155,7 +155,7 @@ def test_streams_and_lanes() -> None:
 
 
 def test_queues_of_other_writers_are_streams() -> None:
-    """Kineto on XPU, and Triton's Proton before and after it wrote a pid; a copy on AMD without a queue stays without."""
+    """Kineto on XPU, and Triton's Proton, with a pid and without; a copy on AMD without a queue stays without."""
     queue = {"sycl queue": 64, "l0 queue": "0x000055d0a0b0c0d0", "device": 0, "correlation": 1}
     no_pid = x("kernel", "Proton, old", 30, 5, 7, call_stack=["ROOT"])
     del no_pid["pid"]

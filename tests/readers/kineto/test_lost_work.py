@@ -132,7 +132,8 @@ def findings_of(traces: Iterable[list[Event]]) -> Iterator[dict[str, tuple[int, 
     con, ids = connect_all(traces)
     with con:
         rows = con.execute(
-            f"SELECT trace_id, check_name, n, severity, detail FROM findings WHERE check_name IN ('{LOST}', '{AT_END}', '{UNLINKED}')"
+            "SELECT trace_id, check_name, n, severity, detail FROM findings "
+            f"WHERE check_name IN ('{LOST}', '{AT_END}', '{UNLINKED}')"
         ).fetchall()
     for trace_id in ids:
         yield {check: (n, severity, detail) for of, check, n, severity, detail in rows if of == trace_id}
@@ -208,8 +209,8 @@ def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:
     (some,) = findings_of([step_without])
     assert some[UNLINKED] == (
         *(1, "warning"),
-        "1 launch and 1 kernel are not linked: the profiler wrote correlation id 0 or that of another launch (roctracer "
-        "issue 100), so these kernels depend only on their stream, and launch delays may be of another launch",
+        "1 launch and 1 kernel are not linked: the profiler wrote correlation id 0 or that of another launch "
+        "(roctracer issue 100), so these kernels depend only on their stream, and launch delays may be of another launch",
     )
     assert some[LOST][:2] == (1, "error") and "steps without any" not in some[LOST][2]
 
