@@ -435,7 +435,6 @@ NOT_AMONG_THEM = {
     "item_each_step": "the host is behind the GPU when it asks",
     "finite_check": "so it is with the profiler, whose cost is too small to be left out: a traced second run gains nothing",
     "generation": "the host is behind the GPU when it asks",
-    "preparation_in_a_thread": "a function of the program prepares the batch, which is no loader's name",
     "elementwise_fused": "the GPU binds, and what fusing saves there is not in a trace of unfused kernels",
 }
 """Recorded programs whose change is not among the fixes of their first run, and why."""
