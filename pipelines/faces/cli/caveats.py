@@ -98,7 +98,9 @@ def with_caveats(value: Any) -> Any:
 def in_words(caveats: Iterable[Any]) -> list[Any]:
     """Return caveats of a table, with those that are noted in the words of an answer, which name the file."""
     by_detail = {finding.detail: finding.as_json() for finding in noted()}
-    return [by_detail.get(caveat.get("detail", ""), caveat) if isinstance(caveat, dict) else caveat for caveat in caveats]
+    return [
+        by_detail.get(caveat.get("detail", ""), caveat) if isinstance(caveat, dict) else caveat for caveat in caveats
+    ]
 
 
 on_json.append(with_caveats)
