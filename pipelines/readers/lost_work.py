@@ -33,7 +33,7 @@ def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog, why: str) -> tup
 
 
 def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
-    # Kernels that are not linked are of no known step, so it is not known either which steps have none.
+    # The steps of kernels that are not linked are unknown, so it is unknown, too, which steps have none.
     is_linked = not any(row["n_unlinked"] for row in rows)
     steps = sorted(row["step"] for row in rows if row["step"] is not None and is_linked)
     findings = []

@@ -1,11 +1,11 @@
 -- One row: the recording of a CUDA or HIP graph on a thread, from the call that begins it to the next one that ends it.
--- How: calls by name (capture_calls). Code that is built with a default stream per thread calls names with a suffix, as
--- in _loaded_events.
+-- How: calls by name (capture_calls), with any of call_suffixes.
 -- check: unique(trace_id, event_id)
 WITH names AS (
-    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name, role
-    FROM capture_calls
-    WHERE role IN ('begin', 'end')
+    SELECT concat(c.name, s.suffix) AS name, c.role
+    FROM capture_calls AS c
+    CROSS JOIN call_suffixes AS s
+    WHERE c.role IN ('begin', 'end')
 ),
 marks AS (
     SELECT e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, r.role

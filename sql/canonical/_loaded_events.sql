@@ -30,16 +30,14 @@ dropped_work AS (
     JOIN events AS c ON c.trace_id = st.trace_id AND c.event_id = l.launch_event_id
     WHERE c.start_ns >= st.last_step_ns
 ),
--- Calls of code that is built with a default stream per thread have a suffix: ptsz and ptds in CUDA, spt in HIP. Calls
--- of CUDA may also have a version: v2 in the driver; in the runtime, those of CUPTI's names of copies and waits.
+-- HTA knows calls without a suffix only.
 suffixed AS (
     SELECT
         profile, role,
-        name || unnest(CASE
-            WHEN profile = 'hta' THEN ['']
-            ELSE ['', '_ptsz', '_ptds', '_spt', '_v2', '_v2_ptsz', '_v2_ptds']
-                || ['_v3020', '_v4000', '_v7000', '_ptsz_v7000', '_ptds_v7000']
-        END) AS name
+        concat(
+            name,
+            unnest(CASE WHEN profile = 'hta' THEN [''] ELSE (SELECT list(s.suffix) FROM call_suffixes AS s) END)
+        ) AS name
     FROM call_roles
 ),
 roles AS (

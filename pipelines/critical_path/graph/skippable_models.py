@@ -33,11 +33,8 @@ _EVENTS = ("_launches", "_event_records", "_waits_for_events", "_event_wait_targ
 _UNSTATED = ("_inferred_wait_sources",)
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait", "record")
-CALL_SUFFIXES = (
-    *("", "_ptsz", "_ptds", "_spt", "_v2", "_v2_ptsz", "_v2_ptds"),
-    *("_v3020", "_v4000", "_v7000", "_ptsz_v7000", "_ptds_v7000"),
-)
-"""Suffixes of the calls of code with a default stream per thread, and versions of calls, as in `_loaded_events`."""
+CALL_SUFFIXES = tuple(row["suffix"] for row in rule_rows("call_suffixes"))
+"""Endings that a call's name may have, as in `_loaded_events`."""
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer

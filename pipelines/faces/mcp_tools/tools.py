@@ -337,8 +337,10 @@ def _about_part(asking: LakeQuery, limits: Mapping[str, str | int], *, has_rows:
     """Return what limits an answer about part of the lake, and a remedy if it has no rows."""
     asking.query = query_of_part(limits)
     with asking.answer() as (result, _):
-        findings = [LimitingFinding(*row) for row in first_rows(result, _MOST_FINDINGS, MOST_CHARACTERS).rows]
-    caveats = [finding.sentence for finding in findings]
+        findings = first_rows(result, _MOST_FINDINGS, MOST_CHARACTERS)
+    caveats = [LimitingFinding(*row).sentence for row in findings.rows]
+    if findings.cut:
+        caveats.append(f"of what limits this answer: {findings.cut}")
     if not has_rows:
         given_limits = ", ".join(f"{name} {value!r}" for name, value in limits.items())
         caveats.append(f"no rows for {given_limits}; {WHERE_IDS}")

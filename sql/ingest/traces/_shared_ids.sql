@@ -1,5 +1,5 @@
--- One row: a trace with calls of several processes, with what shows that traces of several ranks were merged into it.
--- How: a correlation id is of one process, so calls of two processes that have the same id have each other's GPU work.
+-- One row: a trace with calls of several processes, and the evidence that traces of several ranks were merged into it.
+-- How: correlation ids are per process, so if calls of two processes have the same id, they get each other's GPU work.
 -- TraceLens's TraceFusion makes the ids differ, but writes each event's rank as an argument, also of metadata events,
 -- whose arguments every file keeps.
 WITH calls AS (

@@ -1,6 +1,6 @@
--- One row: events of a process of a trace without GPU work that are neither GPU work nor operators: they have no
--- category, or one that is not known, in a process without any known one.
--- How: rows of an unknown category in a process of known ones are ranges of its threads, which are CPU events.
+-- One row: a process of a trace without GPU work, with its events that no model reads: those without a category, and
+-- those of unknown categories if the process has no event of a known CPU category.
+-- How: in a process with known CPU categories, events of an unknown one count as ranges of its threads.
 WITH timed AS (
     SELECT e.trace_id, e.pid, e.cat, s.side, s.cat IS NOT NULL AS is_known
     FROM events AS e

@@ -2,9 +2,10 @@
 -- How: calls by name (rules/capture_calls.csv) that start between the begin and the end of a capture and launched no
 -- GPU work. If several captures of a process are open, the call belongs to the capture on its own thread, else to none.
 -- check: unique(trace_id, event_id)
--- A call of code that is built with a default stream per thread has a suffix, as in _loaded_events.
 WITH names AS (
-    SELECT name || unnest(['', '_ptsz', '_ptds', '_spt']) AS name, role FROM capture_calls
+    SELECT concat(c.name, s.suffix) AS name, c.role
+    FROM capture_calls AS c
+    CROSS JOIN call_suffixes AS s
 ),
 captures AS (
     SELECT

@@ -3,15 +3,11 @@
 -- the GPU (wait).
 -- How: the outermost of nested calls owns the interval. If two calls cross, the later call owns the rest.
 WITH
--- Calls may have a suffix, as in _loaded_events.
 waits AS (
-    SELECT
-        name || unnest([
-            '', '_ptsz', '_ptds', '_spt', '_v2', '_v2_ptsz', '_v2_ptds', '_v3020', '_v4000', '_v7000', '_ptsz_v7000',
-            '_ptds_v7000'
-        ]) AS name
-    FROM call_roles
-    WHERE profile = 'default' AND role = 'blocking'
+    SELECT concat(r.name, s.suffix) AS name
+    FROM call_roles AS r
+    CROSS JOIN call_suffixes AS s
+    WHERE r.profile = 'default' AND r.role = 'blocking'
 ),
 calls AS (
     SELECT

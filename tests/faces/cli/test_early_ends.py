@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import COMMANDS, app
+from pipelines.faces.mcp_tools import tools as mcp_tools
 from pipelines.faces.mcp_tools.tools import Served, make_tools
 from pipelines.faces.notebook import TraceAnalysis, restore_cpgraph
 from pipelines.lake.read.sandbox import Limits
@@ -115,6 +116,10 @@ def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     tools = make_tools(Served("my lake", Limits(30, 0, "500MB", "1GB")))
     said = SAID.removeprefix("caveat: ")
     assert said in answer(tools["ask"], name="top-kernels", trace=row["trace_id"])["caveats"]
+    with monkeypatch.context() as patch:
+        patch.setattr(mcp_tools, "_MOST_FINDINGS", 0)
+        (caveat,) = answer(tools["ask"], name="top-kernels", trace=row["trace_id"])["caveats"]
+    assert caveat.startswith("of what limits this answer: ") and "there are more" in caveat
     nothing = answer(tools["ask"], name="top-kernels", job="nightly")
     assert nothing["rows"] == [] and nothing["caveats"][-1].startswith("no rows for job 'nightly'; ")
     page = json.loads(run("report", row["trace_id"], "--lake", "my lake", "--out", "page.html", "--json").stdout)

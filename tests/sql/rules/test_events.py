@@ -111,6 +111,17 @@ def test_a_call_with_each_suffix_is_the_call() -> None:
     assert waiting == [waiting[0]] * len(names) and waiting[0] != other
 
 
+@pytest.mark.parametrize("suffix", ["_v2", "_ptsz_v7000"])
+def test_a_capture_is_found_whatever_its_calls_end_in(suffix: str) -> None:
+    begin, add, end = (
+        f"{name}{suffix}" for name in ("cuStreamBeginCapture", "cuMemcpyDtoHAsync", "cuStreamEndCapture")
+    )
+    calls = [call(name, 10 * i, 5, i + 10) for i, name in enumerate((begin, add, end))]
+    events = [*calls, call("cudaLaunchKernel", 50, 5, 1), kernel("k", 60, 5, 1)]
+    assert rows_of(events, "_graph_captures", "event_id") == [(0,)]
+    assert rows_of(events, "_capture_calls", "event_id") == [(1,)]
+
+
 def test_any_call_launches() -> None:
     """In default, the call that GPU work is linked to, whatever its name."""
     events = [call("cudaLaunchOfTomorrow", 0, 5, 1), kernel("gemm", 20, 5, 1)]
