@@ -156,14 +156,16 @@ def test_the_page_links_a_report_of_each_newest_capture(
 ) -> None:
     if not reports:  # they and their tables take seconds, and tests/faces/report has them
         monkeypatch.setattr(report, "page", lambda capture: f"<h1>{capture}</h1>")
-        monkeypatch.setattr(subject, "find_subject", lambda _, capture, lake: capture)
+        monkeypatch.setattr(subject, "find_subject", lambda _, capture, lake: f"{capture} of {lake}")
         monkeypatch.setattr(subject, "TABLES", ())
         monkeypatch.setattr(subject, "CAPTURE_TABLES", ())
     run("fleet", "--lake", lake, "--out", tmp_path / "pages")
     page = (tmp_path / "pages" / "index.html").read_text()
     links = re.findall(r'<a href="([^"]+)"', page)
     assert sorted(links) == sorted(f"{row['capture_id']}.html" for row in jobs.values())
-    assert all("<h1>" in (tmp_path / "pages" / link).read_text() for link in links)
+    pages = [(tmp_path / "pages" / link).read_text() for link in links]
+    assert all("<h1>" in page for page in pages)
+    assert reports or all(f" of {lake.absolute()}</h1>" in page for page in pages)
     assert "<script>" not in page
     assert re.search(r'title="[^"]+/broken[^"]*\.json">[^</"]*broken[^</"]*\.json<', page)  # by its name
     assert 'id="trends"' in page and "<svg" in page and 'id="causes"' in page
