@@ -123,9 +123,9 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
                 tables[public] = None
             else:
                 todo += model.dependencies
-        elif reads := catalog.given[source].reads:
+        elif reads := catalog.inputs[source].reads:
             todo += reads
-        elif catalog.given[source].layer == "ingest" and mark_of(name) != RUN_MARK:
+        elif catalog.inputs[source].layer == "ingest" and mark_of(name) != RUN_MARK:
             tables["trace_files"] = None
     return list(tables)
 
@@ -201,7 +201,7 @@ def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[
     sizes = {file: Path(file).stat().st_size for file in files}
     logged_in = lake if lake and len(files) <= _LOGS else None
     n_rows_by_file = (
-        {file: _rows_told(logged_in, table, file, size) for file, size in sizes.items()} if logged_in else {}
+        {file: _recorded_rows(logged_in, table, file, size) for file, size in sizes.items()} if logged_in else {}
     )
     uncounted = [file for file in files if n_rows_by_file.get(file) is None]
     with database.scratch() as con:
@@ -220,7 +220,7 @@ def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[
     }
 
 
-def _rows_told(lake: Lake, table: str, file: str, size: int) -> int | None:
+def _recorded_rows(lake: Lake, table: str, file: str, size: int) -> int | None:
     """Return the number of rows of a file from its batch's log, because opening all files of a day takes seconds.
 
     None if the log has no record of the table, or if the file's size in bytes differs from the record.

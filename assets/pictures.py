@@ -26,7 +26,7 @@ _TRACE = """
 """
 _ANSWERED = ("critical_path", "causes", "fixes")
 """Tables whose pages show the answer to why."""
-_TOLD = 10  # traces
+_MOST_TRACES = 10  # traces
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
     FROM captures AS c
@@ -58,7 +58,7 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
     """Return the answer of `tracelake why` for each of the newest traces: the sentence and its limits, what helps, a picture."""
     newest = con.execute(
-        f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_TOLD}"
+        f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_MOST_TRACES}"
     ).fetchall()
     answers = [(file, answer) for trace_id, file in newest if (answer := why(con, trace_id))]
     if not answers:

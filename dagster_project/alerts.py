@@ -20,7 +20,7 @@ _BUDGET_SECONDS = 20.0  # for posting; Dagster gives up a tick after 60 s, and i
 _TRIES, _WAIT_SECONDS = 3, 5.0
 
 
-class Told(NamedTuple):
+class Posted(NamedTuple):
     """Keys of all findings posted so far, the number posted now, and why not all: a post failed, or time was up."""
 
     keys: set[str]
@@ -28,21 +28,21 @@ class Told(NamedTuple):
     failed: str = ""
 
 
-def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json") -> Told:
-    """Post each finding whose key is not in `told`, until the webhook fails or 20 s are over.
+def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str = "json") -> Posted:
+    """Post each finding whose key is not in `posted_keys`, until the webhook fails or 20 s are over.
 
     The next call posts the others. The key of a finding that no longer exists is dropped, so the finding is posted again
-    if it recurs. If `told` is None (the first call), existing findings of rejected files count as posted.
+    if it recurs. If `posted_keys` is None (the first call), existing findings of rejected files count as posted.
     """
     with store.analyst() as con:
         finding_by_key = {finding.key: finding for finding in findings(fleet_today(con, most=None))}
-    if told is None:
-        told = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
+    if posted_keys is None:
+        posted_keys = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
     lake, until = store.lake, time.monotonic() + _BUDGET_SECONDS
     # In a lake of an older version, findings about captures only seem to be gone until a run computes this table.
     is_read = lake is None or not lake.batches("captures") or bool(lake.batches("capture_summary"))
-    keys = told & finding_by_key.keys() if is_read else set(told)
-    new_keys = [key for key in finding_by_key if key not in told]
+    keys = posted_keys & finding_by_key.keys() if is_read else set(posted_keys)
+    new_keys = [key for key in finding_by_key if key not in posted_keys]
     failed = ""
     for tried, key in enumerate(new_keys):
         if time.monotonic() > until:
@@ -56,7 +56,7 @@ def notify_new(store: Store, told: set[str] | None, url: str, form: str = "json"
         except NotificationFailed as error:
             failed = str(error)
             break
-    return Told(keys, len(keys.intersection(new_keys)), failed)
+    return Posted(keys, len(keys.intersection(new_keys)), failed)
 
 
 def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:

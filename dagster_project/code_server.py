@@ -31,9 +31,9 @@ def forks() -> BaseContext:
 class ForkingServer(server.DagsterApiServer):
     """Dagster's server of definitions, which starts the processes of runs by forking."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, **named: Any) -> None:
         """Accept the same arguments as Dagster's server."""
-        super().__init__(*given, **named)
+        super().__init__(*arguments, **named)
         if hasattr(self, _START_BY):  # a Dagster version without the attribute starts runs in its own way
             setattr(self, _START_BY, forks())
             ensure_running()  # start the fork server now instead of with the first run

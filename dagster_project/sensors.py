@@ -26,7 +26,7 @@ from pipelines.base.paths import path_text
 from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
-from pipelines.lake.inbox import look, told, waiting
+from pipelines.lake.inbox import look, skipped_clause, waiting
 from pipelines.lake.layout import MARK, REJECTS
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.store import StoreError, open_store
@@ -152,7 +152,7 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
         return _asking(tick, due, now)
     if tick.waiting:
         soonest = min(tick.asked[str(path)].at + wait_seconds(tick.tries(path)) for path in tick.waiting)
-        names = told(dict.fromkeys(tick.waiting, "was not ingested by its run"))
+        names = skipped_clause(dict.fromkeys(tick.waiting, "was not ingested by its run"))
         return _skipped(tick, f"{len(tick.waiting)} files will be retried in {soonest - now:.0f} s: {names}")
     return _skipped(tick, f"no new files in {path_text(watched_folder() or '')}", forget=True)
 
@@ -240,7 +240,7 @@ def _skipped(tick: _Tick, message: str, forget: bool = False) -> dg.SensorResult
 
 
 def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
-    remarks = [f"skipped: {told(passed_over)}"] if passed_over else []
+    remarks = [f"skipped: {skipped_clause(passed_over)}"] if passed_over else []
     return [*remarks, *(f"{path_text(path)} cannot be read; see tracelake check" for path in broken[:5])]
 
 

@@ -108,9 +108,9 @@ def timeline(events: list[dict[str, Any]]) -> str:
         if event.get("cat") == "collective" and start <= event["ts"] < end:
             arrows[event["id"]].append(event)
     for ends in arrows.values():
-        for one, other in pairwise(ends):
+        for earlier, later in pairwise(ends):
             middle = (_LANE - 12) / 2
-            parts.append(svg.line(x(one["ts"]), y(one) + middle, x(other["ts"]), y(other) + middle, "arrow"))
+            parts.append(svg.line(x(earlier["ts"]), y(earlier) + middle, x(later["ts"]), y(later) + middle, "arrow"))
     style = ".arrow{stroke:#333;stroke-width:1.2}"
     return svg.picture(_WIDTH, _TOP + len(lanes) * _LANE + 10, parts, style)
 

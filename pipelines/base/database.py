@@ -79,22 +79,24 @@ def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDB
 def at_most(gigabytes: float) -> str:
     """Return a `memory_limit` of `gigabytes`, or of this process's share if that is less."""
     usual = int(gigabytes * 1e9) >> 20
-    return f"{min(usual, _told(MEMORY) or usual)}MiB"
+    return f"{min(usual, _env_int(MEMORY) or usual)}MiB"
 
 
 def for_models() -> str:
     """Return the `memory_limit` of models: TRACELAKE_MEMORY if it is set, whether more or less than MODELS_GB."""
-    return f"{_told(MEMORY) or int(MODELS_GB * 1e9) >> 20}MiB"
+    return f"{_env_int(MEMORY) or int(MODELS_GB * 1e9) >> 20}MiB"
 
 
 def threads(usual: int) -> int:
     """Return the number of threads for work that usually uses `usual`, within this process's share."""
-    return min(usual, _told(THREADS) or usual)
+    return min(usual, _env_int(THREADS) or usual)
 
 
 def too_little(limit: str) -> str:
     """Return the error message for a `limit` (as `at_most` returns it) that was not enough."""
-    advice = f"raise {MEMORY}={_told(MEMORY)}, or unset it" if _told(MEMORY) else "give fewer or smaller files at once"
+    advice = (
+        f"raise {MEMORY}={_env_int(MEMORY)}, or unset it" if _env_int(MEMORY) else "give fewer or smaller files at once"
+    )
     return f"DuckDB needs more memory than the {limit.replace('MiB', ' MiB')} that it may use here; {advice}"
 
 
@@ -106,11 +108,11 @@ def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
 
 
 def _share() -> dict[str, Any]:
-    threads, memory = _told(THREADS), _told(MEMORY)
+    threads, memory = _env_int(THREADS), _env_int(MEMORY)
     return {**({"threads": threads} if threads else {}), **({"memory_limit": f"{memory}MiB"} if memory else {})}
 
 
-def _told(name: str) -> int | None:
+def _env_int(name: str) -> int | None:
     """Return the value of an environment variable; None if it is not set, or empty. Raise WrongShare."""
     text = os.environ.get(name, "").strip()
     if not text:

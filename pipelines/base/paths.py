@@ -23,22 +23,22 @@ class UnusablePath(TracelakeError, ValueError):
     """A path that cannot be used; the message gives the path and the reason."""
 
 
-def local_path(given: str | Path) -> Path:
+def local_path(path: str | Path) -> Path:
     """Return the path.
 
     Raise UnusablePath unless it is on this machine: s3://…, file://…, host:/…, ducklake:… are not.
     """
-    if str(given).startswith(DUCKLAKE):
+    if str(path).startswith(DUCKLAKE):
         raise UnusablePath(
-            f"{given} is the address of a DuckLake, and this needs a folder; the commands that read take it as --lake, and in "
+            f"{path} is the address of a DuckLake, and this needs a folder; the commands that read take it as --lake, and in "
             "Python tracelake.open_tables(address) has its tables, tracelake.open_store(address) the rest"
         )
-    match = _SCHEME.match(str(given))
+    match = _SCHEME.match(str(path))
     # A Path from ./s3:/x looks the same.
-    if match is None or (isinstance(given, Path) and Path(f"{match[1]}:").exists()):
-        return Path(given)
+    if match is None or (isinstance(path, Path) and Path(f"{match[1]}:").exists()):
+        return Path(path)
     hint = "write the path alone" if match[1].lower() == "file" else "copy or mount it, and give the path here"
-    raise UnusablePath(f"{given}: {match[1]}:// is not supported, only paths on this machine; {hint}")
+    raise UnusablePath(f"{path}: {match[1]}:// is not supported, only paths on this machine; {hint}")
 
 
 def without_parents(path: Path) -> Path:

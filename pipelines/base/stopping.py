@@ -18,10 +18,10 @@ from typing import NoReturn
 
 AT_MOST_S = 1.0  # from a signal until the process stops waiting for unfinished work
 _TIDY_S = 0.5
-_TOLD = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _SWALLOWED = "Query interrupted"  # the text of DuckDB's RuntimeError
 _asked = 0  # the signal
-_unwinds = _is_told = False
+_unwinds = _is_printed = False
 
 
 def is_stop(error: BaseException) -> bool:
@@ -49,7 +49,7 @@ def was_asked() -> bool:
 
 def sentence() -> str:
     """Return the message of a stopped command."""
-    return f"{_TOLD[signal.Signals(_asked or signal.SIGINT)]}: the same command run again finishes"
+    return f"{_SIGNAL_WORDS[signal.Signals(_asked or signal.SIGINT)]}: the same command run again finishes"
 
 
 def listen() -> None:
@@ -61,7 +61,7 @@ def listen() -> None:
     atexit.register(_finish)  # registered first, so that it is called last
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
-    for number in _TOLD:
+    for number in _SIGNAL_WORDS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     # Python calls a handler between two steps of the main thread, which may be busy in a library. The wakeup descriptor
@@ -86,7 +86,7 @@ def unwinding() -> Iterator[None]:
 
 def end() -> int:
     """Print to stderr that the command was stopped; return its exit status."""
-    _tell()
+    _print_once()
     # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills itself
     # with SIGINT at the end, whatever the status. A successful exec() clears that.
     exec("")
@@ -104,7 +104,7 @@ def _stop(number: int, _: object) -> None:
 def _finish() -> None:
     """Ignore further signals: all work is done, and a signal while Python ends would kill it without a message."""
     with suppress(ValueError):  # not in the main thread: _watch, which ends the process itself, runs this
-        for number in _TOLD:
+        for number in _SIGNAL_WORDS:
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -113,7 +113,7 @@ def _watch(reads: int) -> None:
     global _asked
     while True:
         number = os.read(reads, 1)[0]
-        if number in _TOLD and signal.getsignal(number) is _stop:  # otherwise another handler was installed
+        if number in _SIGNAL_WORDS and signal.getsignal(number) is _stop:  # otherwise another handler was installed
             time.sleep(AT_MOST_S)
             _asked = _asked or number
             tidying = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # removes temporary folders
@@ -123,14 +123,14 @@ def _watch(reads: int) -> None:
 
 
 def _leave() -> NoReturn:
-    _tell()
+    _print_once()
     os._exit(exit_code())
 
 
-def _tell() -> None:
+def _print_once() -> None:
     """Print the message once, whichever thread is first; as bytes, because a print may have been interrupted."""
-    global _is_told
-    if not _is_told:
-        _is_told = True
+    global _is_printed
+    if not _is_printed:
+        _is_printed = True
         with suppress(OSError):
             os.write(2, f"{sentence()}\n".encode())

@@ -24,7 +24,7 @@ from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
-from pipelines.runs.materialize.per_capture import compute_given, requested_captures, trace_tables
+from pipelines.runs.materialize.per_capture import compute_into_batch, requested_captures, trace_tables
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BYTES_PER_EVENT
 
@@ -109,7 +109,7 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
             write_causes(lake.root / CAUSES, store.causes())
             catalog = lake.catalog()
             batch, here = _fetched(store, lake, catalog, how.tables, captures)
-            compute_given(lake, how.tables, here, removed)
+            compute_into_batch(lake, how.tables, here, removed)
             lake.take_away(batch, [MARK, "events", "findings", *trace_tables(catalog, how.tables)])
             store.commit(lake)
     return Computed(len(captures) + len(removed), time.perf_counter() - began, time.process_time() - cpu)

@@ -26,18 +26,18 @@ class Rows:
     cut: str
 
 
-def rows_as_json(found: Rows) -> dict[str, Any]:
+def rows_as_json(result: Rows) -> dict[str, Any]:
     """Return an answer as an object for JavaScript.
 
     `columns` (name, type, is_number), `rows`, `cut` (as in Rows) and `n_cut`, the number of shortened cells.
     """
     cutter = Cutter(LONGEST, _SAFE)
-    rows = [[cutter.cell(value) for value in row] for row in found.rows]
+    rows = [[cutter.cell(value) for value in row] for row in result.rows]
     columns = [
         {"name": visible(name), "type": kind, "is_number": is_number(kind)}
-        for name, kind in zip(found.columns, found.types, strict=True)
+        for name, kind in zip(result.columns, result.types, strict=True)
     ]
-    return {"columns": columns, "rows": rows, "cut": found.cut, "n_cut": cutter.n_cut}
+    return {"columns": columns, "rows": rows, "cut": result.cut, "n_cut": cutter.n_cut}
 
 
 def is_number(kind: str) -> bool:

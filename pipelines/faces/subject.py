@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
 
 def subject(
-    given: str | Path,
+    trace: str | Path,
     lake: Path | str,
     tables: Iterable[str] = (),
     *,
@@ -50,19 +50,19 @@ def subject(
     file. `reading(file)` yields a callback that gets the number of bytes read. Raise NotATrace, TraceRejected if the file is not
     a trace, or the errors of `of_lake`.
     """
-    path = Path(given)
+    path = Path(trace)
     if path.is_dir():
         raise NotATrace(
-            f"{given} is a folder, not a trace",
-            f"Give one of its files. The path through all ranks: tracelake capture-path {given}",
+            f"{trace} is a folder, not a trace",
+            f"Give one of its files. The path through all ranks: tracelake capture-path {trace}",
         )
     if path.is_file():
         return _of_file(path, with_arguments, process, reading)
     if process:
         raise NotATrace(
-            "--process is for files: a trace of a lake is one process", f"Leave it out, or give a file: {given}"
+            "--process is for files: a trace of a lake is one process", f"Leave it out, or give a file: {trace}"
         )
-    return of_lake(str(given), lake, tables)
+    return of_lake(str(trace), lake, tables)
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _of_file(
         yield Subject(con, read.trace_id)
 
 
-def catalog_of(given: str | Path, lake: Path | str) -> Catalog:
+def catalog_of(trace: str | Path, lake: Path | str) -> Catalog:
     """Return the models for a trace that a user names.
 
     A file uses the shipped models. A trace of a lake also uses the lake's own formulas.
@@ -111,4 +111,4 @@ def catalog_of(given: str | Path, lake: Path | str) -> Catalog:
     from pipelines.models.catalog import load_catalog
     from pipelines.runs.store import open_store
 
-    return load_catalog() if Path(given).exists() else open_store(lake).catalog()
+    return load_catalog() if Path(trace).exists() else open_store(lake).catalog()

@@ -25,7 +25,7 @@ from pipelines.models.sqltext import quoted
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
 """Tables that the answer reads."""
-_TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
+_REPORTED, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = threshold("whole_steps")
 _APART = threshold("steps_apart_percent") / 100
 CLAUSE = 0.05
@@ -88,7 +88,7 @@ class Cause:
         """
         return sum(row["exposed_ns" if self.is_gpu_work else "gpu_idle_ns"] for row in self.rows)
 
-    def told(self, steps: int) -> str:
+    def description(self, steps: int) -> str:
         """Return the cause's name, its time and its savings as text, with times divided by `steps`."""
         each = " a step" if steps > 1 else ""
         described = f"{self.title}: {units.time(self.duration / steps)}{each}{self._bare(steps)}"
@@ -225,7 +225,7 @@ class Why:
         """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
         traced, about = units.time(with_it / steps), ""
-        if without is not None and with_it - without > _TOLD * with_it:
+        if without is not None and with_it - without > _REPORTED * with_it:
             about = f"about {units.rounded_time(without / steps)}"
         if self._median_ns is not None:
             median = f"the median {units.time(self._median_ns)}"
@@ -360,10 +360,10 @@ def microseconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1000
 
 
-def name_in_brackets(one: Cause) -> str:
+def name_in_brackets(cause: Cause) -> str:
     """Return the name of more than half of a cause, in brackets, or "" if there is none or it adds nothing to the title."""
-    row = one.rows[0]
-    is_informative = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
+    row = cause.rows[0]
+    is_informative = row["duration_ns"] * 2 > cause.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")
     )
     return f" ({short_name(row['name'], NAME)})" if is_informative else ""
@@ -383,7 +383,7 @@ def queries(trace_id: str, window_id: str) -> dict[str, str]:
 
 
 def of_rows(
-    found: dict[str, list[dict[str, Any]]],
+    rows_by_table: dict[str, list[dict[str, Any]]],
     title: str,
     *,
     without_profiler: bool | None = None,
@@ -394,20 +394,29 @@ def of_rows(
     the threshold profiler_removed, a share of the window. If table `causes_without_profiler` has no rows for the window, because
     the profiler costs at most profiler_told, `causes` is used.
     """
-    if not found["window_gpu_time"] or not found["causes"]:
+    if not rows_by_table["window_gpu_time"] or not rows_by_table["causes"]:
         return None
-    window, without_ns = found["window_gpu_time"][0], None
-    for row in found["profiler_cost"]:
+    window, without_ns = rows_by_table["window_gpu_time"][0], None
+    for row in rows_by_table["profiler_cost"]:
         without_ns = row["without_profiler_ns"]
     much = without_ns is not None and window["length_ns"] - without_ns > _REMOVED * window["length_ns"]
     use_without_profiler = (much if without_profiler is None else without_profiler) and bool(
-        found["causes_without_profiler"]
+        rows_by_table["causes_without_profiler"]
     )
-    causes = found["causes_without_profiler" if use_without_profiler else "causes"]
-    caveats = [{key: row[key] for key in ("caveat", "severity", "detail")} for row in found["critical_path_caveats"]]
-    gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
+    causes = rows_by_table["causes_without_profiler" if use_without_profiler else "causes"]
+    caveats = [
+        {key: row[key] for key in ("caveat", "severity", "detail")} for row in rows_by_table["critical_path_caveats"]
+    ]
+    gaps = [row["detail"] for row in rows_by_table["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
     return Why(
-        title, window, causes, caveats, "".join(gaps[:1]), without_ns, use_without_profiler, tuple(found["fixes"])
+        title,
+        window,
+        causes,
+        caveats,
+        "".join(gaps[:1]),
+        without_ns,
+        use_without_profiler,
+        tuple(rows_by_table["fixes"]),
     )
 
 

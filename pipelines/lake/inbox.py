@@ -112,7 +112,7 @@ _SHOWN = 5
 _IN_TRACES = ("ok", "repaired", "partial")
 
 
-def told(passed_over: Mapping[Path, str]) -> str:
+def skipped_clause(passed_over: Mapping[Path, str]) -> str:
     """Return a clause that names the skipped paths and the reasons, at most _SHOWN of them."""
     clauses = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:_SHOWN]]
     more = [f"and {len(passed_over) - _SHOWN} more"] if len(passed_over) > _SHOWN else []

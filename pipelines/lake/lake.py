@@ -42,7 +42,7 @@ from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, find_altered, find_broken, unreadable
-from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
+from pipelines.lake.read.views import MEMBERSHIP_TABLES, committed_rows, trace_rows
 from pipelines.lake.version import check_layout
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import file_list, quoted
@@ -470,9 +470,11 @@ class Lake:
         listed = list(dict.fromkeys(tables))
         marks = {MARK, *(mark_of(table) for table in listed)}
         order = (*marks, *(t for t in listed if t not in marks))
-        files = self.files_of((*order, *TOLD_BY))
+        files = self.files_of((*order, *MEMBERSHIP_TABLES))
         broken = [
-            file for file in self.broken(files) if file.table in order or (file.table in TOLD_BY and MARK in listed)
+            file
+            for file in self.broken(files)
+            if file.table in order or (file.table in MEMBERSHIP_TABLES and MARK in listed)
         ]
         if broken and not self.without_broken:
             raise BrokenFiles(broken)

@@ -20,7 +20,7 @@ from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.lake.commit.batch_rows import LEFT_OUT
 from pipelines.lake.commit.model_failures import FAILURES
-from pipelines.lake.inbox import Inbox, look, told, waiting
+from pipelines.lake.inbox import Inbox, look, skipped_clause, waiting
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
 from pipelines.lake.publish.analyst_file import connect_attached, is_published
@@ -90,10 +90,10 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
         result.wrong.append(f"there is no lake in {lake.root}")
         return result
     for part in (_commits, _rejects, _runs, _disk, _published):
-        _told_by(result, part, lake, now)
+        _check_part(result, part, lake, now)
     if inbox is not None:
         result.inbox = path_text(inbox)
-        _told_by(result, partial(_inbox, folder=inbox), lake, now)
+        _check_part(result, partial(_inbox, folder=inbox), lake, now)
     result.wrong += _over(result, limits)
     if limits.rejected is None and result.rejected_last_day:
         result.warnings.append(_rejected(result))
@@ -118,7 +118,7 @@ def status_of_store(con: duckdb.DuckDBPyConnection, address: str, batches: list[
     return result
 
 
-def _told_by(result: Status, part: Any, lake: Lake, now: float) -> None:
+def _check_part(result: Status, part: Any, lake: Lake, now: float) -> None:
     try:
         part(result, lake, now)
     except (OSError, ValueError, duckdb.Error, sqlite3.Error) as error:
@@ -211,7 +211,7 @@ def _inbox(result: Status, lake: Lake, now: float, folder: Path) -> None:
     result.passed_over = {path_text(path): why for path, why in inbox.passed_over.items()}
     closed = {path: why for path, why in inbox.passed_over.items() if why.startswith("cannot")}
     if closed:
-        result.wrong.append(told(closed))
+        result.wrong.append(skipped_clause(closed))
     waits = waiting(lake, inbox.files)
     result.backlog = len(waits)
     oldest = min((int(state.split(":")[1]) for state in waits.values()), default=None)

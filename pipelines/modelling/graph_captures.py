@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import duckdb
 
-from pipelines.models.python_tables import create_table, given_table, insert_columns
+from pipelines.models.python_tables import create_table, input_table, insert_columns
 from pipelines.models.sqltext import row
 
 
-@given_table(
+@input_table(
     "_graph_capture_traces",
     layer="canonical",
     doc="One row: a trace with graph replays, and another one that may show how the graphs were captured.",
@@ -22,7 +22,7 @@ from pipelines.models.sqltext import row
         ("capture_trace_id", "VARCHAR", "The other trace, whose events are in the same tables."),
     ),
 )
-@given_table(
+@input_table(
     "_graph_node_names",
     layer="canonical",
     doc="One row: a node of a graph of a trace, and what the program called it.",

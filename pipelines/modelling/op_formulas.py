@@ -9,7 +9,7 @@ import duckdb
 
 from pipelines.modelling.formulas import Formulas, work_of
 from pipelines.modelling.work import NotModelled
-from pipelines.models.python_tables import create_table, given_table, insert_columns, python_model
+from pipelines.models.python_tables import create_table, input_table, insert_columns, python_model
 from pipelines.models.rule_functions import first_rule
 from pipelines.models.sqltext import row
 
@@ -44,7 +44,7 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
         insert_columns(con, "_op_formulas", dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-@given_table(
+@input_table(
     "_staged_operator_work",
     layer="ingest",
     doc="One row: a call that a census counted, with the work that it asks for.",

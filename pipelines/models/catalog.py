@@ -90,7 +90,7 @@ class Catalog:
     """All models by name, each after the models it reads."""
 
     models: dict[str, Model]
-    given: dict[str, DeclaredTable]  # tables that the caller of a model creates: staged rows, and requests
+    inputs: dict[str, DeclaredTable]  # tables that the caller of a model creates: staged rows, and requests
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
     shipped: Catalog | None = None  # the catalog without the user's rows; None if this one has no such rows
 
@@ -101,7 +101,7 @@ class Catalog:
         """
         models = {name: replace(m, added=added[name]) if name in added else m for name, m in self.models.items()}
         refuse_unknown_classes(_rule_tables(models))
-        return Catalog(models, self.given, shipped=self.shipped or self)
+        return Catalog(models, self.inputs, shipped=self.shipped or self)
 
     def refuse_errors(self, names: Iterable[str]) -> None:
         """Raise CatalogError if one of these tables needs rows of a user that cannot be used."""
@@ -115,7 +115,7 @@ class Catalog:
         needed, pending = set(), list(names)
         while pending:
             name = pending.pop()
-            if name in self.given or name in needed:
+            if name in self.inputs or name in needed:
                 continue
             if name not in self.models:
                 raise CatalogError(f"unknown table {name!r}; known are: {', '.join(sorted(self.public))}")
@@ -151,9 +151,9 @@ class Catalog:
         return [model.name for model in models if model.kind == "lake" and model.scope == scope]
 
     def sources_of(self, name: str) -> tuple[str, ...]:
-        """Return the tables that a table reads, followed by the inputs of given tables among them."""
+        """Return the tables that a table reads, followed by what the input tables among them read."""
         reads = self.models[name].dependencies
-        return (*reads, *(source for table in reads if table in self.given for source in self.given[table].reads))
+        return (*reads, *(source for table in reads if table in self.inputs for source in self.inputs[table].reads))
 
     @cached_property
     def rules(self) -> dict[str, Path]:
@@ -169,8 +169,8 @@ class Catalog:
             model = self.models[name]
             reads = (*self.sources_of(name), *model.runs)
             parts = [_own_content(model)]
-            given_tables = [self.given[read] for read in reads if read in self.given]
-            parts += [code_version(table.module).encode() for table in given_tables if table.function]
+            input_tables = [self.inputs[read] for read in reads if read in self.inputs]
+            parts += [code_version(table.module).encode() for table in input_tables if table.function]
             for read in reads:
                 if read in self.models and self.models[read].kind != "lake":
                     parts.append(f"{read}={self.version(read)}".encode())
@@ -199,11 +199,11 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
             )
         models[model.name] = model
     refuse_unknown_classes(_rule_tables(models))
-    given_tables = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
+    input_tables = {name: table for name, table in declared.items() if table.is_input} | _staged(models)
     # A folder of a few files (a test's) need not contain the commit markers; their keys are then the project's.
     keys = _keys(folder) if folder == SQL_DIR else _keys(SQL_DIR) | _keys(folder)
     for model in models.values():
-        _check_dependencies(model, models, given_tables)
+        _check_dependencies(model, models, input_tables)
         _check_scope(model, models, keys)
     reads = {model.name: [d for d in model.dependencies if d in models] for model in models.values()}
     try:
@@ -213,7 +213,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         raise CatalogError(
             f"{models[cycle[0]].place}: models depend on each other in a cycle: {' → '.join(cycle)}"
         ) from None
-    return Catalog({name: models[name] for name in order}, given_tables)
+    return Catalog({name: models[name] for name in order}, input_tables)
 
 
 def _rule_tables(models: Mapping[str, Model]) -> dict[str, RuleTable]:
@@ -238,10 +238,10 @@ def _keys(folder: Path) -> dict[str, str]:
 
 
 def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
-    """Return the tables that ingestion stages for tables of its layer: they are given to those tables."""
+    """Return the tables that ingestion stages for tables of its layer: the inputs of those tables."""
     names = {STAGED + name: model for name, model in models.items() if model.layer == "ingest"}
     return {
-        name: DeclaredTable(name, model.layer, "", str(model.path), is_given=True)
+        name: DeclaredTable(name, model.layer, "", str(model.path), is_input=True)
         for name, model in names.items()
         if name in model.dependencies
     }
@@ -250,7 +250,7 @@ def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
 def _python_models(sql_names: set[str], declared: dict[str, DeclaredTable]) -> list[Model]:
     """Return the tables computed in Python; a folder of SQL files without their inputs (a test's) has none."""
     names = sql_names | declared.keys()
-    return [_python_model(t) for t in declared.values() if not t.is_given and names.issuperset(t.reads)]
+    return [_python_model(t) for t in declared.values() if not t.is_input and names.issuperset(t.reads)]
 
 
 def _python_model(table: DeclaredTable) -> Model:
@@ -410,13 +410,13 @@ def _needed(model: Model, keys: Mapping[str, str]) -> list[str]:
     return [*([keys[model.scope]] if model.scope in keys else []), *batch_columns]
 
 
-def _check_dependencies(model: Model, models: dict[str, Model], given_tables: Mapping[str, DeclaredTable]) -> None:
+def _check_dependencies(model: Model, models: dict[str, Model], input_tables: Mapping[str, DeclaredTable]) -> None:
     for name in model.dependencies:
         if name in models and _stands_behind(models[name], model):
             raise CatalogError(f"{models[name].place}: put {name} before {model.name}, which reads it")
-        if name not in models and name not in given_tables:
+        if name not in models and name not in input_tables:
             raise CatalogError(f"{_place(model, name)}: reads {name!r}; write the name of a model or of a rule table")
-        layer = (models[name] if name in models else given_tables[name]).layer
+        layer = (models[name] if name in models else input_tables[name]).layer
         if layer != "rules" and LAYERS.index(layer) > LAYERS.index(model.layer):  # rules are data, for every layer
             raise CatalogError(
                 f"{_place(model, name)}: layer {model.layer} may not read {name!r} of the later layer {layer}; "

@@ -37,13 +37,13 @@ def create_empty(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -
 
 @lru_cache
 def _types_of_scope(catalog: Catalog, scope: str) -> dict[str, dict[str, str]]:
-    def found() -> dict[str, dict[str, str]]:
+    def computed() -> dict[str, dict[str, str]]:
         with database.connect() as con:
             _create_by_sql(con, catalog, scope)
             return {table: dict(_described(con, table)) for table in catalog.ingested(scope)}
 
     digest = _digest(catalog, catalog.ingested(scope))
-    return remembered(f"types-of-{scope}-{_INSTALLED}", digest, found)
+    return remembered(f"types-of-{scope}-{_INSTALLED}", digest, computed)
 
 
 def _digest(catalog: Catalog, tables: Iterable[str]) -> str:
@@ -51,9 +51,9 @@ def _digest(catalog: Catalog, tables: Iterable[str]) -> str:
 
     Model versions do not cover the staged and input tables, so their columns are hashed too.
     """
-    given_columns = [repr((name, table.columns)) for name, table in sorted(catalog.given.items())]
+    input_columns = [repr((name, table.columns)) for name, table in sorted(catalog.inputs.items())]
     versions = [repr((catalog.version(name), sorted(catalog.models[name].staged.items()))) for name in tables]
-    return digest_of([duckdb.__version__, *given_columns, *versions])
+    return digest_of([duckdb.__version__, *input_columns, *versions])
 
 
 def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
@@ -63,7 +63,7 @@ def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
 def _create_by_sql(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
     for table in catalog.ingested(scope):
         model = catalog.models[table]
-        created = create_given(con, catalog, [table])
+        created = create_inputs(con, catalog, [table])
         for rules in (catalog.models[name] for name in model.dependencies if name in catalog.rules):
             create_rules(con, rules)
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
@@ -71,14 +71,14 @@ def _create_by_sql(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str)
             con.execute(f"DROP TABLE {name}")
 
 
-def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Create the given tables, with their columns and types and no rows; return their names."""
+def create_inputs(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
+    """Create the input tables, with their columns and types and no rows; return their names."""
     created = {}
     for table in tables:
         for name in catalog.models[table].dependencies:
             if name == STAGED + table:
                 created[name] = create_staged(con, catalog, table)
-            elif name in catalog.given and name not in created and (columns := catalog.given[name].columns):
+            elif name in catalog.inputs and name not in created and (columns := catalog.inputs[name].columns):
                 created[name] = _create(con, name, {column: kind for column, kind, _ in columns})
     return list(created)
 
@@ -97,6 +97,6 @@ def _dry_run(catalog: Catalog) -> dict[str, Types]:
     with database.connect() as con:
         for scope in {model.scope for model in catalog.models.values() if model.kind == "lake"}:
             _create_by_sql(con, catalog, scope)
-        create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
+        create_inputs(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
         run_models(con, catalog, catalog.public)
         return {name: _described(con, name) for name in catalog.public}

@@ -43,7 +43,7 @@ def python_model(
     return _declared(name, columns)
 
 
-def given_table(
+def input_table(
     name: str, *, layer: str, doc: str = "", columns: Sequence[tuple[str, str, str]] = (), reads: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
     """Declare a table that the function creates; code that runs models calls it first.

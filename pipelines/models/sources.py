@@ -19,7 +19,7 @@ from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 
 PACKAGE = Path(__file__).resolve().parents[1]
-_DECORATORS = ("python_model", "given_table")
+_DECORATORS = ("python_model", "input_table")
 _INPUT = re.compile(rb"^INPUT\b.*=", re.MULTILINE)
 _INPUT_KINDS = ("EventInput", "SetInput")
 
@@ -32,7 +32,7 @@ class DeclaredTable:
     layer: str
     function: str
     path: str
-    is_given: bool
+    is_input: bool
     doc: str = ""
     columns: list[list[str]] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
@@ -213,8 +213,8 @@ def _said(call: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
     """Return the arguments of a decorator. Raise ValueError or KeyError for anything but literals."""
     (name,) = call.args
     arguments = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
-    is_given = isinstance(call.func, ast.Name) and call.func.id == "given_table"
-    return {"name": _value(name, constants), "is_given": is_given, **arguments}
+    is_input = isinstance(call.func, ast.Name) and call.func.id == "input_table"
+    return {"name": _value(name, constants), "is_input": is_input, **arguments}
 
 
 def _value(node: ast.expr, constants: dict[str, ast.expr]) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DRAWN = "tracelake"
 SLICE = "slice"
-_TOLD = {
+_DESCRIPTIONS = {
     "timeline": "a timeline, which `tracelake timeline` drew",
     "overlay": "an overlay, which `tracelake overlay` drew",
     "what-if": "a redrawn path, which `tracelake what-if` drew",
@@ -34,9 +34,9 @@ def _mark(metadata: dict[str, Any]) -> tuple[str, list[str]]:
 def refused(metadata: dict[str, Any]) -> str | None:
     """Return the reason why a file with this metadata is not ingested; None if it is not such a drawing."""
     drawing, trace_ids = _mark(metadata)
-    if drawing not in _TOLD:
+    if drawing not in _DESCRIPTIONS:
         return None
-    return f"it is {_TOLD[drawing]} of {_some(trace_ids)}, and no profiler's trace: ingest the trace itself"
+    return f"it is {_DESCRIPTIONS[drawing]} of {_some(trace_ids)}, and no profiler's trace: ingest the trace itself"
 
 
 def is_slice(metadata: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Traces of other tools → `events`: an input stages its own tables, and a SELECT in `sql/ingest/` makes events of them.
 
-    @given_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
+    @input_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
     def stage(con, request): ...  # fills these tables from the file (ReadRequest) and returns Contents
 
     INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=events_by_sql("_my_events", stage))
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NEEDED = ("event_id", "ph", "name", "start_ns", "duration_ns")
-NAME_ONE = "each is a trace of its own: name one (--process PID), or `tracelake ingest` the file"
+NAME_A_PROCESS = "each is a trace of its own: name one (--process PID), or `tracelake ingest` the file"
 _ROWS = 122_880
 _MODEL, _PART = "_events_of_model", "_events_of_part"
 # Memory of DuckDB's tables and sorts before they are spilled to disk. The process uses more, as measured by
@@ -85,7 +85,7 @@ def events_by_sql(
 def doubts(con: duckdb.DuckDBPyConnection, model: str) -> list[Finding]:
     """Return the findings that a model makes of the staged tables: data that is missing, or that no profiler writes."""
     catalog = load_catalog()
-    run_models(con, catalog, [model], frozenset(catalog.given))
+    run_models(con, catalog, [model], frozenset(catalog.inputs))
     rows = con.execute(f"SELECT check_name, severity, n, detail FROM {model} ORDER BY check_name").fetchall()
     con.execute(f"DROP TABLE {model}")
     return [Finding(*row) for row in rows]
@@ -170,10 +170,8 @@ def _staged(con: duckdb.DuckDBPyConnection, model: str, stage: Stage, request: R
         raise
     except duckdb.Error as error:
         raise TraceRejected(request.path, None, f"DuckDB cannot read it: {first_line(error)}") from None
-    given_tables = frozenset(catalog.given)
-    run_models(
-        con, catalog, [name for name in catalog.models[model].dependencies if name not in given_tables], given_tables
-    )
+    inputs = frozenset(catalog.inputs)
+    run_models(con, catalog, [name for name in catalog.models[model].dependencies if name not in inputs], inputs)
     return contents
 
 

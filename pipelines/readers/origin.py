@@ -96,7 +96,7 @@ def job_from_inbox(path: Path) -> str | None:
     inbox = os.environ.get(INBOX)
     if not inbox:
         return None
-    absolute_path, absolute_inbox = (without_parents(given).absolute() for given in (path, Path(inbox)))
+    absolute_path, absolute_inbox = (without_parents(each_path).absolute() for each_path in (path, Path(inbox)))
     if not absolute_path.is_relative_to(absolute_inbox):
         return None
     folders = absolute_path.relative_to(absolute_inbox).parts[:-1]

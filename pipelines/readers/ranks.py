@@ -15,7 +15,7 @@ _VARIABLES = (  # rank and world size, as torchrun, Open MPI, MPICH and Slurm se
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 _MOST = 1 << 31
-_TOLD = {
+_SENTENCES = {
     BY_NCCL: "rank {} of {} is that in the largest NCCL communicator that the process opened: in a job without one of all "
     "ranks it is not the job's",
     BY_ENVIRONMENT: "rank {} of {} is what the recorded environment says",
@@ -32,7 +32,7 @@ class Rank(NamedTuple):
     world_size: int | None
     source: str
 
-    def told(self) -> dict[str, int | str]:
+    def as_distributed_info(self) -> dict[str, int | str]:
         """Return the rank as Kineto's distributedInfo."""
         world = {} if self.world_size is None else {"world_size": self.world_size}
         return {"rank": self.rank, **world, "rank_source": self.source}
@@ -40,7 +40,7 @@ class Rank(NamedTuple):
     def finding(self, tool: str) -> Finding:
         """Return the finding that the trace does not record its rank directly."""
         world = "an unknown number" if self.world_size is None else self.world_size
-        return Finding(f"{tool}_rank_by_{self.source}", "info", 1, _TOLD[self.source].format(self.rank, world))
+        return Finding(f"{tool}_rank_by_{self.source}", "info", 1, _SENTENCES[self.source].format(self.rank, world))
 
 
 def from_environment(variables: Mapping[str, object]) -> Rank | None:
@@ -52,13 +52,15 @@ def from_environment(variables: Mapping[str, object]) -> Rank | None:
     return None
 
 
-def of_communicators(found: Mapping[Key, set[tuple[int, int]]]) -> dict[Key, Rank]:
+def of_communicators(pairs_by_process: Mapping[Key, set[tuple[int, int]]]) -> dict[Key, Rank]:
     """Return the rank of each process in its largest communicator, from all its (size, rank) pairs.
 
     {} if these are not one communicator: different sizes, a duplicate rank, or a process without a communicator.
     """
-    largest = {key: {pair for pair in pairs if pair[0] == max(pairs)[0]} for key, pairs in found.items() if pairs}
-    if len(largest) < len(found) or any(len(pairs) > 1 for pairs in largest.values()):
+    largest = {
+        key: {pair for pair in pairs if pair[0] == max(pairs)[0]} for key, pairs in pairs_by_process.items() if pairs
+    }
+    if len(largest) < len(pairs_by_process) or any(len(pairs) > 1 for pairs in largest.values()):
         return {}
     size_and_rank_by_process = {key: pair for key, (pair,) in largest.items()}
     if len({size for size, _ in size_and_rank_by_process.values()}) > 1 or len(

@@ -199,7 +199,7 @@ def may_be_secret(column: str) -> str:
     return f"regexp_matches({column}, {quoted(_HINT)})"
 
 
-def told_by_dumps(described: Iterable[tuple[Any, ...]]) -> list[str]:
+def text_columns(described: Iterable[tuple[Any, ...]]) -> list[str]:
     """Return the text columns with names from a dump, a snapshot or another set: all except the file's own path.
 
     `described`: the rows of DESCRIBE.

@@ -26,7 +26,7 @@ _KINDS = ("other", "sampled", "census")
 """Kinds of steps of a recorded loop: not sampled, sampled, and sampled with their operators counted."""
 
 
-def main(given: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure the overhead and print it."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--budget", type=float, default=0.01, help="fraction of time for sampling (default 0.01)")
@@ -38,7 +38,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument(
         "--stacks", type=float, metavar="HZ", help="measure stack sampling, at this many samples per second"
     )
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if args.pairs < 2 or args.steps < 1:
         parser.error("--pairs must be at least 2 and --steps at least 1")
     torch.set_num_threads(args.threads)

@@ -22,7 +22,7 @@ from pipelines.record.sampler import CounterSampler
 _POLL = 0.02  # seconds
 
 
-def main(given: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Sample until the process or command ends, or until Ctrl-C. Return the command's exit status, or 0 without a command."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.counters", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--pid", type=int, help="process to sample; or give a command after --")
@@ -32,7 +32,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--run-id", help="a name shared by the recordings of one run")
     parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
     parser.add_argument("command", nargs="*", help="command to run and to sample")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if (args.pid is None) == (not args.command):
         parser.error("give either --pid or a command after --")
     child = None

@@ -75,7 +75,7 @@ class Recording:
     """An open recording. Any thread may add rows, a separate thread writes them to disk, and `close` completes the recording.
 
     If the process is killed, the rows of the last `flush_seconds` are lost, in a long recording those of the last 2 % of
-    its duration, at most a minute. `told` returns the recorder's own columns of `recordings`. `pending` returns rows by
+    its duration, at most a minute. `own_columns` returns the recorder's own columns of `recordings`. `pending` returns rows by
     table that the recorder has buffered. `add` never raises or waits for the disk. Rows that cannot be written are kept
     for a while, then dropped and counted (`n_lost`). A forked process writes nothing. Raise ValueError if `out` is a
     URL, and OSError if the folder cannot be written.
@@ -88,7 +88,7 @@ class Recording:
         run_id: str | None,
         pid: int,
         rank: int | None,
-        told: Callable[[], Row] = dict,
+        own_columns: Callable[[], Row] = dict,
         flush_seconds: float | None = None,
         pending: Callable[[], dict[str, list[Row]]] = dict,
     ) -> None:
@@ -104,7 +104,7 @@ class Recording:
         self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "start_ns": time.time_ns()}
         self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
         self.error: Exception | None = None  # error of the last failed write, None after a successful one
-        self._told, self._pending = told, pending
+        self._own_columns, self._pending = own_columns, pending
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
         self._rows: dict[str, list[Row]] = {}
         self._parts = 0
@@ -138,8 +138,8 @@ class Recording:
         self._flush(list(self._rows))
         self._write_state(OPEN)
 
-    def close(self, **told: Any) -> Path:
-        """Write the remaining rows and the recording's own row, with the columns in `told` added. Return the folder.
+    def close(self, **own_columns: Any) -> Path:
+        """Write the remaining rows and the recording's own row, with the columns in `own_columns` added. Return the folder.
 
         Raise OSError if rows, or the recording's own row, cannot be written now but may be later.
         """
@@ -150,13 +150,13 @@ class Recording:
         error = self._flush(list(self._rows))
         if error is not None:
             raise error
-        self._write_state(COMPLETE, **told)
+        self._write_state(COMPLETE, **own_columns)
         return self.folder
 
-    def close_or_warn(self, **told: Any) -> Path:
+    def close_or_warn(self, **own_columns: Any) -> Path:
         """Call `close`. If the recording cannot be written, warn instead of raising, so that a successful run does not fail."""
         try:
-            return self.close(**told)
+            return self.close(**own_columns)
         except Exception as error:
             warnings.warn(
                 f"{self.row['kind']} cannot be written to {self.folder}: {error}", RuntimeWarning, stacklevel=3
@@ -229,7 +229,7 @@ class Recording:
         self.row["n_lost"] += n_over
 
     def _write_state(self, state: str, **more: Any) -> None:
-        row = {**self.row, **self._told(), "state": state, "seen_ns": time.time_ns(), **more}
+        row = {**self.row, **self._own_columns(), "state": state, "seen_ns": time.time_ns(), **more}
         _put([row], SCHEMAS["recordings"], self.folder / "recordings.parquet")
 
 

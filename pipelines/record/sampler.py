@@ -69,7 +69,7 @@ class CounterSampler:
         self._command = command
         self._n = self._sum = self._longest = 0  # samples, and what they took, ns
         self._late = self._cpu = 0
-        self._recording = Recording(out, "counters", run_id, pid, rank, self._told)
+        self._recording = Recording(out, "counters", run_id, pid, rank, self._own_columns)
         self._error: BaseException | None = None
         self._cost: Cost | None = None
         self._stop = threading.Event()
@@ -111,7 +111,7 @@ class CounterSampler:
         sources = self._gpus.source, self._networks.source
         return Cost(self._n, self._late, self._cpu, write, mean, self._longest, elapsed, *sources, folder)
 
-    def _told(self) -> dict[str, Any]:
+    def _own_columns(self) -> dict[str, Any]:
         """Return the recorder's present columns of `recordings`."""
         return {
             "command": self._command,

@@ -113,7 +113,7 @@ class SpanRecorder:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._is_closed, self._n_aside, self._n_open_aside = False, 0, 0
-        self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds)
+        self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._own_columns, flush_seconds)
         # At rate 0 no folder is created until a span with always=True is recorded.
         self._recording = self._make() if sampling.rate else None
         atexit.register(self.close)
@@ -294,7 +294,7 @@ class SpanRecorder:
     def _note(self, name: str, kind: str, reason: str) -> None:
         self.unhooked.setdefault(name, {"module": name, "class": kind, "why": reason})
 
-    def _told(self) -> dict[str, Any]:
+    def _own_columns(self) -> dict[str, Any]:
         """Return the recorder's present columns of `recordings`."""
         return {
             **self._described,

@@ -94,7 +94,9 @@ class StackSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._command = " ".join(sys.argv)
-        self._recording = Recording(out, "stacks", run_id, os.getpid(), rank, self._told, flush_seconds, self._rows)
+        self._recording = Recording(
+            out, "stacks", run_id, os.getpid(), rank, self._own_columns, flush_seconds, self._rows
+        )
         if timer == THREAD:
             self._thread = threading.Thread(target=self._run, name="stack-sampler", daemon=True)
             self._thread.start()
@@ -190,7 +192,7 @@ class StackSampler:
                 row["cpu_ns"] = (row["cpu_ns"] or 0) + cpu_ns
         return {"stack_samples": [{**row, "frames": _frames(stack)} for (_, _, stack), row in rows.items()]}
 
-    def _told(self) -> Row:
+    def _own_columns(self) -> Row:
         return {
             "command": self._command,
             "source": self._timer,
@@ -238,7 +240,7 @@ def _readers_may_leave() -> Iterator[None]:
         signal.signal(signal.SIGPIPE, before)
 
 
-def main(given: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run a program as `python` does and sample it until it ends. The program's exit status is passed on."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--hz", type=float, default=100, help="samples per second (default 100)")
@@ -252,7 +254,7 @@ def main(given: list[str] | None = None) -> None:
         "program", nargs=argparse.REMAINDER, help="-- followed by a script, or -m and a module, with arguments"
     )
     with _readers_may_leave():
-        args = parser.parse_args(given)
+        args = parser.parse_args(arguments)
     program = args.program[1:] if args.program[:1] == ["--"] else args.program
     is_module = program[:1] == ["-m"]
     program = program[1:] if is_module else program

@@ -39,7 +39,7 @@ from pipelines.lake.read.damage import Broken, altered, unreadable
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
-from pipelines.readers.secrets import COMMAND, masked, told_by_dumps, with_masks
+from pipelines.readers.secrets import COMMAND, masked, text_columns, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
@@ -144,14 +144,14 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
 
 def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
     """Return the number of rows of a file with values that look like a secret (pipelines/readers/secrets.py)."""
-    texts, names = _told(con, path)
+    texts, names = _input_columns(con, path)
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
     rows = f"read_parquet({quoted(path)}, hive_partitioning = false)"
     return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
 
 
-def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Sequence[str]]:
+def _input_columns(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Return the text columns and the name columns of a file that come from an input.
 
     Both are empty for tables that models compute, because these are derived from masked inputs.
@@ -161,7 +161,7 @@ def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Se
     if table in _TEXTS or model is None or model.kind != "lake" or table == REJECTS:
         return _TEXTS.get(table, ((), ()))
     columns = con.execute(f"DESCRIBE FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
-    names = told_by_dumps(columns)
+    names = text_columns(columns)
     return [name for name in names if name == COMMAND], [name for name in names if name != COMMAND]
 
 
@@ -179,7 +179,9 @@ def _mask(lake: Lake, path: Path) -> str:
     with lake.compute_lock(), lake.commit_lock(), tempfile.TemporaryDirectory(dir=lake.staging(batch)) as folder:
         staged = Path(folder) / path.name
         with database.connect() as con:
-            rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_told(con, path))
+            rows = with_masks(
+                f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_input_columns(con, path)
+            )
             con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
             n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
         lake.put(table, batch, staged, n_rows)

@@ -43,8 +43,8 @@ def test_lineage_is_the_catalogs() -> None:
     """Both ways: an edge of Dagster is a path of the catalog through private models that no public table shows, and such a path is an edge."""
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     reads = nx.DiGraph((read, name) for name, model in catalog.models.items() for read in model.dependencies)
-    reads.add_edges_from((read, name) for name, given in catalog.given.items() for read in given.reads or ())
-    files = {name for name, given in catalog.given.items() if given.layer == "ingest" and not given.reads}
+    reads.add_edges_from((read, name) for name, given in catalog.inputs.items() for read in given.reads or ())
+    files = {name for name, given in catalog.inputs.items() if given.layer == "ingest" and not given.reads}
     hidden = {name for name in reads if name not in catalog.public and name not in PUBLISHED and name not in files}
     for name in catalog.public:
         own = {private for private, public in PUBLISHED.items() if public == name}

@@ -91,10 +91,10 @@ def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
     world.captures()
     world.add("b")
     state = per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True)
-    assert state.seen.folders and state.given
+    assert state.seen.folders and state.inputs_hash
     world.captures()
-    known_groups.note(world.lake.root, state.now, state.given, state.seen, state.captures)
-    assert known_groups.touched(world.lake.root, state.now, state.given) == known_groups.ALL
+    known_groups.note(world.lake.root, state.now, state.inputs_hash, state.seen, state.captures)
+    assert known_groups.touched(world.lake.root, state.now, state.inputs_hash) == known_groups.ALL
     assert_same(world, may_be_all=True)
 
 

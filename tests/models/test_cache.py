@@ -65,7 +65,7 @@ def test_types_are_found_again_where_only_what_ingestion_gives_changed() -> None
     name, model = next(iter(staged.items()))
     (column, kind), *others = model.staged.items()
     other = replace(model, staged={column: f"{kind}[]", **dict(others)})
-    assert dry_run._digest(catalog, [name]) != dry_run._digest(Catalog({name: other}, catalog.given), [name])
-    given = next(table for table in catalog.given.values() if table.columns)
-    changed = {**catalog.given, given.name: replace(given, columns=given.columns[1:])}
+    assert dry_run._digest(catalog, [name]) != dry_run._digest(Catalog({name: other}, catalog.inputs), [name])
+    table = next(table for table in catalog.inputs.values() if table.columns)
+    changed = {**catalog.inputs, table.name: replace(table, columns=table.columns[1:])}
     assert dry_run._digest(catalog, [name]) != dry_run._digest(Catalog(catalog.models, changed), [name])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.models.python_tables import _array, create_table, fetch_columns, given_table, insert_columns
+from pipelines.models.python_tables import _array, create_table, fetch_columns, input_table, insert_columns
 
 _COLUMNS = (
     ("number", "BIGINT", "A number."),
@@ -20,7 +20,7 @@ _COLUMNS = (
     ("is_set", "BOOLEAN", "A flag."),
     ("name", "VARCHAR", "A text."),
 )
-given_table("_of_test", layer="canonical", columns=_COLUMNS)
+input_table("_of_test", layer="canonical", columns=_COLUMNS)
 _VALUES = (
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
@@ -50,8 +50,8 @@ def test_neither_pandas_nor_arrow_is_imported() -> None:
     """Each takes longer to import than most tables take to compute."""
     code = (
         "import sys, duckdb\n"
-        "from pipelines.models.python_tables import create_table, given_table, insert_columns\n"
-        "given_table('t', layer='canonical', columns=(('number', 'BIGINT', ''), ('name', 'VARCHAR', '')))\n"
+        "from pipelines.models.python_tables import create_table, input_table, insert_columns\n"
+        "input_table('t', layer='canonical', columns=(('number', 'BIGINT', ''), ('name', 'VARCHAR', '')))\n"
         "con = duckdb.connect()\n"
         "create_table(con, 't')\n"
         "insert_columns(con, 't', {'number': [1, None], 'name': ['a', None]})\n"

@@ -155,7 +155,7 @@ def test_targets_are_handed_over_once_and_none_is_kept(diamond: Catalog) -> None
 
 def test_a_target_that_duckdb_rejects_names_its_file(diamond: Catalog, tmp_path: Path) -> None:
     broken = replace(diamond.models["last"], sql="SELECT nothing FROM one")
-    catalog = Catalog({**diamond.models, "last": broken}, diamond.given)
+    catalog = Catalog({**diamond.models, "last": broken}, diamond.inputs)
     for write in (None, lambda _, rows: con.execute(rows)):
         with duckdb.connect() as con, pytest.raises(CatalogError, match=r"last\.sql:1: DuckDB rejects last: .*nothing"):
             run_models(con, catalog, ["last"], write=write)

@@ -34,7 +34,7 @@ def package(tmp_path: Path, **files: str) -> Path:
 
 def test_a_declaration_is_read_without_running_it(tmp_path: Path) -> None:
     (table,) = read_code(package(tmp_path, a=MODEL + "raise SystemExit\n")).tables
-    assert (table.name, table.layer, table.function, table.is_given) == ("t", "gpu", "p.a:make", False)
+    assert (table.name, table.layer, table.function, table.is_input) == ("t", "gpu", "p.a:make", False)
     assert table.doc == "One row: a thing of a trace."
     assert table.columns == [["trace_id", "VARCHAR", "The trace."], ["n", "BIGINT", "A number."]]
     assert (table.reads, table.checks) == (["events"], [])

@@ -79,7 +79,7 @@ def test_tables_that_python_makes_with_thresholds_have_another_version_when_one_
 
     assert len(users) >= 8
     for table in sources.read_code().tables:
-        seen, todo = set[str](), [] if table.is_given else [table.module]
+        seen, todo = set[str](), [] if table.is_input else [table.module]
         while todo:
             if (name := todo.pop()) not in seen:
                 seen.add(name)

@@ -25,7 +25,7 @@ from pipelines.readers.flight_recorder.dump import read_dump
 from pipelines.readers.ingest import ingest, load_trace
 from pipelines.readers.inputs import Reading, single_trace
 from pipelines.readers.kineto import reader
-from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets, told_by_dumps
+from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets, text_columns
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, memory, x
@@ -350,7 +350,7 @@ def test_a_text_of_a_dump_is_masked_whatever_its_length() -> None:
 
 
 def test_a_dump_s_own_path_stays_as_it_is() -> None:
-    assert told_by_dumps([("path", "VARCHAR"), ("name", "VARCHAR", "YES"), ("n", "BIGINT")]) == ["name"]
+    assert text_columns([("path", "VARCHAR"), ("name", "VARCHAR", "YES"), ("n", "BIGINT")]) == ["name"]
 
 
 def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:

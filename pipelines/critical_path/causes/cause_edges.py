@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.base.datafiles import threshold
 from pipelines.base.kernel_names import glob_pattern
-from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, Flags, Found
+from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, EdgeCauses, Flags
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.change import Selection
 from pipelines.critical_path.whatif.timeline import Timeline
@@ -25,7 +25,7 @@ _EAGER_GAP_NS = threshold("eager_gap_ns")
 class CauseEdges:
     """The cause of each edge of a window, and `name`, which returns the text for a kind of name (NAME, …) and a number."""
 
-    edges: Found
+    edges: EdgeCauses
     name: Callable[[int, int], str]
 
     def selected(self, what: str) -> Selection:

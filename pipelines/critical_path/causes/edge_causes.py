@@ -104,7 +104,7 @@ class Edges:
 
 
 @dataclass
-class Found:
+class EdgeCauses:
     """The cause of each edge (m,).
 
     `named_after` is the kind of name (NAME, …), and `number` the number of that name, thread or stream. `instance` is
@@ -130,9 +130,9 @@ def stream_name(number: int) -> str:
     return "no stream" if number == -1 else f"stream {number}"
 
 
-def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> Found:
+def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> EdgeCauses:
     """Return the causes of all edges of a window. They partition its time."""
-    return _Window(edges, events, names, rules).found()
+    return _Window(edges, events, names, rules).classify()
 
 
 class _Window:
@@ -177,13 +177,13 @@ class _Window:
             operator[-1] = -1
         return operator
 
-    def _nothing(self) -> Found:
+    def _nothing(self) -> EdgeCauses:
         m = len(self.edges.src)
         unknown = np.full(m, CAUSES.index("unknown"), dtype=np.int8)
         number = self.text[self.dst_event].astype(np.int64)
         nothing = np.full((2, m), -1, dtype=np.int32)
         none = np.zeros(0, dtype=np.int64)
-        return Found(
+        return EdgeCauses(
             unknown, np.full(m, NAME, dtype=np.int8), number, self.dst_event.copy(), nothing[0], nothing[1], none, none
         )
 
@@ -209,7 +209,7 @@ class _Window:
             self.text[(instance if named is None else named)[indices]] if number is None else number[indices]
         )
 
-    def found(self) -> Found:
+    def classify(self) -> EdgeCauses:
         is_own = self.edges.code == _OWN
         kind = self.kind[self.owner]
         self._of_work(is_own & (kind >= _KERNEL), kind)

@@ -80,9 +80,9 @@ class HostEdges:
 
 @dataclass(frozen=True)
 class Request:
-    """A row of `profiler_requests`. `is_given` is False if a window has none."""
+    """A row of `profiler_requests`. `is_requested` is False if a window has none."""
 
-    is_given: bool = False
+    is_requested: bool = False
     without_profiler: bool | None = None
     untraced: int | None = None
 
@@ -94,7 +94,7 @@ class Request:
 
     def retimes(self, *, without: bool, spent: int, length: int) -> bool:
         """Whether the causes with the profiler, or `without` it, are retimed: those that are displayed, or both."""
-        return not self.is_given or self.shows(spent, length) == without
+        return not self.is_requested or self.shows(spent, length) == without
 
 
 @dataclass(frozen=True)

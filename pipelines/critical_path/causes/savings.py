@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.critical_path.causes.edge_causes import CAUSES, Flags, Found
+from pipelines.critical_path.causes.edge_causes import CAUSES, EdgeCauses, Flags
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 
@@ -64,7 +64,7 @@ class Shares:
 
 
 def path_rows(
-    weight: Ints, path: Ints, found: Found, idle: Ints, exposed: Ints, inferred: Flags
+    weight: Ints, path: Ints, causes: EdgeCauses, idle: Ints, exposed: Ints, inferred: Flags
 ) -> tuple[Rows, Shares]:
     """Return the causes of the path (indices of its edges, in order), not yet retimed, and the shares that retiming
     needs.
@@ -72,17 +72,17 @@ def path_rows(
     `weight` and `inferred` (waits that no event shows) are for all edges (m,). `idle` and `exposed` are the parts of
     each edge of the path in which no GPU work ran, and in which nothing computed, ns.
     """
-    key = (found.cause.astype(np.int64) * 4 + found.named_after) << 40 | (found.number & ((1 << 40) - 1))
+    key = (causes.cause.astype(np.int64) * 4 + causes.named_after) << 40 | (causes.number & ((1 << 40) - 1))
     timed = weight[path] > 0
     on_path = path[timed]
     keys, first, row = np.unique(key[on_path], return_index=True, return_inverse=True)
     cause, named_after, number = (
-        c[on_path[first]].astype(np.int64) for c in (found.cause, found.named_after, found.number)
+        c[on_path[first]].astype(np.int64) for c in (causes.cause, causes.named_after, causes.number)
     )
     time = weight[on_path]
     parts = (time, idle[timed], exposed[timed], time * inferred[on_path])
     duration, idle, exposed, guessed = (np.bincount(row, part, minlength=len(keys)).astype(np.int64) for part in parts)
-    instance, times = _instances(row, found.instance[on_path], time, len(keys))
+    instance, times = _instances(row, causes.instance[on_path], time, len(keys))
     order = np.lexsort((keys, -duration))
     unknown = np.full((3, len(keys)), -1, dtype=np.int64)
     of_path = (cause, named_after, number, duration, idle, exposed, times, instance, guessed)
@@ -91,10 +91,10 @@ def path_rows(
     rank = np.empty(len(keys), dtype=np.int32)
     rank[order] = np.arange(len(keys))
     of_edges = np.where(keys[index] == key, rank[index], -1) if len(keys) else np.full(len(key), -1)
-    waits, spent = np.flatnonzero(found.cut >= 0), np.flatnonzero(found.spent >= 0)
+    waits, spent = np.flatnonzero(causes.cut >= 0), np.flatnonzero(causes.spent >= 0)
     of_edges = of_edges.astype(np.int32)
     return rows, Shares(
-        of_edges, found.cause, waits, found.cut[waits], spent, found.spent[spent], found.freed, found.freed_with
+        of_edges, causes.cause, waits, causes.cut[waits], spent, causes.spent[spent], causes.freed, causes.freed_with
     )
 
 

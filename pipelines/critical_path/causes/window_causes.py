@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
-from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Found, Names, edge_causes
+from pipelines.critical_path.causes.edge_causes import KINDS, EdgeCauses, Edges, Events, Flags, Names, edge_causes
 from pipelines.critical_path.causes.fixes import Fix, fixes
 from pipelines.critical_path.causes.of_window import Labels, numbered_window
 from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
@@ -44,7 +44,7 @@ _FIX_COLUMNS = [
     "same_place",
     "same_cause",
 ]
-_TOLD = threshold("profiler_told")
+_REPORTED = threshold("profiler_told")
 _READS = (
     "_edges",
     "_longest_path",
@@ -209,7 +209,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 cost = costs.pop(number, None)
                 path = paths.pop(number)["edge_id"]
                 works, in_window = (busy, computing), partial(_named_since, named, *begins[number])
-                result = _found(columns, window_events, works, path, labels, rules, cost, factors, in_window)
+                result = _window_causes(columns, window_events, works, path, labels, rules, cost, factors, in_window)
                 judged += [(number, rank, *astuple(fix)) for rank, fix in enumerate(result.fixes)]
                 causes.append(_columns(number, window_events, result.rows, without=False))
                 if result.rows_without is not None:
@@ -258,7 +258,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _WindowCauses:
     """The causes of a window, their segments, and the fixes.
 
     `without` is the window without the profiler, None if the cost is unknown. `rows_without` are its causes then, None
@@ -272,7 +272,7 @@ class _Found:
     fixes: list[Fix]
 
 
-def _found(
+def _window_causes(
     columns: list[np.ndarray],
     events: Events,
     works: tuple[Busy, Busy],
@@ -282,7 +282,7 @@ def _found(
     cost: RecordingCost | None,
     factors: npt.NDArray[np.float64],
     named: Callable[[str], Stretches],
-) -> _Found:
+) -> _WindowCauses:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # a long window's columns and graph do not fit in memory together
     path = np.searchsorted(edge_id, path)
@@ -308,22 +308,22 @@ def _found(
         of_window = fixes(window, rows, factors) if window else []
         del causes, inferred, window
         retime(graph, rows, shares)
-        return _Found(rows, pieces, None, None, of_window)
+        return _WindowCauses(rows, pieces, None, None, of_window)
     length, without = int(rows.duration.sum()), without_profiler(graph, cost)
     spent = length - without.length
-    is_told = spent > _TOLD * length and cost.request.retimes(without=True, spent=spent, length=length)
-    is_shown = is_told and cost.request.shows(spent, length)
+    is_reported = spent > _REPORTED * length and cost.request.retimes(without=True, spent=spent, length=length)
+    is_shown = is_reported and cost.request.shows(spent, length)
     of_window = fixes(window, rows, factors) if window and not is_shown else []
-    if not is_told or cost.request.retimes(without=False, spent=spent, length=length):
+    if not is_reported or cost.request.retimes(without=False, spent=spent, length=length):
         retime(graph, rows, shares)
-    rows_without = _rows_without(graph, without, causes, events, labels.names, inferred) if is_told else None
+    rows_without = _rows_without(graph, without, causes, events, labels.names, inferred) if is_reported else None
     if window and is_shown and rows_without is not None:
         of_window = fixes(window, rows_without, factors, without_profiler=True)
-    return _Found(rows, pieces, without, rows_without, of_window)
+    return _WindowCauses(rows, pieces, without, rows_without, of_window)
 
 
 def _rows_without(
-    graph: ArrayGraph, without: WithoutProfiler, causes: Found, events: Events, names: Names, inferred: Flags
+    graph: ArrayGraph, without: WithoutProfiler, causes: EdgeCauses, events: Events, names: Names, inferred: Flags
 ) -> Rows:
     """Return the causes of the window without the profiler. Sets the graph's weights to those without the profiler."""
     moved, is_known = without.moved(graph, events)

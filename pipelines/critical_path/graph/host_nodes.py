@@ -242,13 +242,13 @@ def _merged(marks: dict[str, Ints], gaps: _FrameMarks) -> HostNodes:
     last_frame_mark = np.searchsorted(gaps.place, np.arange(n, dtype=np.int32), side="right").astype(np.int32) - 1
     last = both(last_frame_mark, np.arange(len(gaps.node), dtype=np.int32))
     before = _follows(thread)
-    in_gap = before & (_one_before(n_open) == 0)
-    previous = _one_before(node)
+    in_gap = before & (_shifted(n_open) == 0)
+    previous = _shifted(node)
     # Inside an operator, the owner is the operator that starts, the operator that ends, or the operator around two
     # consecutive operators.
     owner = np.where(previous % 2 == 0, previous // 2, np.where(node % 2 == 1, node // 2, around))
     del previous, around
-    last = _one_before(last)
+    last = _shifted(last)
     owner[in_gap] = np.append(gaps.inner, -1)[last[in_gap]]
     waits = in_gap & np.append(gaps.waits, False)[last]
     return HostNodes(thread, node, at_ns, n_open, before, owner, in_gap, waits, of_frame)
@@ -259,7 +259,7 @@ def _follows(thread: Ints) -> Flags:
     return np.append(False, thread[1:] == thread[:-1])[: len(thread)]
 
 
-def _one_before(column: Ints) -> Ints:
+def _shifted(column: Ints) -> Ints:
     """Return the column shifted by one: for each index the value before it, -1 for the first."""
     shifted = np.empty_like(column)
     shifted[:1], shifted[1:] = -1, column[:-1]

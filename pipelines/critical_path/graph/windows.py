@@ -9,7 +9,7 @@ import duckdb
 
 from pipelines.base.errors import TracelakeError, WrongValue
 from pipelines.modelling.graph_captures import create_graph_captures
-from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.python_tables import create_table, input_table
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.execution.tables import create_tables
 
@@ -59,7 +59,7 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
     return bounds
 
 
-@given_table(
+@input_table(
     "window_requests",
     layer="canonical",
     doc="One row: a window that the critical path is asked for.",
@@ -72,7 +72,7 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
         ("last_instance", "BIGINT", "Last instance, inclusive."),
     ),
 )
-@given_table(
+@input_table(
     "switch_overrides",
     layer="canonical",
     doc="One row: a switch that is set for one question.",
@@ -82,7 +82,7 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
         ("value", "VARCHAR", "What it is set to."),
     ),
 )
-@given_table(
+@input_table(
     "profiler_requests",
     layer="canonical",
     doc="One row: a window of which it is asked how long it takes without the profiler that recorded it.",

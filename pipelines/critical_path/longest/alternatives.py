@@ -95,21 +95,21 @@ def _alternative(
 class _Near:
     """The edges of slack up to a limit, in runs. They contain every path that is shorter by at most the limit."""
 
-    def __init__(self, attributed: AttributedGraph, found: Reach, limit: int) -> None:
-        self._found, self._m = found, len(attributed.graph.src)
-        self._least = found.length - limit
-        chains = found.chains
+    def __init__(self, attributed: AttributedGraph, reach: Reach, limit: int) -> None:
+        self._reach, self._m = reach, len(attributed.graph.src)
+        self._least = reach.length - limit
+        chains = reach.chains
         # The path's chains come first and in order, so that they are contracted to runs again.
-        aside = found.slack <= limit
-        aside[found.path] = False
+        aside = reach.slack <= limit
+        aside[reach.path] = False
         other_chains = np.flatnonzero(aside)
         self._chain = np.concatenate(
-            (found.path, other_chains[np.argsort(found.place[chains.src[other_chains]], kind="stable")])
+            (reach.path, other_chains[np.argsort(reach.place[chains.src[other_chains]], kind="stable")])
         )
         graph = ArrayGraph.from_edges(chains.src[self._chain], chains.dst[self._chain], chains.weight[self._chain])
         self._runs = graph.chains
         node = graph.node_ids[self._runs.node]  # indices in the chains' nodes
-        self._place, self._ahead = found.place[node].tolist(), found.ahead[node].tolist()
+        self._place, self._ahead = reach.place[node].tolist(), reach.ahead[node].tolist()
         self._name(attributed)
 
     def _name(self, attributed: AttributedGraph) -> None:
@@ -118,7 +118,7 @@ class _Near:
         That is one number for the events that only this run has, and the events that other runs also have.
         """
         run_of = np.repeat(np.arange(len(self._runs.first)), self._runs.size)
-        edge, run = self._found.chains.edges(self._chain), np.repeat(run_of, self._found.chains.size[self._chain])
+        edge, run = self._reach.chains.edges(self._chain), np.repeat(run_of, self._reach.chains.size[self._chain])
         run, edge = run[edge < self._m], edge[edge < self._m]
         named = (attributed.event[edge] >= 0) & (attributed.graph.weight[edge] != 0)
         run, ids = run[named], attributed.event[edge[named]]
@@ -198,5 +198,5 @@ class _Near:
         while following is not None:
             run, following = following
             runs.append(run)
-        edge = self._found.chains.edges(self._chain[self._runs.edges(np.array(runs, dtype=np.int64))])
+        edge = self._reach.chains.edges(self._chain[self._runs.edges(np.array(runs, dtype=np.int64))])
         return edge[edge < self._m]

@@ -33,16 +33,16 @@ class Shares:
     weight: Ints
 
 
-def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Ints:
+def drags(reach: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Ints:
     """Return the drag of each event, ns.
 
     The drag is the path's length minus the length with all edges of the event at weight 0. Edge `edge[i]` with
     `weight[i]` belongs to event `event[i]` < n_events. A drag is negative only if the event has edges of negative
     weight.
     """
-    shares = _shares(found, edge, event, weight, n_events)
-    on_path = np.full(len(found.slack), -1)
-    on_path[found.path] = np.arange(len(found.path))
+    shares = _shares(reach, edge, event, weight, n_events)
+    on_path = np.full(len(reach.slack), -1)
+    on_path[reach.path] = np.arange(len(reach.path))
     path_index = on_path[shares.chain]
     negative = np.bincount(event[weight < 0], minlength=n_events) > 0
     on_path_ns = np.zeros(n_events, dtype=np.int64)  # W
@@ -50,8 +50,8 @@ def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     # Removing an event's negative edges lengthens a path, so paths that were shorter by that much more are rivals too.
     limit = on_path_ns.copy()
     np.subtract.at(limit, event[weight < 0], weight[weight < 0])
-    matters = (found.slack[shares.chain] < limit[shares.event]) & (shares.weight != 0)
-    loses = bypass(found)[path_index]
+    matters = (reach.slack[shares.chain] < limit[shares.event]) & (shares.weight != 0)
+    loses = bypass(reach)[path_index]
     rivals = matters & (path_index >= 0) & (loses < limit[shares.event])
     n_rivals = np.bincount(shares.event[rivals], minlength=n_events)
     elsewhere = np.bincount(shares.event[matters & (path_index < 0)], minlength=n_events) > 0
@@ -63,7 +63,7 @@ def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     )
     hard = np.flatnonzero((limit > 0) & (elsewhere | negative | (n_rivals > 1)))
     if len(hard):
-        drag[hard] = _swept(found, shares, hard, limit, matters)
+        drag[hard] = _swept(reach, shares, hard, limit, matters)
     return drag
 
 
@@ -148,13 +148,13 @@ class _Crossing:
     range and reach into it are a slice of each class.
     """
 
-    def __init__(self, found: Reach, place: Ints, limit: int) -> None:
-        begin, end = place[found.chains.src], place[found.chains.dst]
-        near = np.flatnonzero(found.slack < limit)
+    def __init__(self, reach: Reach, place: Ints, limit: int) -> None:
+        begin, end = place[reach.chains.src], place[reach.chains.dst]
+        near = np.flatnonzero(reach.slack < limit)
         size = np.frexp((end - begin)[near].astype(float))[1]
         order = np.lexsort((begin[near], size))
         self._chain, self._size = near[order], size[order]
-        self._begin, self._end, self._slack = begin[self._chain], end[self._chain], found.slack[self._chain]
+        self._begin, self._end, self._slack = begin[self._chain], end[self._chain], reach.slack[self._chain]
         classes, first = np.unique(self._size, return_index=True)
         past = np.append(first[1:], len(near))
         self._classes = list(zip(classes.tolist(), first.tolist(), past.tolist(), strict=True))

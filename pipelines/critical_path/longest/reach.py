@@ -74,21 +74,21 @@ def _closed(graph: ArrayGraph) -> ArrayGraph:
     )
 
 
-def bypass(found: Reach) -> Ints:
+def bypass(reach: Reach) -> Ints:
     """Return for each chain of the path how much shorter the longest path without that chain is, ns.
 
     The value is FAR if there is no such path. A path without the chain crosses the generation after the chain's start
     on another edge, and no path crosses it twice. So the result is the smallest slack among the edges over that
     generation, a minimum over intervals.
     """
-    chains, place, on_path = found.chains, found.place, np.zeros(len(found.slack), dtype=bool)
-    on_path[found.path] = True
-    cuts = place[chains.src[found.path]]
+    chains, place, on_path = reach.chains, reach.place, np.zeros(len(reach.slack), dtype=bool)
+    on_path[reach.path] = True
+    cuts = place[chains.src[reach.path]]
     off_path = np.flatnonzero(~on_path)
     first = np.searchsorted(cuts, place[chains.src[off_path]])
     past = np.searchsorted(cuts, place[chains.dst[off_path]])
     crosses = past > first
-    return _least_over(first[crosses], past[crosses], found.slack[off_path[crosses]], len(cuts))
+    return _least_over(first[crosses], past[crosses], reach.slack[off_path[crosses]], len(cuts))
 
 
 def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipelines.critical_path.whatif.window import Events, Window
 
 _LONG_NS = threshold("idle_gap_ns")
-_TOLD, _WARNED = threshold("beside_percent"), threshold("beside_warning_percent")
+_REPORTED, _WARNED = threshold("beside_percent"), threshold("beside_warning_percent")
 LACKING = (
     f"are gaps over {_LONG_NS // 1_000_000} ms in which nothing ran on the GPU although work was queued: the trace lacks events, or something "
     "outside the trace used the GPU"
@@ -39,7 +39,7 @@ def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> lis
     """
     length = length_us * 1000
     idle = _idle_ns(window, gaps, weight[gaps])
-    if 100 * idle <= _TOLD * length:
+    if 100 * idle <= _REPORTED * length:
         return []
     detail = f"{round(idle / 1e6, 2)} ms of the path {LACKING}"
     severity = "warning" if 100 * idle > _WARNED * length else "info"

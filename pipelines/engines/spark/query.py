@@ -104,7 +104,7 @@ def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int =
             tables.make(sorted(named.tables))
             rows = tables.rows(query, min(first or max_rows, max_rows or first))
         except Exception as error:
-            raise _told(error) from None
+            raise _as_sentence(error) from None
         casts = ", ".join(
             f'CAST("{index}" AS {kind}) AS {_name(name)}'
             for index, (name, kind) in enumerate(zip(columns, types, strict=True))
@@ -144,7 +144,7 @@ def _stopped_in_time(backend: Backend, limits: Limits) -> Iterator[None]:
         timer.cancel()
 
 
-def _told(error: Exception) -> Exception:
+def _as_sentence(error: Exception) -> Exception:
     """Return Spark's error as one sentence, and any other error unchanged."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return error

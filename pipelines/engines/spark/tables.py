@@ -17,7 +17,7 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.engines.spark.rules import carried_over
 from pipelines.fleet.captures.input_tables import lake_captures, stage_captures
-from pipelines.lake.lake import TOLD_BY, Lake
+from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake
 from pipelines.lake.names import KEYS, MARK, mark_of
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.damage import BrokenFiles
@@ -48,23 +48,23 @@ def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
 def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str]) -> list[str]:
     """Return these tables and those that views and `computed` ones among them read, in dependency order.
 
-    Input tables (`catalog.given`) are included. Raises NotOnSpark for a computed table that Python makes.
+    Input tables (`catalog.inputs`) are included. Raises NotOnSpark for a computed table that Python makes.
     """
     names_read: set[str] = set()
     todo = list(names)
     while todo:
         name = todo.pop()
-        if name in names_read or name not in (catalog.given if name in catalog.given else catalog.models):
+        if name in names_read or name not in (catalog.inputs if name in catalog.inputs else catalog.models):
             continue
         names_read.add(name)
         if _is_computed(catalog, name, computed):
             todo += catalog.models[name].dependencies
-    return [*sorted(names_read & catalog.given.keys()), *(name for name in catalog.models if name in names_read)]
+    return [*sorted(names_read & catalog.inputs.keys()), *(name for name in catalog.models if name in names_read)]
 
 
 def _is_computed(catalog: Catalog, name: str, computed: Collection[str]) -> bool:
     """Return whether Spark runs the table's SELECT. Otherwise its rows are read or copied."""
-    if name in catalog.given:
+    if name in catalog.inputs:
         if name not in STAGED:
             raise NotOnSpark(f"{name} is a table that Python makes for one trace or comparison: it stays with DuckDB")
         return False
@@ -102,7 +102,7 @@ class Tables:
         """
         order = [name for name in read_by(self.catalog, names, self.computed) if name not in self.made]
         read = {name for name in order if name in self.catalog.models}
-        broken = self.lake.broken({*read, *map(mark_of, read), *(TOLD_BY if MARK in read else ())})
+        broken = self.lake.broken({*read, *map(mark_of, read), *(MEMBERSHIP_TABLES if MARK in read else ())})
         if broken and not self.lake.without_broken:
             raise BrokenFiles(broken)
         if not STAGED.isdisjoint(order):

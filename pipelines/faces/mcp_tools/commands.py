@@ -80,7 +80,7 @@ def command(
             raise QueryFailed(visible(said) or f"{words[0]} ended with {process.returncode}", visible(hint))
         document = json.loads(output)
         objects = document if isinstance(document, list) else [document]
-        chosen = [{key: value for key, value in one.items() if not keys or key in keys} for one in objects]
+        chosen = [{key: value for key, value in entry.items() if not keys or key in keys} for entry in objects]
         return bounded(chosen if isinstance(document, list) else chosen[0], rows)
 
     def stop() -> None:

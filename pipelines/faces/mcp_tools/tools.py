@@ -63,9 +63,9 @@ class Tool:
     start: Callable[..., Started]
     computes: bool = False
 
-    def checked(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    def checked(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the arguments without null values. Raise QueryFailed if an argument is unknown, missing or of the wrong type."""
-        values = {name: value for name, value in (given or {}).items() if value is not None}
+        values = {name: value for name, value in (arguments or {}).items() if value is not None}
         if unknown := sorted(values.keys() - self.parameters.keys()):
             raise QueryFailed(
                 f"{self.name} takes no {unknown[0]!r}: it takes {', '.join(self.parameters) or 'nothing'}"
@@ -186,11 +186,11 @@ def list_questions(search: str = "") -> str:
     for question in load_questions().values():
         text = f"{question.topic} {question.name} {question.question} {question.words} {question.reading}".lower()
         n_words_by_question[question] = sum(word in text for word in words)
-    max_found = max(n_words_by_question.values())
-    if words and not max_found:
+    max_words = max(n_words_by_question.values())
+    if words and not max_words:
         raise QueryFailed(f"no question has a word of {search!r}", "Without search, all are listed.")
     rows = []
-    for question in (question for question, n in n_words_by_question.items() if n == max_found):
+    for question in (question for question, n in n_words_by_question.items() if n == max_words):
         row = {"topic": question.topic, "name": question.name, "question": question.question}
         more = {"limits": question.limits, "how_to_read": question.reading}
         rows.append({**row, **more} if words else row)
@@ -342,8 +342,8 @@ def _about_part(asking: LakeQuery, limits: Mapping[str, str | int], *, has_rows:
     if findings.cut:
         caveats.append(f"of what limits this answer: {findings.cut}")
     if not has_rows:
-        given_limits = ", ".join(f"{name} {value!r}" for name, value in limits.items())
-        caveats.append(f"no rows for {given_limits}; {WHERE_IDS}")
+        limits_text = ", ".join(f"{name} {value!r}" for name, value in limits.items())
+        caveats.append(f"no rows for {limits_text}; {WHERE_IDS}")
     return caveats
 
 

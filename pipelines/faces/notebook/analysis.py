@@ -13,7 +13,7 @@ from pipelines.critical_path.graph.windows import PROFILES, WindowNotFound, Wind
 from pipelines.faces.drawings.overlay import write_overlay
 from pipelines.faces.notebook import tables
 from pipelines.faces.notebook.answers import Answer, answer, question
-from pipelines.faces.notebook.critical_path import CriticalPath, Found, compute
+from pipelines.faces.notebook.critical_path import CriticalPath, PathAndSuccess, compute
 from pipelines.faces.notebook.plots import Plots
 from pipelines.faces.notebook.sources import Files, RankTrace
 from pipelines.faces.notebook.trace import Trace
@@ -112,7 +112,7 @@ class TraceAnalysis:
         switches: Mapping[str, Any] | None = None,
         dependencies: str = "serial",
         execution_trace: str | Path | None = None,
-    ) -> Found:
+    ) -> PathAndSuccess:
         """Return the critical path of a rank (or trace id), of the whole trace or under an annotation.
 
         The result is HTA's pair `cp_graph, success = …`, which also has the graph's methods. `instance_id`: None is the first
@@ -139,16 +139,16 @@ class TraceAnalysis:
         trace = self.find(rank)
         request = WindowRequest(trace.trace_id, "asked" if annotation else "full", profile, annotation, first, last)
         if dependencies == "serial":
-            return Found(compute(self.t, request, overrides))
+            return PathAndSuccess(compute(self.t, request, overrides))
         overrides[profile, SWITCH] = dependencies
         passed = Path(execution_trace).expanduser() if execution_trace else None
         file = passed or execution_trace_beside(Path(trace.path), trace.rank)
-        return Found(compute(self.t, request, overrides, file))
+        return PathAndSuccess(compute(self.t, request, overrides, file))
 
     def overlay_critical_path_analysis(
         self,
         rank: int | str | None,
-        critical_path_graph: CriticalPath | Found,
+        critical_path_graph: CriticalPath | PathAndSuccess,
         output_dir: str | Path,
         only_show_critical_events: bool = True,
         show_all_edges: bool = False,
@@ -159,7 +159,9 @@ class TraceAnalysis:
         draw the new path at the times of the trace. A warning counts the steps of added nodes, which cannot be drawn. Raise
         ValueError if the path is of another trace.
         """
-        path: CriticalPath = critical_path_graph[0] if isinstance(critical_path_graph, Found) else critical_path_graph
+        path: CriticalPath = (
+            critical_path_graph[0] if isinstance(critical_path_graph, PathAndSuccess) else critical_path_graph
+        )
         trace = self.find(rank)
         path.check_is_of(trace)
         path.warn_of_added_nodes()

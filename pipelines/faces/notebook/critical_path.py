@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Found(tuple):
+class PathAndSuccess(tuple):
     """HTA's return value, `cp_graph, success = …`. It also has the graph's methods, as in `….summary()`."""
 
     __slots__ = ()
 
-    def __new__(cls, path: CriticalPath) -> Found:
+    def __new__(cls, path: CriticalPath) -> PathAndSuccess:
         return super().__new__(cls, (path, path.success))
 
     def __getattr__(self, name: str) -> Any:
@@ -72,7 +72,7 @@ class CriticalPath(AskedGraph):
             overrides = {(trace.profile, name): str(value).lower() for name, value in trace.switches().items()}
             path = compute(trace, WindowRequest(rank_trace.trace_id, profile=trace.profile), overrides)
         else:
-            path = _given_back(trace, rank_trace, G)
+            path = _path_of_edited(trace, rank_trace, G)
         self._start(path.saved, trace)
 
     @classmethod
@@ -197,7 +197,7 @@ def compute(
         file.unlink(missing_ok=True)
 
 
-def _given_back(trace: Trace, rank_trace: RankTrace, graph: nx.DiGraph) -> CriticalPath:
+def _path_of_edited(trace: Trace, rank_trace: RankTrace, graph: nx.DiGraph) -> CriticalPath:
     """Return the path of an edited graph. Compute the path that it was made from, unless the graph is a CriticalPath."""
     if isinstance(graph, CriticalPath):
         graph.check_is_of(rank_trace)

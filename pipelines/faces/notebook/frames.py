@@ -124,14 +124,16 @@ def _is_gpu(frame: Any) -> Any:
 
 def _partners(frame: Any) -> Any:
     """Return `index_correlation`. If several events have the same correlation, the last one counts, as in HTA."""
-    has_one, on_gpu = frame["correlation"] >= 0, _is_gpu(frame)
+    is_correlated, on_gpu = frame["correlation"] >= 0, _is_gpu(frame)
     last = {
-        side: frame[has_one & (on_gpu == side)].drop_duplicates("correlation", keep="last").set_index("correlation")
+        side: frame[is_correlated & (on_gpu == side)]
+        .drop_duplicates("correlation", keep="last")
+        .set_index("correlation")
         for side in (True, False)
     }
     partners = frame["correlation"].clip(upper=0)
     for side, others in ((True, last[False]), (False, last[True])):
-        mine = has_one & (on_gpu == side)
+        mine = is_correlated & (on_gpu == side)
         partners[mine] = frame.loc[mine, "correlation"].map(others["index"]).fillna(0).astype("int64")
     return partners
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.faces.notebook.analysis import TraceAnalysis as _TraceAnalysis
 from pipelines.faces.notebook.cpgraph import CPEdge, CPEdgeType, CPNode
-from pipelines.faces.notebook.critical_path import CriticalPath, Found, restore_cpgraph
+from pipelines.faces.notebook.critical_path import CriticalPath, PathAndSuccess, restore_cpgraph
 from pipelines.faces.notebook.sources import Files
 from pipelines.faces.notebook.trace import Trace as _Trace
 from pipelines.faces.notebook.trace import trace_of
@@ -27,9 +27,9 @@ class Trace(_Trace):
         trace_files: Files | None = None,
         trace_dir: str | Path | None = None,
         parser_config: None = None,
-        **given: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(trace_files, trace_dir, parser_config, **{"profile": "hta", **given})
+        super().__init__(trace_files, trace_dir, parser_config, **{"profile": "hta", **options})
 
 
 class TraceAnalysis(_TraceAnalysis):
@@ -40,9 +40,9 @@ class TraceAnalysis(_TraceAnalysis):
         trace_files: Files | None = None,
         trace_dir: str | Path | None = None,
         include_last_profiler_step: bool | None = False,
-        **given: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(trace_files, trace_dir, include_last_profiler_step, **{"profile": "hta", **given})
+        super().__init__(trace_files, trace_dir, include_last_profiler_step, **{"profile": "hta", **options})
 
 
 class CriticalPathAnalysis:
@@ -51,7 +51,7 @@ class CriticalPathAnalysis:
     @classmethod
     def critical_path_analysis(
         cls, t: _Trace, rank: int, annotation: str, instance_id: int | tuple[int, int] | None
-    ) -> Found:
+    ) -> PathAndSuccess:
         """Run `TraceAnalysis.critical_path_analysis` on loaded traces."""
         return TraceAnalysis.of(trace_of(t)).critical_path_analysis(rank, annotation, instance_id)
 

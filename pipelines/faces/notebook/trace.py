@@ -70,7 +70,7 @@ class Trace:
         if profile not in PROFILES:
             raise WrongValue(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
         check_frames(frames)
-        self._given = _expanded(trace_files)
+        self._trace_files = _expanded(trace_files)
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
         self.profile, self.job, self.frames = profile, job, frames
         self.include_last_profiler_step: bool | None = None
@@ -106,10 +106,10 @@ class Trace:
         self.include_last_profiler_step = include_last_profiler_step
         if self._store:
             copied(self._store, self.lake, self.job)
-        if self._given is None and self.trace_path is None:
+        if self._trace_files is None and self.trace_path is None:
             self.traces = of_lake(self.lake, self.job)
         else:
-            self.traces = take_in(self.lake, self._given, self.trace_path, self.job)
+            self.traces = take_in(self.lake, self._trace_files, self.trace_path, self.job)
         self.incomplete = incomplete_of(self.lake, self.traces)
         for incomplete in self.incomplete:
             warnings.warn(visible(incomplete.sentence), stacklevel=3)
@@ -162,11 +162,11 @@ class Trace:
             yield con
 
 
-def trace_of(given: Any) -> Trace:
+def trace_of(source: Any) -> Trace:
     """Return the Trace of an analysis or of its `t`. Raise TypeError for any other object."""
-    trace = getattr(given, "t", given)
+    trace = getattr(source, "t", source)
     if not isinstance(trace, Trace):
-        raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(given).__name__}")
+        raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(source).__name__}")
     return trace
 
 

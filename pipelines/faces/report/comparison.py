@@ -29,14 +29,21 @@ _BARS = 14  # of a waterfall, before the bar of all other changes
 _DOCS = ("reading-a-fleet.md", "Two captures")
 
 
-def page(found: Comparison, given: tuple[str, str], sides: Sides, notes: Sequence[str]) -> str:
-    """Return the page of a comparison as HTML. `given`: control and test as the user named them; `notes`: caveats."""
+def page(comparison: Comparison, names: tuple[str, str], sides: Sides, notes: Sequence[str]) -> str:
+    """Return the page of a comparison as HTML. `names`: control and test as the user named them; `notes`: caveats."""
     facts = {}
     for side, name in enumerate(("control", "test")):
         devices = {trace.device_name: None for trace in sides[side] if trace.device_name}
-        facts[name] = f"{given[side]} ({', '.join(devices)})" if devices else given[side]
+        facts[name] = f"{names[side]} ({', '.join(devices)})" if devices else names[side]
     head = {"title": "Control against test", "kind": "comparison", "facts": facts}
-    sections = [_verdict(found, notes), _causes(found), _work(found), _places(found), _steps(found), _host(found)]
+    sections = [
+        _verdict(comparison, notes),
+        _causes(comparison),
+        _work(comparison),
+        _places(comparison),
+        _steps(comparison),
+        _host(comparison),
+    ]
     return render(head, [part for part in sections if part])
 
 
@@ -72,17 +79,17 @@ def _work(comparison: Comparison) -> Section | None:
     )
 
 
-def waterfall_of(found: Comparison) -> str | None:
+def waterfall_of(comparison: Comparison) -> str | None:
     """Return SVG of the largest changes and of the sum of all others, or None if neither side has GPU time.
 
     Times are means of the windows.
     """
-    windows = len(found.pairs)
-    control, test = (ns / windows for ns in totals(found.whole.rows))
-    changed = [change for change in found.whole.rows if change.diff_ns]
+    windows = len(comparison.pairs)
+    control, test = (ns / windows for ns in totals(comparison.whole.rows))
+    changed = [change for change in comparison.whole.rows if change.diff_ns]
     steps = [
         Step(
-            in_words(change, found.by),
+            in_words(change, comparison.by),
             change.diff_ns / windows,
             difference(change.diff_ns / windows),
             _says(change, windows),
@@ -92,7 +99,7 @@ def waterfall_of(found: Comparison) -> str | None:
     if unlisted := changed[_BARS:]:
         ns = sum(change.diff_ns for change in unlisted) / windows
         steps.append(Step(f"{len(unlisted)} others", ns, difference(ns), f"{len(unlisted)} others: {difference(ns)}"))
-    title = f"GPU time by {found.by}: {percent(control, test)}"
+    title = f"GPU time by {comparison.by}: {percent(control, test)}"
     return waterfall(title, (control, time(control)), (test, time(test)), steps)
 
 

@@ -36,7 +36,7 @@ def folded(rows: Sequence[Row], sums: Sequence[str], alike: Sequence[str] = ()) 
         if len(usual) < _LEAST or not _one_number_differs(usual):
             result += group
             continue
-        result.append(_one(usual, sums))
+        result.append(_folded(usual, sums))
         result += [row for row in group if not any(row is other for other in usual)]
     return sorted(result, key=lambda row: (-(row[time] or 0), row["name"]))
 
@@ -46,7 +46,7 @@ def _one_number_differs(group: Sequence[Row]) -> bool:
     return sum(len(set(column)) > 1 for column in zip(*numbers, strict=True)) == 1
 
 
-def _one(layers: Sequence[Row], sums: Sequence[str]) -> Row:
+def _folded(layers: Sequence[Row], sums: Sequence[str]) -> Row:
     weights = [row[sums[-1]] for row in layers]
     merged = {key: _merged(key in sums, [row[key] for row in layers], weights) for key in layers[0]}
     return {**merged, "name": _range([row["name"] for row in layers])}

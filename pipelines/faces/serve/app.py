@@ -167,7 +167,7 @@ class Console:
             raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
         asking.needs_all = True  # the header carries only caveats on what cannot be computed
-        download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
+        download = Download(asking, kind, body.fields.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent
 
         async def close() -> None:
@@ -222,17 +222,17 @@ class Console:
 class _Body:
     """The JSON object in a request's body."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.given = given
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
 
     def text(self, name: str, missing: str | None = None) -> str:
-        value = self.given.get(name, missing)
+        value = self.fields.get(name, missing)
         if not isinstance(value, str):
             raise QueryFailed(f"the request has no text {name!r}")
         return value
 
     def number(self, name: str) -> int | None:
-        value = self.given.get(name)
+        value = self.fields.get(name)
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
         raise QueryFailed(f"{name} is not a whole number: {value!r}")
@@ -259,7 +259,7 @@ async def _disconnected(_: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-def _told(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
+def _error_answer(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
     async def tell(_: Request, error: Any) -> Response:
         return JSONResponse({"error": visible_lines(str(error)), "hint": visible(error.hint)}, status)
 
@@ -296,9 +296,9 @@ def make_app(settings: Settings) -> Starlette:
         Route("/reports/{name}", console.report),
     ]
     handlers: Any = {
-        Busy: _told(503),
-        TracelakeError: _told(400),
-        QueryStopped: _told(499),
+        Busy: _error_answer(503),
+        TracelakeError: _error_answer(400),
+        QueryStopped: _error_answer(499),
         ClientDisconnect: _disconnected,
     }
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)

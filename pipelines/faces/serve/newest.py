@@ -78,7 +78,7 @@ def _cause(cause: Any, answer: Why | CaptureWhy, ident: str, lake: Path | str) -
     )
     texts = {
         "share": f"{cause.share:.1f} %",
-        "told": cause.told(answer.steps),
+        "description": cause.description(answer.steps),
         "doubt": answer.caveat_for(cause),
         "names": cause.names(_NAMES),
         "advice": cause.advice,

@@ -37,7 +37,7 @@ class Reports:
         self.lake, self.without_broken = lake, without_broken
         self._folder = tempfile.TemporaryDirectory(prefix="tracelake-reports-")
         self._made: dict[str, _Made] = {}
-        self._one = anyio.Lock()
+        self._making = anyio.Lock()
 
     @property
     def are_possible(self) -> bool:
@@ -52,7 +52,7 @@ class Reports:
         if not isinstance(self.lake, Path):
             raise QueryFailed("reports need a lake in a folder", "`tracelake report` takes the trace's files.")
         lake = self.lake
-        async with self._one:
+        async with self._making:
             made = self._made.get(ident)
             if made and made.state and made.state == await anyio.to_thread.run_sync(_state, lake):
                 return made.name

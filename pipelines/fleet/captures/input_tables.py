@@ -16,10 +16,10 @@ from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch
 from pipelines.lake.read.trace_marks import Marks, read_marks
-from pipelines.lake.read.views import TOLD_BY, superseded
+from pipelines.lake.read.views import MEMBERSHIP_TABLES, superseded
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
-from pipelines.models.python_tables import given_table
+from pipelines.models.python_tables import input_table
 from pipelines.models.sqltext import quoted, row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,7 +64,7 @@ def read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
 
 
 def _read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
-    if not lake.broken({MARK, *TOLD_BY}):
+    if not lake.broken({MARK, *MEMBERSHIP_TABLES}):
         with database.connect() as con:
             rows = read_marks(con, lake, lambda marks: _not_superseded(marks, folders))
         if rows is not None:
@@ -86,10 +86,10 @@ def _not_superseded(marks: Marks, folders: Collection[str] | None) -> str:
     return f"SELECT {_TRACE} FROM ({traces_query}) AS t ANTI JOIN ({superseded(traces_query)}) AS s ON s.trace_id = t.trace_id"
 
 
-@given_table("_staged_captures", layer="fleet", reads=("traces",))
-@given_table("_staged_capture_ranks", layer="fleet", reads=("traces",))
-@given_table("_staged_capture_roles", layer="fleet", reads=("traces",))
-@given_table("_staged_capture_quality", layer="fleet", reads=("traces",))
+@input_table("_staged_captures", layer="fleet", reads=("traces",))
+@input_table("_staged_capture_ranks", layer="fleet", reads=("traces",))
+@input_table("_staged_capture_roles", layer="fleet", reads=("traces",))
+@input_table("_staged_capture_quality", layer="fleet", reads=("traces",))
 def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], gone: Iterable[str] = ()) -> None:
     """Create the input tables about captures; `gone`: ids of captures that no longer exist."""
     all_captures = list(captures)

@@ -49,13 +49,13 @@ def inputs(roles: bytes) -> str:
     return digest_of([roles, code_digest()])
 
 
-def touched(root: Path, now: Now, given: str) -> Grouped:
+def touched(root: Path, now: Now, inputs_hash: str) -> Grouped:
     """Return the folders whose traces changed since the record was written, or ALL if they are unknown.
 
-    `given`: the current hash of `inputs`.
+    `inputs_hash`: the current hash of `inputs`.
     """
     record = record_of(root, GROUPED)
-    if not record or record["inputs"] != given:
+    if not record or record["inputs"] != inputs_hash:
         return ALL
     recorded = {name: (stamp, json.loads(folders)) for name, stamp, folders in rows_of(root, "SELECT * FROM grouped")}
     stamps = {name: _stamp(now, name) for name in now.marks[MARK]}
@@ -77,7 +77,7 @@ def touched(root: Path, now: Now, given: str) -> Grouped:
     return Grouped(frozenset(folders), captures, record["serial"], added, gone)
 
 
-def note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
+def note(root: Path, now: Now, inputs_hash: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
     """Record that the tables of captures agree with all traces of `now`. `captures`: those of the folders in `seen`.
 
     If the lake is not writable, do nothing, because a missing record only costs time.
@@ -85,7 +85,7 @@ def note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str,
     if seen.folders is not None and not seen.added and not seen.gone:
         return
     try:
-        _note(root, now, given, seen, captures)
+        _note(root, now, inputs_hash, seen, captures)
     except OSError:
         return
 

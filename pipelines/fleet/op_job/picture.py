@@ -10,15 +10,15 @@ from pipelines.fleet.op_job.whatif import WhatIf
 LOW, HIGH = 1.0, 1.5
 
 
-def score_heat_map(found: WhatIf) -> str:
+def score_heat_map(result: WhatIf) -> str:
     """Return the scores as SVG: one row per stage, one column per dp rank, the worst ranks framed.
 
     Tooltips contain rank and score. Raise WrongValue if the job loses too little time to have scores.
     """
-    cells = score_rows(found)
+    cells = score_rows(result)
     if not cells:
-        raise WrongValue(f"a slowdown of {found.slowdown:.4f} is too small to attribute: there are no scores")
-    meta = found.job.meta
+        raise WrongValue(f"a slowdown of {result.slowdown:.4f} is too small to attribute: there are no scores")
+    meta = result.job.meta
     width = 54 if meta.dp <= 20 else 22
     drawn = [
         svg.Cell(
@@ -32,7 +32,7 @@ def score_heat_map(found: WhatIf) -> str:
         for cell in sorted(cells, key=lambda cell: cell["is_worst"])  # frames on top
     ]
     return svg.heat_map(
-        f"{meta.name}: slowdown {found.slowdown:.4f}",
+        f"{meta.name}: slowdown {result.slowdown:.4f}",
         "each cell: the smaller of its stage's and its dp rank's slowdown; framed: the worst ranks",
         [f"stage {stage}" for stage in range(meta.pp)],
         [f"dp {dp}" if width > 30 else str(dp) for dp in range(meta.dp)],

@@ -10,9 +10,9 @@ from pipelines.fleet.op_job.whatif import Part, WhatIf
 Row = dict[str, Any]
 
 
-def job_row(found: WhatIf) -> Row:
+def job_row(result: WhatIf) -> Row:
     """Return the job (table `op_jobs`): sizes, mean step times, slowdowns, GPU-seconds."""
-    job, meta, spent = found.job, found.job.meta, found.gpu_seconds
+    job, meta, spent = result.job, result.job.meta, result.gpu_seconds
     sizes = {name: getattr(meta, name) for name in ("dp", "dsp", "pp", "tp", "vpp", "world_size")}
     return {
         "job": meta.name,
@@ -20,26 +20,26 @@ def job_row(found: WhatIf) -> Row:
         **sizes,
         "n_steps": len(job.steps),
         "n_ops": job.n_ops,
-        "slowdown": found.slowdown,
-        "launch_slowdown": found.launch_slowdown,
-        "recorded_ns": _ns(found.base.mean()),
-        "step_ns": _ns(found.now.mean()),
-        "ideal_ns": _ns(found.ideal.mean()),
+        "slowdown": result.slowdown,
+        "launch_slowdown": result.launch_slowdown,
+        "recorded_ns": _ns(result.base.mean()),
+        "step_ns": _ns(result.now.mean()),
+        "ideal_ns": _ns(result.ideal.mean()),
         "gpu_seconds": spent["total"],
         "straggler_gpu_seconds": spent["straggler"],
         "launch_gpu_seconds": spent["launch"],
     }
 
 
-def part_rows(found: WhatIf) -> list[Row]:
+def part_rows(result: WhatIf) -> list[Row]:
     """Return the job and its parts (table `op_job_what_if`)."""
     names = ("scope", "key", "slowdown", "explained", "explained_alone", "slowdown_stage_ideal")
-    return [{name: getattr(part, name) for name in names} for part in found.parts]
+    return [{name: getattr(part, name) for name in names} for part in result.parts]
 
 
-def step_rows(found: WhatIf) -> list[Row]:
+def step_rows(result: WhatIf) -> list[Row]:
     """Return every part in every step (table `op_job_steps`)."""
-    return [row for part in found.parts for row in _steps_of(found, part)]
+    return [row for part in result.parts for row in _steps_of(result, part)]
 
 
 def _steps_of(result: WhatIf, part: Part) -> list[Row]:
@@ -59,32 +59,32 @@ def _steps_of(result: WhatIf, part: Part) -> list[Row]:
     ]
 
 
-def score_rows(found: WhatIf) -> list[Row]:
+def score_rows(result: WhatIf) -> list[Row]:
     """Return the cells of the heat map (table `op_job_rank_scores`), or none if the job was not decomposed."""
-    if found.scores is None:
+    if result.scores is None:
         return []
-    worst = {rank for key in found.of("worst_ranks") for rank in key.split(",")}
+    worst = {rank for key in result.of("worst_ranks") for rank in key.split(",")}
     return [
         {
             "stage": stage,
             "dp_rank": dp,
             "rank": int(rank),
-            "score": float(found.scores[stage, dp]),
+            "score": float(result.scores[stage, dp]),
             "is_worst": str(rank) in worst,
         }
-        for stage, ranks in enumerate(found.job.ranks)
+        for stage, ranks in enumerate(result.job.ranks)
         for dp, rank in enumerate(ranks)
     ]
 
 
-def excess_rows(found: WhatIf, scope: str) -> list[Row]:
+def excess_rows(result: WhatIf, scope: str) -> list[Row]:
     """Return each part's separate excess as a share of the job's loss, and last the `residual` that makes the sum 1.
 
     share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative. The list is empty if nothing is
     lost or the scope has no parts.
     """
-    loss = found.slowdown - 1
-    parts = found.of(scope)
+    loss = result.slowdown - 1
+    parts = result.of(scope)
     if not parts or loss <= 0:
         return []
     shares = {key: max(part.slowdown - 1, 0) / loss for key, part in parts.items()}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.base.datafiles import threshold
-from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, STREAM, Found
+from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, STREAM, EdgeCauses
 from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
 from pipelines.critical_path.causes.fixes import Fix, judged, largest_host_cause
 from pipelines.critical_path.causes.savings import Rows, path_rows
@@ -42,15 +42,15 @@ class RankCauses:
     key: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, found: Found, text: Ints) -> RankCauses:
-        """Return the causes of `found`.
+    def of(cls, causes: EdgeCauses, text: Ints) -> RankCauses:
+        """Return the causes of `causes`.
 
         `text` (n,): for each name, the number of its text, which is equal for equal texts in all traces.
         """
-        named = found.named_after == NAME
-        key = np.where(named, text[np.where(named, found.number, 0)], 0)
-        key = np.where(found.named_after == STREAM, found.number, key) * 4 + found.named_after
-        return cls(found.cause.astype(np.int8), (key & 0x7FFFFFFF).astype(np.int32))
+        named = causes.named_after == NAME
+        key = np.where(named, text[np.where(named, causes.number, 0)], 0)
+        key = np.where(causes.named_after == STREAM, causes.number, key) * 4 + causes.named_after
+        return cls(causes.cause.astype(np.int8), (key & 0x7FFFFFFF).astype(np.int32))
 
     def key_of(self, edge: int) -> Key:
         """Return the cause and name of an edge."""

@@ -30,7 +30,7 @@ from pipelines.fleet.path.drift import Points, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
 from pipelines.fleet.path.rank_graph import CPU, FRAME, GPU, RankGraph, rank_graph
 
-_TOLD = 4
+_MOST_RANKS = 4
 """Maximum number of ranks that a caveat names."""
 
 
@@ -256,9 +256,9 @@ class Retimed:
         if idle_us:
             ranks_by_gap = sorted(idle_us, key=lambda rank: -idle_us[rank])
             clauses = [
-                f"{round(idle_us[rank] / 1000, 2)} ms of the path of rank {rank}" for rank in ranks_by_gap[:_TOLD]
+                f"{round(idle_us[rank] / 1000, 2)} ms of the path of rank {rank}" for rank in ranks_by_gap[:_MOST_RANKS]
             ]
-            more = f" and less of {len(ranks_by_gap) - _TOLD} more" if len(ranks_by_gap) > _TOLD else ""
+            more = f" and less of {len(ranks_by_gap) - _MOST_RANKS} more" if len(ranks_by_gap) > _MOST_RANKS else ""
             yield f"{', '.join(clauses)}{more} {LACKING}"
 
 

@@ -20,9 +20,9 @@ from pipelines.critical_path.causes.edge_causes import (
     NAME,
     STREAM,
     THREAD,
+    EdgeCauses,
     Edges,
     Events,
-    Found,
     edge_causes,
     stream_name,
 )  # fmt: skip
@@ -117,7 +117,7 @@ class CausesOfSegments:
         saved = cause_savings(retimed_capture, self._on_path(path, causes))
         return CapturePaths(late, saved, capture_fixes(retimed_capture, ranks, self.factors), retimed_capture.length_ns)
 
-    def _of_rank(self, graph: RankGraph, *, with_window: bool) -> tuple[Found, Window | None]:
+    def _of_rank(self, graph: RankGraph, *, with_window: bool) -> tuple[EdgeCauses, Window | None]:
         destination = graph.destinations()
         edges = Edges(
             graph.node[graph.src],
@@ -128,11 +128,11 @@ class CausesOfSegments:
             graph.flags & EARLIER > 0,
         )
         events = _events(self.con, graph)
-        found = edge_causes(edges, events, self.names, self.rules)
+        causes = edge_causes(edges, events, self.names, self.rules)
         if not with_window:
-            return found, None
-        return found, numbered_window(
-            edges, events, ArrayGraph(graph.node, graph.src, destination, graph.weight), found, self.labels
+            return causes, None
+        return causes, numbered_window(
+            edges, events, ArrayGraph(graph.node, graph.src, destination, graph.weight), causes, self.labels
         )
 
     def _note_late(
@@ -183,9 +183,9 @@ def _events(con: duckdb.DuckDBPyConnection, graph: RankGraph) -> Events:
     return events_of({**columns, "owner_event_id": shown_event_id})
 
 
-def _cause(found: Found, edge: int) -> SegmentCause:
-    cause, number = CAUSES[int(found.cause[edge])], int(found.number[edge])
-    kind = int(found.named_after[edge])
+def _cause(causes: EdgeCauses, edge: int) -> SegmentCause:
+    cause, number = CAUSES[int(causes.cause[edge])], int(causes.number[edge])
+    kind = int(causes.named_after[edge])
     if kind == NAME:
         return SegmentCause(cause, name_no=number + 1)
     label = {THREAD: _OUTSIDE, STREAM: stream_name(number), BEFORE: "earlier work, not in the trace"}[kind]

@@ -17,7 +17,7 @@ from pipelines.base.datafiles import threshold
 from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import REDUCED
 from pipelines.models.catalog import load_catalog
-from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.python_tables import create_table, input_table
 from pipelines.models.sqltext import quoted, row
 
 TABLES = ("traces", "kernels", "kernel_owners", "op_work", "step_lengths", "step_times", "temporal_breakdown")  # fmt: skip
@@ -283,7 +283,7 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
     return "operator" if all(trace.has_operators for trace in measured) else "kernel"
 
 
-@given_table(
+@input_table(
     "compared",
     layer="fleet",
     doc="One row: a window of a side of a comparison. Several comparisons are made at once.",

@@ -12,7 +12,7 @@ from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.base.kernel_names import short_name
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Trace, Window, totals
 
-_TOLD = threshold("compare_unchanged_percent") / 100
+_UNCHANGED = threshold("compare_unchanged_percent") / 100
 _APART = threshold("compare_apart_percent") / 100
 _MOST = 5  # kinds of work in a sentence
 _NAME = 40  # characters
@@ -60,7 +60,7 @@ def sentence(part: Part) -> str:
     unit = "step" if part.pairs[0].control.step is not None else "trace"
     qualifiers = _many(part.pairs)
     grown = ", ".join([percent(control, test), *qualifiers]) + _in_the_median(part.pairs, test - control, control)
-    if abs(test - control) <= _TOLD * control:
+    if abs(test - control) <= _UNCHANGED * control:
         opening = f"The {unit} takes {units.time(test)}, unchanged ({grown})"
     else:
         opening = f"The {unit} takes {units.time(test)} instead of {units.time(control)} ({grown})"
@@ -84,10 +84,10 @@ def lengths_of_steps(pairs: Sequence[Pair]) -> list[tuple[int, int]]:
     ]
 
 
-def in_words(one: Difference, by: str) -> str:
+def in_words(row: Difference, by: str) -> str:
     """Return the name of a row for the user: categories and causes in words, an operator followed by its shapes."""
     words = {"category": WORDS, "cause": _TITLES}.get(by, {})
-    return words.get(one.name, one.name) + (f" {one.input_dims}" if one.input_dims else "")
+    return words.get(row.name, row.name) + (f" {row.input_dims}" if row.input_dims else "")
 
 
 def changed_most(part: Part) -> str:
@@ -129,10 +129,12 @@ def _work(part: Part, window: float) -> str:
         return f"no GPU work in {'test' if control else 'control'}"
     if _by_kernels(part):
         means = [(short_name(row.name, _NAME), row.diff_ns / len(part.pairs)) for row in part.rows]
-        changes = [change for change in means if abs(change[1]) > _TOLD * window]
+        changes = [change for change in means if abs(change[1]) > _UNCHANGED * window]
     else:
         kinds = _kinds_of_work(part).items()
-        changes = [change for category, work in kinds for change in _told(category, work, len(part.pairs), window)]
+        changes = [
+            change for category, work in kinds for change in _named_change(category, work, len(part.pairs), window)
+        ]
     changes.sort(key=lambda change: -abs(change[1]))
     if changes:
         return ", ".join(f"{name} {units.difference(mean)}" for name, mean in changes[:_MOST])
@@ -141,7 +143,7 @@ def _work(part: Part, window: float) -> str:
 
 def _or_unchanged(control: float, test: float) -> str:
     """Return "unchanged" for a change within 1 % of the larger side (the limit of the rows), else the change."""
-    return "unchanged" if abs(test - control) <= _TOLD * max(control, test) else units.difference(test - control)
+    return "unchanged" if abs(test - control) <= _UNCHANGED * max(control, test) else units.difference(test - control)
 
 
 def _by_kernels(part: Part) -> bool:
@@ -170,13 +172,13 @@ def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
     return rows_by_category
 
 
-def _told(category: str, work: Sequence[Difference], windows: int, window: float) -> list[tuple[str, float]]:
+def _named_change(category: str, work: Sequence[Difference], windows: int, window: float) -> list[tuple[str, float]]:
     """Return the name and mean change per window of a category, or nothing if it changed too little.
 
     If one operator's change is within a quarter of the category's, that operator is named instead.
     """
     mean = sum(row.diff_ns for row in work) / windows
-    if abs(mean) <= _TOLD * window:
+    if abs(mean) <= _UNCHANGED * window:
         return []
     largest = max(work, key=lambda row: (abs(row.diff_ns), row.name))
     explains_it = abs(largest.diff_ns / windows - mean) <= abs(mean) / 4 and not largest.name.startswith("(")
@@ -200,9 +202,9 @@ def _host(part: Part, window: float) -> str:
         not_host = _NOT_HOST if any(totals(part.categories)) else _WAITING
         causes = [row for row in part.causes if row.name not in not_host]
         means = {row.name: row.diff_ns / len(part.pairs) for row in causes}
-        clauses = [_told_cause(part, *change) for change in means.items() if abs(change[1]) > _TOLD * window][:2]
+        clauses = [_cause_clause(part, *change) for change in means.items() if abs(change[1]) > _UNCHANGED * window][:2]
         growth_ns = sum(means.values())
-        if abs(growth_ns) <= _TOLD * window:
+        if abs(growth_ns) <= _UNCHANGED * window:
             total = f"host {_or_unchanged(*(ns / len(part.pairs) for ns in totals(causes)))}"
             return f"{total} in all: {', '.join(clauses)}" if clauses else total
         return f"host {units.difference(growth_ns)}" + (f" ({', '.join(clauses)})" if clauses else "")
@@ -210,9 +212,11 @@ def _host(part: Part, window: float) -> str:
     growths_ns = [test - control for control, test in idle_by_pair if control is not None and test is not None]
     if growths_ns:
         growth_ns = sum(growths_ns) / len(growths_ns)
-        return "GPU idle unchanged" if abs(growth_ns) <= _TOLD * window else f"GPU idle {units.difference(growth_ns)}"
+        return (
+            "GPU idle unchanged" if abs(growth_ns) <= _UNCHANGED * window else f"GPU idle {units.difference(growth_ns)}"
+        )
     means_of_names = [(row.name, row.diff_ns / len(part.pairs)) for row in part.host]
-    clauses = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
+    clauses = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _UNCHANGED * window]
     return f"host: {', '.join(clauses[:2])}" if clauses else "host unchanged"
 
 
@@ -221,10 +225,12 @@ def _waiting(part: Part, window: float) -> list[str]:
     if not all(totals(part.causes)):
         return []
     means = {row.name: row.diff_ns / len(part.pairs) for row in part.causes if row.name in _WAITING}
-    return [f"{_TITLES[name]} {units.difference(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window]
+    return [
+        f"{_TITLES[name]} {units.difference(mean)}" for name, mean in means.items() if abs(mean) > _UNCHANGED * window
+    ]
 
 
-def _told_cause(part: Part, cause: str, mean: float) -> str:
+def _cause_clause(part: Part, cause: str, mean: float) -> str:
     """Return a cause and its change. If one name's change is within a quarter of the cause's, append that name."""
     owners = {row.name: row.diff_ns / len(part.pairs) for row in part.owners if row.cat == cause}
     largest = max(owners, key=lambda name: (abs(owners[name]), name), default="")
@@ -237,7 +243,7 @@ def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace
     caveats = []
     for side, traces, windows in zip(("control", "test"), (control, test), _sides(pairs), strict=True):
         earlier, total_ns = (sum(getattr(window, key) for window in windows) for key in ("earlier_ns", "duration_ns"))
-        if earlier > _TOLD * total_ns:
+        if earlier > _UNCHANGED * total_ns:
             mean = units.time(earlier / len(windows))
             caveats.append(
                 f"{side}: {mean} of the GPU work in its window was launched before it, or its launch is not in the trace"
@@ -290,7 +296,7 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     if not control and (test or not are_steps):
         missing = "GPU time" if test else "GPU time and the length of steps"
         return Judgement(False, False, f"--fail-on compares {missing}, and the control has none in what is compared")
-    unmeasured = next((one.pair for one in pairs if one.gpu.control_ns and one.pair.test.idle_ns is None), None)
+    unmeasured = next((row.pair for row in pairs if row.gpu.control_ns and row.pair.test.idle_ns is None), None)
     if unmeasured:
         of_rank = f" ({unmeasured.where})" if unmeasured.where else ""
         return Judgement(
@@ -369,12 +375,12 @@ def _may_be_warm_up(pair: Pair) -> bool:
 
 
 def _is_shorter(control: float, test: float) -> bool:
-    return control - test > _TOLD * control
+    return control - test > _UNCHANGED * control
 
 
 def _is_little(control: float, test: float, window: float) -> bool:
     """Return whether a growth is within what counts as unchanged of the window (all in ns)."""
-    return test - control <= _TOLD * window
+    return test - control <= _UNCHANGED * window
 
 
 def _grown(control: float, test: float) -> float:

@@ -86,28 +86,28 @@ def _now() -> int:
     return int(database.for_models().removesuffix("MiB"))
 
 
-def to_row(found: Manifest) -> tuple[str, str, str]:
-    """Return a catalog row's brief, keys and detail (`told`).
+def to_row(manifest: Manifest) -> tuple[str, str, str]:
+    """Return a catalog row's brief, keys and detail (`detail`).
 
     The brief has one line each for tables and versions, sizes, failures, pending files, the checksum of the detail (row
     counts and digests), and the time (ns since the epoch).
     """
-    records = found.records
+    records = manifest.records
     kind = {"tables": list(records), "versions": {t: r.version for t, r in records.items() if r.version}}
     failed = {table: [astuple(failure) for failure in r.failures] for table, r in records.items() if r.failures}
     detail = json.dumps([[r.n_rows, r.digest] for r in records.values()])
-    files = {table: _written(record) for table, record in found.pending.items()}
-    pending = json.dumps([files, found.new_keys, found.takes]) if files or found.takes else ""
+    files = {table: _written(record) for table, record in manifest.pending.items()}
+    pending = json.dumps([files, manifest.new_keys, manifest.takes]) if files or manifest.takes else ""
     first = map(json.dumps, (kind, [r.size for r in records.values()], failed))
     lines = (*first, pending, str(zlib.crc32(detail.encode())), str(time.time_ns()))
-    return "\n".join(lines), json.dumps(found.keys), detail
+    return "\n".join(lines), json.dumps(manifest.keys), detail
 
 
-def from_row(batch: Batch, brief: str, keys: str, told: str) -> Manifest:
-    """Return the manifest that a catalog row contains. Without `told`, digests are empty and row counts None."""
+def from_row(batch: Batch, brief: str, keys: str, detail: str) -> Manifest:
+    """Return the manifest that a catalog row contains. Without `detail`, digests are empty and row counts None."""
     kind, sizes, failed, pending, *_ = brief.split("\n")
     tables, failures_by_table = json.loads(kind), json.loads(failed)
-    rows_and_digests = json.loads(told) if told else [[None, ""] for _ in tables["tables"]]
+    rows_and_digests = json.loads(detail) if detail else [[None, ""] for _ in tables["tables"]]
     records = {
         table: _record([size, *rows, failures_by_table.get(table, []), tables["versions"].get(table)])
         for table, size, rows in zip(tables["tables"], json.loads(sizes), rows_and_digests, strict=True)

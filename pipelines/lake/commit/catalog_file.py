@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipelines.lake.commit.locks import held
-from pipelines.lake.commit.rebuild import found_in
+from pipelines.lake.commit.rebuild import implied_rows
 from pipelines.lake.version import LAYOUT
 
 CATALOG, LOCK = "catalog.sqlite", ".catalog.lock"
@@ -33,7 +33,7 @@ REBUILT = ".catalog-"  # prefix of the folder in which a catalog is rebuilt
 _WITH_IT = ("-wal", "-shm")
 _TABLES = (
     "CREATE TABLE state (id TEXT NOT NULL, serial INTEGER NOT NULL, sum INTEGER NOT NULL)",
-    # `brief` and `keys`: see batch_rows.py. `told` is last, because it is long and not read with the others.
+    # `brief` and `keys`: see batch_rows.py. `told` (the detail) is last, because it is long and not read with the others.
     "CREATE TABLE batches (name TEXT PRIMARY KEY, serial INTEGER NOT NULL, sum INTEGER NOT NULL, brief TEXT NOT NULL,"
     " keys TEXT NOT NULL, told TEXT NOT NULL)",
     "CREATE INDEX changed ON batches (serial)",
@@ -151,12 +151,12 @@ def batch_summary(root: Path, name: str) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def rows_of(root: Path, query: str, given: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def rows_of(root: Path, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the rows of a query. A damaged catalog is rebuilt and queried again. Raises OSError."""
     for _ in range(2):
         try:
             with reading(root) as con:
-                return con.execute(query, given).fetchall() if con else []
+                return con.execute(query, parameters).fetchall() if con else []
         except Damaged:
             mend(root)
     raise OSError(f"{root / CATALOG} is damaged")
@@ -174,9 +174,9 @@ class Writer:
         if not self.con.in_transaction:
             self.con.execute("BEGIN IMMEDIATE")
 
-    def batch(self, name: str, brief: str | None, keys: str = "", told: str = "") -> None:
+    def batch(self, name: str, brief: str | None, keys: str = "", detail: str = "") -> None:
         """Write a batch's row, or remove it if `brief` is None."""
-        self._put("batches", name, brief, keys, told)
+        self._put("batches", name, brief, keys, detail)
 
     def notice(self, name: str, brief: str | None) -> None:
         """Write a notice, or remove it if `brief` is None."""
@@ -383,7 +383,7 @@ def rebuild(root: Path) -> None:
         with _said(root), closing(_connect(made, "rwc")) as con:
             create(con)
             writer = Writer(con)
-            rows, notices = found_in(root)
+            rows, notices = implied_rows(root)
             for name, row in rows.items():
                 writer.batch(name, *row)
             for name, text in notices.items():

@@ -22,7 +22,7 @@ from pipelines.models.sqltext import file_list
 _MOST = 500  # files that are opened together
 
 
-def found_in(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
+def implied_rows(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
     """Return the catalog rows of batches, and the notices, that the files imply. Raises OSError."""
     files = sorted(path for path in batch_files(root) if batch_of(path).is_valid)
     batches: defaultdict[str, Manifest] = defaultdict(lambda: Manifest(Batch("")))

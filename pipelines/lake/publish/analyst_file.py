@@ -21,7 +21,7 @@ from isal import isal_zlib
 from pipelines.base import database
 from pipelines.base.errors import WrongValue
 from pipelines.lake.commit.catalog_file import content, note, record_of, writing
-from pipelines.lake.lake import TOLD_BY, Lake
+from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake
 from pipelines.lake.names import ANALYST, ANALYST_TEMP, KEYS, REJECTS, Batch, table_file
 from pipelines.lake.publish.contents import Contents, build, column_types, verify
 from pipelines.lake.publish.increment import Anew, update
@@ -33,7 +33,7 @@ from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
 
-_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
+_ALWAYS = (*KEYS, *MEMBERSHIP_TABLES, REJECTS, "events", "findings")  # always part of the check for being current
 # Names of catalog records. The second one describes a file that is about to replace the first one's.
 PUBLISHED, _NEXT = "published", "published next"
 # Change it when this program cannot update a file of an older version. Such a file is then rebuilt.
@@ -203,7 +203,7 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     or other prices wrote it, if the file was changed, or if the lake was moved or copied.
     """
     try:
-        record = _told_here(lake, lake.catalog())
+        record = _own_record(lake, lake.catalog())
         if record is None or record[_SHOWN] != look(lake.root).digest:
             return False
         return _is_damaged_as(lake, record, tables_to_check(tables))
@@ -216,7 +216,7 @@ def published_state(lake: Lake, catalog: Catalog, thorough: bool = False) -> str
 
     `thorough`: also None if a file is missing or has another size.
     """
-    record = _told_of_all(lake, catalog, thorough)
+    record = _current_record(lake, catalog, thorough)
     return record[_SUM] if record else None
 
 
@@ -225,7 +225,7 @@ def published_whole_and_now(lake: Lake) -> bool:
 
     File sizes are not compared. Readers of some tables compare those of the files that they need (`tables_to_check`).
     """
-    record = _told_of_all(lake, lake.catalog(), thorough=False)
+    record = _current_record(lake, lake.catalog(), thorough=False)
     return record is not None and not record[_BROKEN] and not record[_UNREADABLE]
 
 
@@ -234,9 +234,9 @@ def tables_to_check(tables: Iterable[str]) -> set[str]:
     return {*_ALWAYS, *tables}
 
 
-def _told_of_all(lake: Lake, catalog: Catalog, thorough: bool) -> dict[str, Any] | None:
+def _current_record(lake: Lake, catalog: Catalog, thorough: bool) -> dict[str, Any] | None:
     """Return the record of the analysts' file, or None if it is not current (see published_state)."""
-    record = _told_here(lake, catalog)
+    record = _own_record(lake, catalog)
     try:
         if record is None or record[_SHOWN] != look(lake.root).digest:
             return None
@@ -257,17 +257,17 @@ def _is_damaged_as(lake: Lake, record: Mapping[str, Any], tables: Iterable[str])
 
 def valid_record(lake: Lake) -> dict[str, Any] | None:
     """Return the record of the analysts' file, or None if that is changed, of another lake, or has damaged tables."""
-    record = _told_here(lake, lake.catalog())
+    record = _own_record(lake, lake.catalog())
     return record if record and not record[_BROKEN] and not record[_UNREADABLE] else None
 
 
-def _told_here(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
+def _own_record(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
     """Return the record of the analysts' file, or None if that is changed, of another lake or of other models."""
-    record = _told(lake)
+    record = _record(lake)
     return record if record is not None and _fixed(lake, catalog).items() <= record.items() else None
 
 
-def _told(lake: Lake) -> dict[str, Any] | None:
+def _record(lake: Lake) -> dict[str, Any] | None:
     """Return the record of the analysts' file, or None if the file or the record does not match the other."""
     try:
         record = record_of(lake.root, PUBLISHED)

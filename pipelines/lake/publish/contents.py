@@ -29,9 +29,9 @@ from pipelines.lake.publish.empty_file import (
 )
 from pipelines.lake.publish.file_lists import SCHEMA, Lists, is_large, rows_of, write_macros
 from pipelines.lake.publish.prices import add_prices
-from pipelines.lake.read.damage import Broken, told, unreadable
+from pipelines.lake.read.damage import Broken, damage_sentence, unreadable
 from pipelines.lake.read.snapshot import Now
-from pipelines.lake.read.views import TOLD_BY, committed_rows, file_rows, trace_rows
+from pipelines.lake.read.views import MEMBERSHIP_TABLES, committed_rows, file_rows, trace_rows
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.dry_run import types_of_tables
 from pipelines.models.sqltext import quoted
@@ -180,7 +180,7 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
     """Return the unreadable files that a table is made of."""
-    tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
+    tables = {table, mark_of(table), *(MEMBERSHIP_TABLES if table == MARK else ())}
     with database.scratch() as con:
         return [file for name in tables if name in contents.files for file in unreadable(con, contents.usable(name))]
 
@@ -237,20 +237,22 @@ def _order(catalog: Catalog) -> list[str]:
 def _rows_in_files(table: str, contents: Contents) -> str:
     if table != MARK:
         return committed_rows(table, contents.usable(table))
-    rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
+    rows = trace_rows({name: contents.usable(name) for name in (MARK, *MEMBERSHIP_TABLES)})
     if untold := _untold(contents):  # every other column is still valid
-        return f"SELECT * REPLACE (CAST(error({quoted(told(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
+        return (
+            f"SELECT * REPLACE (CAST(error({quoted(damage_sentence(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
+        )
     return rows
 
 
 def _untold(contents: Contents) -> list[Broken]:
     """Return the broken files that determine the capture of a trace."""
-    return list(dict.fromkeys(file for table in TOLD_BY for file in contents.of(table)))
+    return list(dict.fromkeys(file for table in MEMBERSHIP_TABLES for file in contents.of(table)))
 
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
     """Return a SELECT with the table's columns that raises an error when a row is requested."""
-    return empty_file.refusal(column_types(catalog)[table], f"{table} is damaged: {told(broken)}")
+    return empty_file.refusal(column_types(catalog)[table], f"{table} is damaged: {damage_sentence(broken)}")
 
 
 def no_row(catalog: Catalog, table: str) -> str:

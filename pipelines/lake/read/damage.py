@@ -42,11 +42,11 @@ class BrokenFiles(TracelakeError):
     """An answer that needs damaged files. The message names them and says what to do."""
 
     def __init__(self, broken: Sequence[Broken]) -> None:
-        super().__init__(told(broken))
+        super().__init__(damage_sentence(broken))
         self.broken = tuple(broken)
 
 
-def told(broken: Sequence[Broken]) -> str:
+def damage_sentence(broken: Sequence[Broken]) -> str:
     """Return a sentence that names up to three files and says what to do."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
     return f"{'; '.join(str(file) for file in broken[:3])}{more}. {HINT}"

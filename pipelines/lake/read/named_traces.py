@@ -38,14 +38,14 @@ class NamedTraces:
 
 @dataclass(frozen=True)
 class Condition:
-    """A query's condition on trace ids: the ids, or a `select` of them, which must return exactly one if `is_one`."""
+    """A query's condition on trace ids: the ids, or a `select` of them, which must return exactly one if `is_single`."""
 
     query: str
     tables: frozenset[str]
     others: frozenset[str]
     ids: tuple[str, ...] = ()
     select: str = ""
-    is_one: bool = False
+    is_single: bool = False
     place: int = 0
     """Index of the condition among the conjuncts of WHERE."""
 
@@ -59,7 +59,7 @@ class Condition:
         except duckdb.Error:
             return None
         ids = tuple(dict.fromkeys(name for (name,) in rows if name is not None))
-        if not ids or len(rows) > _MOST or (self.is_one and len(rows) != 1):
+        if not ids or len(rows) > _MOST or (self.is_single and len(rows) != 1):
             return None
         query = _with_ids(con, self, ids)
         return NamedTraces(self.tables, self.others, ids, query) if query else None
@@ -86,8 +86,8 @@ def condition_in(con: duckdb.DuckDBPyConnection, query: str) -> Condition | None
                 return Condition(query, tables, others, ids)
             if subquery := _select(condition, joined):
                 text = text_of(con, {"error": False, "statements": [subquery["subquery"]]})
-                is_one = condition["type"] == "COMPARE_EQUAL"
-                return Condition(query, tables, others, select=text, is_one=is_one, place=index)
+                is_single = condition["type"] == "COMPARE_EQUAL"
+                return Condition(query, tables, others, select=text, is_single=is_single, place=index)
         return None
     except (KeyError, IndexError, TypeError, RecursionError, duckdb.Error):  # too deep, or a tree of another form
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.lake.lake import TOLD_BY
+from pipelines.lake.lake import MEMBERSHIP_TABLES
 from pipelines.lake.names import EVENTS, MARK
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read.query_tree import named_in
@@ -22,7 +22,7 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     views = [name for name in names if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
     if MARK in names and "capture_id" in query.lower():  # the column is derived from these tables
-        read.update(TOLD_BY)
+        read.update(MEMBERSHIP_TABLES)
     listed = (EVENTS, *catalog.materialized, *catalog.of_captures, PRICE_TABLE)
     return [name for name in listed if name in names | read]
 

@@ -140,8 +140,8 @@ class Answer:
 
         The limit does not apply, because the caller stops when it has enough.
         """
-        while found := self._next(rows):
-            yield found
+        while part := self._next(rows):
+            yield part
 
     def _next(self, n: int) -> list[tuple[Any, ...]]:
         if hasattr(self._relation, "fetchmany"):  # until DuckDB 2
@@ -222,7 +222,7 @@ class LockedLake:
             relation = self.con.sql(query)
             yield None if relation is None else Answer(relation, self.limits.rows)
         except (duckdb.Error, OSError) as error:
-            translated = self._told(error, late.is_set())
+            translated = self._translated(error, late.is_set())
             if translated is None:
                 raise
             raise translated from None
@@ -236,7 +236,7 @@ class LockedLake:
         self._stopped = True
         self._wake.set()
 
-    def _told(self, error: Exception, is_late: bool) -> BaseException | None:
+    def _translated(self, error: Exception, is_late: bool) -> BaseException | None:
         """Return the error to raise in place of DuckDB's, or None to raise the original.
 
         While rows are read in parts, the exception's type does not show the kind of error. The text does.

@@ -43,19 +43,19 @@ def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
     return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
 
 
-TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
+MEMBERSHIP_TABLES = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
 _NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
 FOLDER = "regexp_extract(path, '^(.*)/', 1)"  # the folder of a trace's file
 
 
 def trace_rows(files: Mapping[str, list[Path]]) -> str:
-    """Return the SELECT of the committed traces with their captures. `files`: those of `traces` and TOLD_BY.
+    """Return the SELECT of the committed traces with their captures. `files`: those of `traces` and MEMBERSHIP_TABLES.
 
     The capture is known once tables of captures were computed with the trace. Before that it is the group's id, unless
     a capture already has that id (the group's first capture will get it). Otherwise it is NULL. Superseded traces are
     left out.
     """
-    captures, members = (files[table] for table in TOLD_BY)
+    captures, members = (files[table] for table in MEMBERSHIP_TABLES)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
     ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
     return placed_rows(file_rows(files[MARK]), named, ranks)

@@ -29,11 +29,11 @@ class Fault:
 class Faults:
     """Faults by name, in the order of their first occurrence."""
 
-    found: dict[str, Fault] = field(default_factory=dict)
+    by_name: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, fault: str, severity: str, detail: str, n: int = 1) -> None:
         """Count `n` occurrences of a fault; keep the detail of the first call."""
-        entry = self.found.setdefault(fault, Fault(severity, 0, as_text(detail)))
+        entry = self.by_name.setdefault(fault, Fault(severity, 0, as_text(detail)))
         entry.n += n
 
     def tried(self, line: int, read: Callable[[], T]) -> T | None:
@@ -47,7 +47,7 @@ class Faults:
     @property
     def n_warnings(self) -> int:
         """The number of skipped lines or values."""
-        return sum(fault.n for fault in self.found.values() if fault.severity == "warning")
+        return sum(fault.n for fault in self.by_name.values() if fault.severity == "warning")
 
 
 def shown(text: str) -> str:

@@ -36,10 +36,10 @@ COLUMNS = {
 
 def counter_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
     """Return the files with counters, each as its own set, recognized by their names or by a line of column names."""
-    return {path: [path] for path in files if path.name.endswith(_NAMES) or _is_one(path)}
+    return {path: [path] for path in files if path.name.endswith(_NAMES) or _has_counters(path)}
 
 
-def _is_one(path: Path) -> bool:
+def _has_counters(path: Path) -> bool:
     head = head_of(path)
     if {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}:
         return True
@@ -147,7 +147,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
                 files.add(COUNTERS, row)
         n_rows = files.count(COUNTERS)
         if not n_rows:
-            first = next((f": {fault.detail}" for fault in faults.found.values() if fault.severity == "warning"), "")
+            first = next((f": {fault.detail}" for fault in faults.by_name.values() if fault.severity == "warning"), "")
             raise Rejected(f"{_WHAT} without a row that can be read ({collected.n_lines:,} lines){first}")
         trace_id = collected.hash.hexdigest()[:16]
         if trace_id in reading.known:
@@ -158,7 +158,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         faults.add("damaged", "warning", source.damage)
     findings = [
         {"fault": name, "severity": fault.severity, "n": fault.n, "detail": fault.detail}
-        for name, fault in faults.found.items()
+        for name, fault in faults.by_name.items()
     ]
     reading.add_rows(FINDINGS, findings)
     n_counters = reading.count(COUNTERS)

@@ -108,10 +108,10 @@ def _tensors(values: list[Any], types: list[Any], mutated: frozenset[int]) -> It
     for position, value in enumerate(values):
         # Other lists of numbers do not look like a tensor, but the type is checked first if it is recorded.
         if position >= len(types) or "Tensor" in str(types[position]):
-            yield from _found(position, value, position in mutated)
+            yield from _tensors_in(position, value, position in mutated)
 
 
-def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
+def _tensors_in(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
     """Yield the tensors in a value: the value itself, or those in a list or tuple."""
     if not isinstance(value, list):
         return
@@ -120,7 +120,7 @@ def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
         yield Tensor(position, tensor, storage, offset, n_elements, element_bytes, as_text(value[5]), is_mutated)
         return
     for part in value:
-        yield from _found(position, part, is_mutated)
+        yield from _tensors_in(position, part, is_mutated)
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.models.python_tables import create_table, given_table, types_of
+from pipelines.models.python_tables import create_table, input_table, types_of
 
 TABLES = (
     "execution_nodes",
@@ -22,7 +22,7 @@ TABLES = (
 )
 
 
-@given_table(
+@input_table(
     "execution_nodes",
     layer="canonical",
     doc="One row: a node of the execution trace.",
@@ -40,7 +40,7 @@ TABLES = (
         ("op_schema", "VARCHAR", "The operator's schema; empty for annotations."),
     ),
 )
-@given_table(
+@input_table(
     "execution_tensors",
     layer="canonical",
     doc="One row: a tensor that a node was given or gave back.",
@@ -58,7 +58,7 @@ TABLES = (
         ("is_mutated", "BOOLEAN", "The operator writes this argument in place."),
     ),
 )
-@given_table(
+@input_table(
     "execution_edges",
     layer="canonical",
     doc="One row: a node that needs what another one made.",
@@ -69,7 +69,7 @@ TABLES = (
         ("kind", "VARCHAR", "read: of a tensor or its memory; overwrite: in place, after it was read."),
     ),
 )
-@given_table(
+@input_table(
     "operator_nodes",
     layer="canonical",
     doc="One row: an event of the profiler trace and the node of the execution trace that it is.",
@@ -79,7 +79,7 @@ TABLES = (
         ("node_id", "BIGINT", "Its node."),
     ),
 )
-@given_table(
+@input_table(
     "execution_summary",
     layer="canonical",
     doc="One row: a profiler trace that an execution trace was joined to, and how much of it.",

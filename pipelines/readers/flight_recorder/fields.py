@@ -66,11 +66,11 @@ def record(key: str, value: Any) -> Mapping[Any, Any]:
     raise ValueError(f"{key} is {_short(value)}, not an object")
 
 
-def needed(given: Mapping[str, Any], key: str) -> Any:
+def needed(fields: Mapping[str, Any], key: str) -> Any:
     """Return the value of a field that every call has. Raise ValueError if it is missing."""
-    if key not in given:
+    if key not in fields:
         raise ValueError(f"{key} is not told")
-    return given[key]
+    return fields[key]
 
 
 def text(value: str) -> str:

@@ -45,7 +45,7 @@ __all__ = ["EventBatch", "load_trace"]
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
 # Findings that are printed with the file's name.
-_TOLD = ("truncated", "counter_ranges", "empty_counter_ranges", "no_counters")
+_PRINTED = ("truncated", "counter_ranges", "empty_counter_ranges", "no_counters")
 _TABLES = (MARK, "findings", REJECTS)  # tables whose rows are inserted here; the reader writes `events`
 
 
@@ -123,7 +123,7 @@ class EventBatch:
         if any(finding.check_name == "counter_ranges" for finding in trace.findings):
             self.counted[events] = trace
         self.bytes += trace.unpacked_bytes
-        reason = "; ".join(finding.detail for finding in trace.findings if finding.check_name in _TOLD) or None
+        reason = "; ".join(finding.detail for finding in trace.findings if finding.check_name in _PRINTED) or None
         return replace(
             row, status=trace.status, n_events=trace.n_events, unpacked_bytes=trace.unpacked_bytes, reason=reason
         )

@@ -19,7 +19,7 @@ from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.readers.origin import job_from_inbox, job_from_pattern
-from pipelines.readers.secrets import COMMAND, masked, may_be_secret, told_by_dumps
+from pipelines.readers.secrets import COMMAND, masked, may_be_secret, text_columns
 
 
 class Reading:
@@ -63,12 +63,12 @@ class Reading:
 
     def _fill(self, table: str, kind: str) -> None:
         model = self.catalog.models[table]
-        for input_table in (self.catalog.given[name] for name in model.dependencies if name in self.catalog.given):
+        for input_table in (self.catalog.inputs[name] for name in model.dependencies if name in self.catalog.inputs):
             if input_table.function:  # computed from the staged rows
                 getattr(import_module(input_table.module), input_table.function.partition(":")[2])(self.con)
         types = self.con.execute(f"DESCRIBE main.{table}").fetchall()
         self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
-        self._mask(table, told_by_dumps(types))
+        self._mask(table, text_columns(types))
         self.con.execute(f"DROP {kind} {STAGED}{table}")
         self.filled.add(table)
 

@@ -17,7 +17,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.lake.commit.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.python_tables import create_table, input_table
 from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.counter_ranges import CATEGORY, counter_ranges, lacks_counters
@@ -166,7 +166,7 @@ def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
             create_rules(con, model)
 
 
-@given_table(
+@input_table(
     "_ingest_context",
     layer="ingest",
     doc="One row: the trace that is read.",

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.models.python_tables import given_table
+from pipelines.models.python_tables import input_table
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def exact_times(file: Path, limit: int, keys: Set[str]) -> str:
     )
 
 
-@given_table(
+@input_table(
     "raw_events",
     layer="ingest",
     doc="One row: an entry of a piece of traceEvents, as DuckDB reads its JSON.",

@@ -75,7 +75,7 @@ class TraceReader:
         self.request, self.part = request, part
         self.n_events = 0
         self._head = Head(request.limits)
-        self._found = FindingCounter()
+        self._counter = FindingCounter()
         try:
             self._scan: Scan = scan(request.path, self._head)
         except NotATrace as error:
@@ -85,7 +85,7 @@ class TraceReader:
         self.trace_id = part.trace_id(self._scan.trace_id) if part else self._scan.trace_id
         self.unpacked_bytes = self._scan.unpacked_bytes
         self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
-        self._before = self._head.metadata(self._found)
+        self._before = self._head.metadata(self._counter)
         self.metadata = self._metadata(self._scan.after)
         self.base_ns = base_of(self.metadata)
 
@@ -99,7 +99,7 @@ class TraceReader:
         may differ from `base_ns` if the first pass did not find the metadata after the array.
         """
         cutter = Cutter(self._second_pass(), self._head, self.request.folder)
-        cutter.found = self._found
+        cutter.counter = self._counter
         cutter.start()
         pieces = _Pieces(con, query, texts, cutter, self.part)
         try:
@@ -114,7 +114,7 @@ class TraceReader:
         if stamp_of(self.request.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
             raise TraceRejected(self.request.path, None, CHANGED)
         duplicate_keys = [key for key in pieces.after if key in self._before]
-        self._found.add("duplicate_metadata_key", len(duplicate_keys), ", ".join(duplicate_keys[:5]))
+        self._counter.add("duplicate_metadata_key", len(duplicate_keys), ", ".join(duplicate_keys[:5]))
         self.metadata = self._metadata(pieces.after)
         self._note_damage(cutter.source)
 
@@ -131,24 +131,24 @@ class TraceReader:
 
     def add_finding(self, check: str, n: int, place: str = "") -> None:
         """Count a finding that only the events, or the whole file, show."""
-        self._found.add(check, n, place)
+        self._counter.add(check, n, place)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The faults and peculiarities of the trace."""
-        return self._found.findings()
+        return self._counter.findings()
 
     @property
     def status(self) -> str:
         """The status: ok, repaired or partial."""
-        return self._found.status()
+        return self._counter.status()
 
     def _note_damage(self, source: Source | Kept) -> None:
         if source.damage is not None:
-            self._found.counts["truncated"] = 1
-            self._found.places["truncated"] = f"byte {source.unpacked_bytes} ({source.damage})"
+            self._counter.counts["truncated"] = 1
+            self._counter.places["truncated"] = f"byte {source.unpacked_bytes} ({source.damage})"
         if self._head.has_bom:
-            self._found.add("repaired_bom", 1, "byte 0")
+            self._counter.add("repaired_bom", 1, "byte 0")
 
     def _rejected(self, error: NotATrace) -> TraceRejected:
         # With an event array it is a trace, of which a part cannot be read.
@@ -215,11 +215,11 @@ class _Pieces:
 
     def _end(self, text: bytes) -> None:
         """Set `after` to the metadata in the text after the array's closing bracket."""
-        after = suffix(text, self.cutter.head.is_object, self.cutter.found)
+        after = suffix(text, self.cutter.head.is_object, self.cutter.counter)
         if after is None:
             if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
                 raise NotATrace(self.carry_offset, TWO_IN_ONE)
-            self.cutter.found.add("trailing_text", 1, f"byte {self.carry_offset}")
+            self.cutter.counter.add("trailing_text", 1, f"byte {self.carry_offset}")
         self.after = after or {}
 
     def _plainly(self, piece: Piece) -> pa.Table | None:
@@ -298,7 +298,7 @@ class _Pieces:
         closing = b"]" if piece.last and piece.plain else b""
         data = self.carry + piece.data() + closing
         offset = self.carry_offset if self.carry else piece.offset
-        counter = self.cutter.found
+        counter = self.cutter.counter
         counter_before = FindingCounter(counter.counts.copy(), dict(counter.places))
         stretch = read_stretch(data, piece.last, offset, counter)
         table = self._clean(piece.file, stretch.array(), len(data))

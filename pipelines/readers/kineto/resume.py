@@ -23,19 +23,19 @@ class Entries:
     def __init__(self, text: str) -> None:
         self.text = text
         # Start of the last search, its result (-1 for none), and the position that it reached.
-        self._from, self._found, self._tried = 0, -1, 0
+        self._from, self._result, self._tried = 0, -1, 0
 
     def after(self, at: int) -> int | None:
         """Return the position of the next object with a phase, from `at` on, or None after _MOST_TRIED other objects."""
-        if self._from <= at <= self._found:
-            return self._found
+        if self._from <= at <= self._result:
+            return self._result
         begin = max(at, self._tried)
-        self._from, self._found = at, -1
+        self._from, self._result = at, -1
         for n_tried, match in enumerate(_OBJECT.finditer(self.text, begin)):
             self._tried = match.start()
             if _PHASE_FIRST.match(self.text, match.start()) or _has_phase(self.text, match.start()):
-                self._found = match.start()
-                return self._found
+                self._result = match.start()
+                return self._result
             if n_tried == _MOST_TRIED:
                 break
         else:

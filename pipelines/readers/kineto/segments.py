@@ -61,7 +61,7 @@ class Cutter:
 
     def __init__(self, source: Source | Kept, head: Head, folder: Path) -> None:
         self.source, self.head, self.folder = source, head, folder
-        self.found = FindingCounter()
+        self.counter = FindingCounter()
         self._queue: queue.Queue[Piece | BaseException | None] = queue.Queue(maxsize=1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trace-cutter", daemon=True)
@@ -112,7 +112,7 @@ class Cutter:
     def _finish(self, tail: bytes, offset: int, number: int) -> None:
         end = None
         if self.source.damage is None:
-            end = find_end(tail, self.head.is_object, number == 0, self.found)
+            end = find_end(tail, self.head.is_object, number == 0, self.counter)
         if end is None:
             self._queue.put(Piece(self._file(number), offset, last=True, plain=False, raw=tail))
         else:

@@ -130,7 +130,7 @@ class _Reader:
         self._placed = at, byte + (between if at >= character else -between)
         return min(self._placed[1], len(self.data))
 
-    def found(self, check: str, at: int, n: int = 1) -> None:
+    def count(self, check: str, at: int, n: int = 1) -> None:
         if n:
             self.counter.add(check, n, f"byte {self.offset + self.place(at)}")
 
@@ -138,23 +138,23 @@ class _Reader:
         pos, size = 0, len(self.text)
         while True:
             gap, pos = self.gap(pos)
-            self.found("repaired_control_character", pos, int(bool(NO_SPACE.search(gap.replace(",", "")))))
+            self.count("repaired_control_character", pos, int(bool(NO_SPACE.search(gap.replace(",", "")))))
             if pos >= size:
                 if self.last:
-                    self.found("truncated", pos)
+                    self.count("truncated", pos)
                 return self.stop(pos)
             if self.text[pos] == "]" and second_document(self.text, pos):
                 raise NotATrace(self.offset + self.place(pos), TWO_IN_ONE)
             if self.text[pos] == "]" and self.closes(pos):
-                self.found("repaired_comma", pos, gap.count(","))
+                self.count("repaired_comma", pos, gap.count(","))
                 self.out.ended = True
                 return self.stop(pos + 1)
             if self.text[pos] in "]}":
-                self.found("repaired_bracket", pos)
+                self.count("repaired_bracket", pos)
                 pos += 1
                 continue
             if pos != self._resumed:
-                self.found("repaired_comma", pos, abs(gap.count(",") - (1 if self.out.entries else 0)))
+                self.count("repaired_comma", pos, abs(gap.count(",") - (1 if self.out.entries else 0)))
             after = self.entry(pos)
             if after is None:
                 return self.stop(pos)
@@ -168,7 +168,7 @@ class _Reader:
             comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == "/" else None
             if comment is None or (comment.end() == len(self.text) and not self.last):  # the next piece may continue it
                 break
-            self.found("repaired_comment", at)
+            self.count("repaired_comment", at)
             at = comment.end()
         return between, at
 
@@ -189,7 +189,7 @@ class _Reader:
             return self.mended(at, self._entries.after(at + 1))
         entry = self.text[at:end]
         if not isinstance(value, dict):
-            self.found("not_an_object", at, int(value is not None))
+            self.count("not_an_object", at, int(value is not None))
             entry = "null"
         elif self.mend_all or _SURROGATE.search(entry):
             return self.mended(at, end)
@@ -215,7 +215,7 @@ class _Reader:
         except Hopeless:
             return self.unreadable(at, end)
         for check, n in counter.counts.items():
-            self.found(check, at, n)
+            self.count(check, at, n)
         self.out.entries.append(clean)
         return at - begin + past
 
@@ -243,7 +243,7 @@ class _Reader:
         follows = _may_follow(self.text, at + past, False) if end is None else _may_follow(text, past, False)
         if not isinstance(value, dict) or _SURROGATE.search(clean, 0, stop) or not follows:
             return None
-        self.found("repaired_nan", at, n)
+        self.count("repaired_nan", at, n)
         self.keep(clean[:stop])
         return at + past
 
@@ -262,12 +262,12 @@ class _Reader:
         if following is None and self.last:
             following = next_closing(self.text, at + 1)
             if following is None:
-                self.found("truncated", at)
+                self.count("truncated", at)
         if following is not None:
-            self.found("unreadable_event", at)
+            self.count("unreadable_event", at)
             skipped = self.text[at:following].rstrip()
             if skipped.endswith("*/") and (comment := skipped.rfind("/*")) >= 0:  # belongs to the next entry
-                self.found("repaired_comment", at + comment)
+                self.count("repaired_comment", at + comment)
             self.out.entries.append("null")
             self._resumed = following
         return following

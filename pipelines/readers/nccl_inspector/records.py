@@ -56,13 +56,13 @@ class Records:
         try:
             return self._row(line)
         except BadLine as error:
-            self._found(error.check, "warning", str(error))
+            self._note(error.check, "warning", str(error))
             return None
 
     def finish(self, is_cut: bool) -> None:
         """Record the faults at the end of the file: a last line without end, missing lines of the last dump."""
         if is_cut:
-            self._found("cut_line", "info", "the last line has no end: the log is still written, or was cut off")
+            self._note("cut_line", "info", "the last line has no end: the log is still written, or was cut off")
         self._end_dump()
 
     def _row(self, line: bytes) -> tuple[Any, ...] | None:
@@ -81,7 +81,7 @@ class Records:
             raise BadLine("unknown_record", f"line {self.n_lines:,} has neither coll_perf nor p2p_perf")
         header, metadata = self._context_of(record, kind)
         if kind not in _KINDS:
-            self._found("proxy_trace", "info", f"line {self.n_lines:,} is a proxy_trace, which is not read")
+            self._note("proxy_trace", "info", f"line {self.n_lines:,} is a proxy_trace, which is not read")
             return None
         try:
             return self._collective(_KINDS[kind], header, metadata, _object(record, kind))
@@ -104,7 +104,7 @@ class Records:
         missing = sum(self._left.values())
         if missing:
             detail = f"{missing:,} lines of a dump are missing before line {self.n_lines:,}"
-            self._found("incomplete_dump", "warning", detail, missing)
+            self._note("incomplete_dump", "warning", detail, missing)
         self._context, self._left = None, {}
 
     def _context_of(self, record: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -152,7 +152,7 @@ class Records:
             _ns(times, f"{kind}_start_ts"),
         )
 
-    def _found(self, check: str, severity: str, detail: str, n: int = 1) -> None:
+    def _note(self, check: str, severity: str, detail: str, n: int = 1) -> None:
         finding = self.findings.setdefault(check, Finding(severity, 0, detail))
         finding.n += n
 

@@ -9,8 +9,8 @@ import duckdb
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
-from pipelines.models.python_tables import create_table, given_table
-from pipelines.readers.events_by_sql import NAME_ONE, Contents, doubts, events_by_sql
+from pipelines.models.python_tables import create_table, input_table
+from pipelines.readers.events_by_sql import NAME_A_PROCESS, Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
@@ -66,7 +66,7 @@ def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     return events_by_sql("_nsys_events", stage)(request)
 
 
-@given_table("_nsys_session", layer="ingest", doc="One row: the session.", columns=_SESSION)
+@input_table("_nsys_session", layer="ingest", doc="One row: the session.", columns=_SESSION)
 def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_nsys_events.sql` reads. Raise TraceRejected if the export cannot be read."""
     part = request.part
@@ -75,7 +75,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         keys = gpu_processes(export)
         if part is None and len(keys) > 1:
             message = f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}"
-            raise export.rejected(f"{message}; {NAME_ONE}")
+            raise export.rejected(f"{message}; {NAME_A_PROCESS}")
         process = _named(keys)[part] if part is not None else next(iter(keys), None)
         findings = stage_tables(con, export, process)
         session_start = session_start_ns(export)
@@ -85,7 +85,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         findings += [*_left_out(export), *_others(export, keys)]
         trace_metadata = metadata(export, process)
         if process is not None and (rank := ranks_of(export, keys).get(process)):
-            trace_metadata["distributedInfo"] = {**rank.told(), "one_clock": of_one_machine(keys)}
+            trace_metadata["distributedInfo"] = {**rank.as_distributed_info(), "one_clock": of_one_machine(keys)}
             findings.append(rank.finding("nsys"))
         create_table(con, "_nsys_session")
         con.execute(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.python_tables import create_table, input_table
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.nsys.export_metadata import device_numbers
 from pipelines.readers.nsys.schema import ENUMS, STRINGS, sources_in
@@ -104,17 +104,17 @@ _DEVICES = (
 )
 
 
-@given_table("_nsys_strings", layer="ingest", doc="One row: a text of the export.", columns=_STRINGS)
-@given_table("_nsys_enum_names", layer="ingest", doc="One row: a number that has a name there.", columns=_ENUM_NAMES)
-@given_table("_nsys_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
-@given_table("_nsys_calls", layer="ingest", doc="One row: a CUDA call.", columns=_CALLS)
-@given_table("_nsys_waits", layer="ingest", doc="One row: a wait for GPU work.", columns=_WAITS)
-@given_table("_nsys_event_records", layer="ingest", doc="One row: a record of a CUDA event.", columns=_EVENT_RECORDS)
-@given_table("_nsys_ranges", layer="ingest", doc="One row: an NVTX range or mark.", columns=_RANGES)
-@given_table("_nsys_thread_names", layer="ingest", doc="One row: a thread that has a name.", columns=_THREAD_NAMES)
-@given_table("_nsys_samples", layer="ingest", doc="One row: a sample of a metric of a GPU.", columns=_SAMPLES)
-@given_table("_nsys_metric_names", layer="ingest", doc="One row: a metric of a GPU.", columns=_METRIC_NAMES)
-@given_table("_nsys_devices", layer="ingest", doc="One row: a CUDA device and its GPU.", columns=_DEVICES)
+@input_table("_nsys_strings", layer="ingest", doc="One row: a text of the export.", columns=_STRINGS)
+@input_table("_nsys_enum_names", layer="ingest", doc="One row: a number that has a name there.", columns=_ENUM_NAMES)
+@input_table("_nsys_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
+@input_table("_nsys_calls", layer="ingest", doc="One row: a CUDA call.", columns=_CALLS)
+@input_table("_nsys_waits", layer="ingest", doc="One row: a wait for GPU work.", columns=_WAITS)
+@input_table("_nsys_event_records", layer="ingest", doc="One row: a record of a CUDA event.", columns=_EVENT_RECORDS)
+@input_table("_nsys_ranges", layer="ingest", doc="One row: an NVTX range or mark.", columns=_RANGES)
+@input_table("_nsys_thread_names", layer="ingest", doc="One row: a thread that has a name.", columns=_THREAD_NAMES)
+@input_table("_nsys_samples", layer="ingest", doc="One row: a sample of a metric of a GPU.", columns=_SAMPLES)
+@input_table("_nsys_metric_names", layer="ingest", doc="One row: a metric of a GPU.", columns=_METRIC_NAMES)
+@input_table("_nsys_devices", layer="ingest", doc="One row: a CUDA device and its GPU.", columns=_DEVICES)
 def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int | None) -> list[Finding]:
     """Create the tables and fill them with the rows of one process (None: all rows). Return findings."""
     for table in _TABLES:

@@ -19,14 +19,14 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _FRACTION = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}\Z")
 
 
-def arguments(found: Iterable[Any], interned: Interned) -> dict[str, Any]:
+def arguments(annotations: Iterable[Any], interned: Interned) -> dict[str, Any]:
     """Return the values of debug annotations by name. `interned(kind, iid)`: the text that an earlier packet interned."""
-    return {_name(annotation, interned): _value(annotation, interned) for annotation in found}
+    return {_name(annotation, interned): _value(annotation, interned) for annotation in annotations}
 
 
-def extra_data(found: Iterable[Any]) -> dict[str, Any]:
+def extra_data(data: Iterable[Any]) -> dict[str, Any]:
     """Return the values of a render stage's data by name. They are stored as text, and numbers and JSON are parsed."""
-    return {_KINETO_NAMES.get(name := text(datum.name), name): _read(text(datum.value)) for datum in found}
+    return {_KINETO_NAMES.get(name := text(datum.name), name): _read(text(datum.value)) for datum in data}
 
 
 def text(value: Any) -> str:

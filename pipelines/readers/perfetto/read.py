@@ -16,7 +16,7 @@ from pipelines.readers.perfetto.packets import Damaged, Packets, TooLarge, begin
 from pipelines.readers.perfetto.rows import Rows, shown
 from pipelines.readers.perfetto.stage import stage_rows, stage_tracks
 
-_TOLD = {
+_FINDINGS = {
     "broken": ("perfetto_broken_packet", "error", "packets that cannot be read are left out"),
     "missing_text": ("perfetto_missing_text", "warning", "names that no packet before tells: NULL"),
     "no_time": ("perfetto_without_time", "warning", "events without a time"),
@@ -42,7 +42,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     stage_tracks(con, rows.tracks)
     findings = [
         Finding(check, severity, rows.counts[key], meaning)
-        for key, (check, severity, meaning) in _TOLD.items()
+        for key, (check, severity, meaning) in _FINDINGS.items()
         if rows.counts[key]
     ]
     findings += [

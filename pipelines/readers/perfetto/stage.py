@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pipelines.models.python_tables import create_table, given_table, types_of
+from pipelines.models.python_tables import create_table, input_table, types_of
 from pipelines.readers.perfetto.rows import Row, Track
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _TRACKS = (
 )
 
 
-@given_table("_perfetto_rows", layer="ingest", doc="One row: an event of a Perfetto trace.", columns=_ROWS)
+@input_table("_perfetto_rows", layer="ingest", doc="One row: an event of a Perfetto trace.", columns=_ROWS)
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
     """Fill the table, and return the number of rows."""
     create_table(con, "_perfetto_rows")
@@ -55,7 +55,7 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
     return n
 
 
-@given_table("_perfetto_tracks", layer="ingest", doc="One row: a track of a Perfetto trace.", columns=_TRACKS)
+@input_table("_perfetto_tracks", layer="ingest", doc="One row: a track of a Perfetto trace.", columns=_TRACKS)
 def stage_tracks(con: duckdb.DuckDBPyConnection, tracks: dict[int, Track]) -> None:
     """Fill the table from the tracks' descriptors."""
     create_table(con, "_perfetto_tracks")

@@ -59,17 +59,17 @@ def ranks_of(con: duckdb.DuckDBPyConnection, is_by_kind: bool) -> Mapping[int, R
     return of_all(ranks)
 
 
-def keep(con: duckdb.DuckDBPyConnection, pid: int, found: list[int]) -> Iterator[Finding]:
+def keep(con: duckdb.DuckDBPyConnection, pid: int, pids: list[int]) -> Iterator[Finding]:
     """Delete the rows of all processes but `pid`; yield findings about rows in no trace and guessed processes."""
-    if len(found) > 1:
-        listed = ", ".join(map(str, found[:8]))
-        yield Finding("rocm_processes", "info", len(found), f"the files hold {len(found)} processes with GPU work, each a trace of its own: {listed}")  # fmt: skip
+    if len(pids) > 1:
+        listed = ", ".join(map(str, pids[:8]))
+        yield Finding("rocm_processes", "info", len(pids), f"the files hold {len(pids)} processes with GPU work, each a trace of its own: {listed}")  # fmt: skip
     counts: dict[int | None, int] = {}
     for table in ("_csv_owners", "_rocm_calls"):
         for owner, n in con.execute(f"SELECT pid, count(*) FROM {table} GROUP BY pid").fetchall():
             counts[owner] = counts.get(owner, 0) + n
     n_without_process = counts.pop(None, 0)
-    yield from unread_rows("rocm", sum(n for other, n in counts.items() if other not in found), n_without_process)
+    yield from unread_rows("rocm", sum(n for other, n in counts.items() if other not in pids), n_without_process)
     ((n,),) = con.execute("SELECT count(*) FROM _csv_owners WHERE is_guessed AND pid = ?", [pid]).fetchall()
     if n:
         message = "GPU work without a thread, of which several processes have a call with its correlation id, is that of the last call before it"

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base.foreign_text import visible
-from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_A_PROCESS, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import ReadRequest
 from pipelines.readers.kineto.limits import Limits
@@ -67,7 +67,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         gpu = gpu_processes(export)
         if part is None and len(gpu) > 1:
             message = f"{len(gpu)} processes with GPU work: {', '.join(list(_named(gpu))[:_SHOWN])}"
-            raise export.rejected(f"{message}; {NAME_ONE}")
+            raise export.rejected(f"{message}; {NAME_A_PROCESS}")
         process = _named(gpu)[part] if part is not None else next(iter(gpu), _without_work(export))
         create_tables(con, process.pid)
         findings = stage_database(con, export, process.end, process.row)
@@ -77,7 +77,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         findings += [*_others(gpu), *_in_no_trace(export, process, gpu), *doubts]
         about = _metadata(export, process)
         if rank := ranks_of(export, gpu).get(process) if len(gpu) > 1 else _of_environment(export, process):
-            about["distributedInfo"] = {**rank.told(), "one_clock": _of_one_machine(export, gpu)}
+            about["distributedInfo"] = {**rank.as_distributed_info(), "one_clock": _of_one_machine(export, gpu)}
             findings.append(rank.finding("rocm"))
         return Contents("sqlite/rocpd", about, "ok", tuple(findings))
 
@@ -197,17 +197,17 @@ def _metadata(export: Exported, process: Process) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if value}
 
 
-def ranks_of(export: Exported, found: list[Process]) -> dict[Process, Rank]:
+def ranks_of(export: Exported, processes: list[Process]) -> dict[Process, Rank]:
     """Return the rank of each process; {} if the ranks are unknown or not unique.
 
     Ranks come from the processes' environment. Otherwise, if each process ran kernels on exactly one GPU, all on one
     machine, the rank is the GPU's number.
     """
-    if ranks := of_all({process: _of_environment(export, process) for process in found}):
+    if ranks := of_all({process: _of_environment(export, process) for process in processes}):
         return ranks
-    if not _of_one_machine(export, found):
+    if not _of_one_machine(export, processes):
         return {}
-    gpus = {process: _gpus(export, process) for process in found}
+    gpus = {process: _gpus(export, process) for process in processes}
     return of_all(
         {process: Rank(*numbers, None, BY_DEVICE) if len(numbers) == 1 else None for process, numbers in gpus.items()}
     )

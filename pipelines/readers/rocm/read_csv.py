@@ -8,7 +8,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import path_text
-from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_A_PROCESS, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
@@ -89,10 +89,10 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         gpu_pids = working(con)
         if part is None and len(gpu_pids) > 1:
             message = f"{len(gpu_pids)} processes with GPU work: {', '.join(map(str, gpu_pids[:_SHOWN]))}"
-            raise TraceRejected(path, None, f"{message}; {NAME_ONE}")
+            raise TraceRejected(path, None, f"{message}; {NAME_A_PROCESS}")
         pid = int(part) if part is not None else next(iter(gpu_pids), min(pids))
         if rank := ranks_of(con, _is_by_kind(con, path, max_line_mib)).get(pid) if len(gpu_pids) > 1 else None:
-            distributed = {"distributedInfo": rank.told()}
+            distributed = {"distributedInfo": rank.as_distributed_info()}
             findings.append(rank.finding("rocm"))
         findings += keep(con, pid, gpu_pids)
         pids = {pid}

@@ -17,7 +17,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.readers.events_by_sql import NAME_ONE, Contents, events_by_sql
+from pipelines.readers.events_by_sql import NAME_A_PROCESS, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import MEANING, Finding
@@ -30,8 +30,8 @@ _AT_ONCE = 20_000
 _BIGGEST = 1 << 63
 _HEAD = 1 << 10  # bytes
 # Maximum occurrences of these keys in one process: buffer_records has the records, and the names of their kinds.
-_IN_ONE = {b'"metadata"': 1, b'"buffer_records"': 2}
-_LONGEST = max(map(len, _IN_ONE)) - 1
+_MOST_IN_A_PROCESS = {b'"metadata"': 1, b'"buffer_records"': 2}
+_LONGEST = max(map(len, _MOST_IN_A_PROCESS)) - 1
 _SHOWN = 8  # names in a sentence
 _GPU_KINDS = {2: "GPU", 1: "CPU"}
 _MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # the message replaces their name, as in CSV files
@@ -79,10 +79,10 @@ def _may_hold_several(path: Path) -> bool:
     counts, overlap = Counter[bytes](), b""
     for piece in Source(path).chunks():
         text = overlap + piece
-        for key in _IN_ONE:
+        for key in _MOST_IN_A_PROCESS:
             counts[key] += text.count(key) - overlap.count(key)
         overlap = text[-_LONGEST:]  # from `text`, because a piece of a compressed file may be shorter than a key
-    return any(counts[key] > n for key, n in _IN_ONE.items())
+    return any(counts[key] > n for key, n in _MOST_IN_A_PROCESS.items())
 
 
 def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
@@ -106,7 +106,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1 and part is None:
             listed = f" ({', '.join(trace_names[:_SHOWN])})" if (trace_names := processes(path)) else ""
-            raise TraceRejected(path, None, f"it holds several processes{listed}, {NAME_ONE}")
+            raise TraceRejected(path, None, f"it holds several processes{listed}, {NAME_A_PROCESS}")
         if where[1] == process_index:
             rows.take(where[2:], value)
     if not n_processes:

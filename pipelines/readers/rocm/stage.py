@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.python_tables import create_table, input_table
 from pipelines.readers.events_by_sql import doubts
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.rocm.schema import sources_of
@@ -86,16 +86,16 @@ _THREADS = (
 _SESSION = (("process_id", "BIGINT", "The process; NULL where that is not told."),)
 
 
-@given_table("_rocm_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
-@given_table("_rocm_calls", layer="ingest", doc="One row: a call or a ROCTx range.", columns=_CALLS)
-@given_table("_rocm_samples", layer="ingest", doc="One row: a mark, or a call that took no time.", columns=_SAMPLES)
-@given_table("_rocm_tracks", layer="ingest", doc="One row: a thread that has samples.", columns=_TRACKS)
-@given_table("_rocm_event_details", layer="ingest", doc="One row: more about one of these.", columns=_EVENT_DETAILS)
-@given_table("_rocm_strings", layer="ingest", doc="One row: a text of the database.", columns=_STRINGS)
-@given_table("_rocm_kernels", layer="ingest", doc="One row: a kernel.", columns=_KERNELS)
-@given_table("_rocm_agents", layer="ingest", doc="One row: a CPU or GPU.", columns=_AGENTS)
-@given_table("_rocm_threads", layer="ingest", doc="One row: a thread.", columns=_THREADS)
-@given_table("_rocm_session", layer="ingest", doc="One row: the process.", columns=_SESSION)
+@input_table("_rocm_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
+@input_table("_rocm_calls", layer="ingest", doc="One row: a call or a ROCTx range.", columns=_CALLS)
+@input_table("_rocm_samples", layer="ingest", doc="One row: a mark, or a call that took no time.", columns=_SAMPLES)
+@input_table("_rocm_tracks", layer="ingest", doc="One row: a thread that has samples.", columns=_TRACKS)
+@input_table("_rocm_event_details", layer="ingest", doc="One row: more about one of these.", columns=_EVENT_DETAILS)
+@input_table("_rocm_strings", layer="ingest", doc="One row: a text of the database.", columns=_STRINGS)
+@input_table("_rocm_kernels", layer="ingest", doc="One row: a kernel.", columns=_KERNELS)
+@input_table("_rocm_agents", layer="ingest", doc="One row: a CPU or GPU.", columns=_AGENTS)
+@input_table("_rocm_threads", layer="ingest", doc="One row: a thread.", columns=_THREADS)
+@input_table("_rocm_session", layer="ingest", doc="One row: the process.", columns=_SESSION)
 def create_tables(con: duckdb.DuckDBPyConnection, process_id: int | None) -> None:
     """Create the staged tables, all empty except the row of the process."""
     for table in _TABLES:

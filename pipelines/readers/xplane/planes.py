@@ -93,7 +93,7 @@ class Space:
 
     def _named(self, names: dict[int, Any], key: int, value: Any, plane: Plane) -> None:
         if key in names:
-            self._found("xplane_id_twice", f"plane {plane.name}, id {key}")
+            self._note("xplane_id_twice", f"plane {plane.name}, id {key}")
         names[key] = value
 
     def _line(self, plane: Plane, message: Message) -> Iterator[Row]:
@@ -134,11 +134,11 @@ class Space:
                 repeats = value
         position = f"byte {message.begin}"
         if repeats is not None and offset is None:  # a sum over many events, which has no time
-            self._found("xplane_without_time", position)
+            self._note("xplane_without_time", position)
             return None
         name, metadata = plane.events.get(key or 0, (None, None))
         if name is None:
-            self._found("xplane_unknown_name", position)
+            self._note("xplane_unknown_name", position)
         args = (
             self._stats(
                 plane, [value for number, value in metadata.fields() if number == 5 and isinstance(value, Message)]
@@ -167,7 +167,7 @@ class Space:
                 if number == 1:
                     name = plane.stat_names.get(int(part)) if isinstance(part, int) else None
                     if name is None:
-                        self._found("xplane_unknown_name", f"byte {message.begin}")
+                        self._note("xplane_unknown_name", f"byte {message.begin}")
                 elif number == 7 and isinstance(part, int):
                     value = plane.stat_names.get(part)
                 elif number in (5, 6) and isinstance(part, Message):
@@ -185,20 +185,20 @@ class Space:
         value = args.get(name)
         if value is None or (isinstance(value, int) and -_LARGEST <= value < _LARGEST):
             return value
-        self._found("xplane_wrong_type", f"{position} ({name})")
+        self._note("xplane_wrong_type", f"{position} ({name})")
         return None
 
     def _time(self, ns: int, position: str) -> int | None:
         if -_LARGEST <= ns < _LARGEST:
             return ns
-        self._found("xplane_wrong_type", f"{position} (a time)")
+        self._note("xplane_wrong_type", f"{position} (a time)")
         return None
 
     def _step(self, args: dict[str, Any]) -> int | None:
         value = args.get("step_num")
         return value if isinstance(value, int) and 0 <= value < _LARGEST else None
 
-    def _found(self, check: str, position: str) -> None:
+    def _note(self, check: str, position: str) -> None:
         self.counts[check] += 1
         self.places.setdefault(check, position)
 

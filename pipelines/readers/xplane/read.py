@@ -15,7 +15,7 @@ from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.xplane.planes import Damaged, Plane, Space
 from pipelines.readers.xplane.stage import stage_about, stage_rows
 
-_TOLD = {
+_FINDINGS = {
     "xplane_unknown_name": ("warning", "events or stats whose name the plane does not have: NULL, or left out"),
     "xplane_id_twice": ("warning", "ids of names that occur twice in a plane: the last one is used"),
     "xplane_wrong_type": ("error", "times and correlation ids that do not fit 64 bits became NULL"),
@@ -48,7 +48,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     start_ns = space.start_ns()
     stage_about(con, sorted(space.lines, key=str), start_ns or 0)
     findings = [
-        Finding(check, _TOLD[check][0], n_faults, f"{_TOLD[check][1]}; first at {space.places[check]}")
+        Finding(check, _FINDINGS[check][0], n_faults, f"{_FINDINGS[check][1]}; first at {space.places[check]}")
         for check, n_faults in space.counts.items()
     ]
     if start_ns is None:

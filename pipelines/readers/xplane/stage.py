@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pipelines.models.python_tables import create_table, given_table, types_of
+from pipelines.models.python_tables import create_table, input_table, types_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,15 +34,15 @@ _LINES = (
 _SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 where that is not told."),)
 
 
-@given_table("_xplane_rows", layer="ingest", doc="One row: an event of an XSpace.", columns=_ROWS)
+@input_table("_xplane_rows", layer="ingest", doc="One row: an event of an XSpace.", columns=_ROWS)
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[tuple[Any, ...]]) -> int:
     """Fill the table, and return the number of rows."""
     create_table(con, "_xplane_rows")
     return _fill(con, "_xplane_rows", ((n, *row) for n, row in enumerate(rows)))
 
 
-@given_table("_xplane_lines", layer="ingest", doc="One row: a line of an XSpace.", columns=_LINES)
-@given_table("_xplane_session", layer="ingest", doc="One row: the profile.", columns=_SESSION)
+@input_table("_xplane_lines", layer="ingest", doc="One row: a line of an XSpace.", columns=_LINES)
+@input_table("_xplane_session", layer="ingest", doc="One row: the profile.", columns=_SESSION)
 def stage_about(con: duckdb.DuckDBPyConnection, lines: Iterable[tuple[Any, ...]], start_ns: int) -> None:
     """Fill the tables of the lines and of the session. `start_ns`: start of the session, ns since 1970."""
     create_table(con, "_xplane_lines")

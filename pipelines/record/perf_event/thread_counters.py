@@ -112,7 +112,7 @@ class ThreadCounters:
             for name, (kind, config) in events.items():
                 file, number = _open(kind, config, leader)
                 if file < 0:
-                    self._refused.setdefault(name, _told(number))
+                    self._refused.setdefault(name, _reason(number))
                     continue
                 files.append(file)
                 leader = file if leader < 0 else leader
@@ -169,7 +169,7 @@ def _open(kind: int, config: int, leader: int) -> tuple[int, int]:
     return int(file), ctypes.get_errno()
 
 
-def _told(number: int) -> str:
+def _reason(number: int) -> str:
     if number in _NO_RIGHT:
         try:
             level = f"kernel.perf_event_paranoid is {PARANOID.read_text().strip()}"

@@ -25,7 +25,7 @@ from pipelines.fleet.captures.input_tables import lake_captures, stage_captures,
 from pipelines.fleet.captures.roles import ROLES, RolesError, need_roles
 from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.commit.parquet import options
-from pipelines.lake.lake import TOLD_BY, Lake, Staged
+from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake, Staged
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_tables import content_of
@@ -99,7 +99,7 @@ def materialize_captures(
 
 def requested_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
     """Return the tables of captures that must be computed when these tables are requested."""
-    requested = {*TOLD_BY, *tables}
+    requested = {*MEMBERSHIP_TABLES, *tables}
     return [name for name in catalog.of_captures if name in requested]
 
 
@@ -150,8 +150,8 @@ def _compute_captures(
             yield from _compute(lake, catalog, batch, stale_tables, current, _gone_in(lake, batch), say)
     if new or removed:
         yield from _compute(lake, catalog, lake.new_batch(), requested, list(new.values()), removed, say)
-    if part is None and state.given and not lake.without_broken:
-        known_groups.note(lake.root, state.now, state.given, state.seen, captures)
+    if part is None and state.inputs_hash and not lake.without_broken:
+        known_groups.note(lake.root, state.now, state.inputs_hash, state.seen, captures)
 
 
 def _gone_in(lake: Lake, batch: Batch) -> list[str]:
@@ -175,7 +175,7 @@ def _needs_others(lake: Lake, catalog: Catalog, tables: list[str], state: _State
     return bool(stale_batches(lake, catalog, trace_tables(catalog, tables), unseen))
 
 
-def compute_given(
+def compute_into_batch(
     lake: Lake,
     tables: Iterable[str],
     captures: Iterable[Capture],
@@ -248,13 +248,13 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
 class _State:
     """The current captures, their state when last computed, and the changed ones.
 
-    `captures` are those of the folders in `seen`, if it names any. `given`: a digest of their other inputs, or None if
+    `captures` are those of the folders in `seen`, if it names any. `inputs_hash`: a digest of their other inputs, or None if
     unknown.
     """
 
     now: Now
     seen: known_groups.Grouped
-    given: str | None
+    inputs_hash: str | None
     captures: dict[str, Capture]
     known: dict[str, _Known]
     changed: list[str]

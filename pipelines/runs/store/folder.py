@@ -39,7 +39,7 @@ from pipelines.models.sqltext import quoted
 from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from pipelines.runs.store.committed_rows import RowsOfFolder
-from pipelines.runs.store.ducklake.user_tables import read_given
+from pipelines.runs.store.ducklake.user_tables import read_files
 from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
 from pipelines.runs.store.requested_tables import TablesOfLake, requested_tables
 from pipelines.runs.store.unit_batches import UnitBatch, already, linked, renamed, rewritten, unit_batches
@@ -159,7 +159,7 @@ class FolderStore:
 
     def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
         """See Store. The files become the lake's own prices.csv, roles.csv and op_formulas.csv."""
-        read_given(prices, roles, formulas)
+        read_files(prices, roles, formulas)
         self.lake.root.mkdir(parents=True, exist_ok=True)
         for name, path in ((PRICES, prices), (ROLES, roles), (OP_FORMULAS, formulas)):
             if path and path.resolve() != (self.lake.root / name).resolve():

@@ -31,7 +31,7 @@ class Agreement:
     """
 
     def __init__(self, group: Any = None, timeout_s: float = 60.0) -> None:
-        self._given, self._timeout_s = group, timeout_s
+        self._passed_group, self._timeout_s = group, timeout_s
         self._group: Any = group
         self._world: ReferenceType[Any] | None = None  # the default process group in which `_group` was created
         self._runs = 0
@@ -42,7 +42,7 @@ class Agreement:
         """Return the number of ranks, 1 without torch.distributed."""
         import torch.distributed as dist
 
-        return dist.get_world_size(self._given) if dist.is_available() and dist.is_initialized() else 1
+        return dist.get_world_size(self._passed_group) if dist.is_available() and dist.is_initialized() else 1
 
     @property
     def lost(self) -> BaseException | None:
@@ -83,7 +83,7 @@ class Agreement:
 
     def _renew(self) -> None:
         """Recreate the group if torch.distributed was re-initialized, unless the caller passed one."""
-        if self.ranks == 1 or self._given is not None:
+        if self.ranks == 1 or self._passed_group is not None:
             return
         import torch.distributed as dist
 
@@ -94,4 +94,4 @@ class Agreement:
     def _key(self) -> Any:
         import torch.distributed as dist
 
-        return dist.group.WORLD if self._given is None else self._given
+        return dist.group.WORLD if self._passed_group is None else self._passed_group

@@ -52,7 +52,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The outcome of a search."""
 
     candidates: list[Candidate]
@@ -89,7 +89,7 @@ def search(
     order: str = "ready_first",
     submit_ns: int | Mapping[Any, int] = 0,
     retire: str = "finished",
-) -> Found:
+) -> SearchResult:
     """Return the `keep` best assignments of stages and streams for SWPipeline.
 
     `deps` and `inter_deps`: (task, depends_on), as in a plan. `durations`: fixed, ns. `memory_limit`: maximum in flight,
@@ -117,7 +117,7 @@ def search(
     else:
         judge.climb(starts(space, judge.durations, judge.rest))
     best = sorted(judge.fitting(), key=lambda candidate: candidate.rank)[:keep]
-    return Found(best, exhaustive, len(judge.seen), judge.least())
+    return SearchResult(best, exhaustive, len(judge.seen), judge.least())
 
 
 def _space(checked: CheckedPlan, resources: Mapping[Any, str] | None, max_depth: int, max_streams: int | None) -> Space:

@@ -58,8 +58,8 @@ def simulate(
     a forbidden plan hangs. Raise PlanError if the plan is illegal, ValueError if an argument is, and DeadlockError if the
     caller's order or an unchecked plan hangs.
     """
-    _one_of("engine", engine, ENGINES)
-    _one_of("retire", retire, RETIRE)
+    _check_option("engine", engine, ENGINES)
+    _check_option("retire", retire, RETIRE)
     if iterations < 0:
         raise ValueError(f"iterations={iterations}: give 0 or more")
     checked = _checked(plan, engine)
@@ -103,6 +103,6 @@ def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[s
     return dict.fromkeys(plan.names, submit_ns)
 
 
-def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+def _check_option(option: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise ValueError(f"{option}={value!r}: use one of {', '.join(map(repr, allowed))}")

@@ -395,11 +395,13 @@ def test_communication_beside_which_something_computes_is_not_said_to_have_nothi
     assert row["duration_ns"] > row["exposed_ns"] == 500_000
     assert "500.0 us it communicates, with no computing to hide it" in found.sentence
     (of,) = [one for one in found.causes if one.kind["cause"] == "communication"]
-    assert "(500.0 us not overlapped with compute); removing it saves" in of.told(1)
+    assert "(500.0 us not overlapped with compute); removing it saves" in of.description(1)
     bare = replace(of, rows=[{**row, "exposed_ns": row["duration_ns"]}])  # nothing hides it: its time says all
-    assert "; removing it saves" in bare.told(1) and "(" not in bare.told(1)
+    assert "; removing it saves" in bare.description(1) and "(" not in bare.description(1)
     one, two = (replace(of, rows=[{**row, "halved_saves_ns": 5000}] * n) for n in (1, 2))
-    assert ", halving it 5.0 us" in one.told(1) and "halving" not in two.told(1)  # half of one row is not half of all
+    assert ", halving it 5.0 us" in one.description(1) and "halving" not in two.description(
+        1
+    )  # half of one row is not half of all
 
 
 @pytest.mark.slow  # 4 s

@@ -169,7 +169,7 @@ def test_what_a_late_rank_saves_is_told_of_the_rank_that_is_retimed() -> None:
     }
     rows = [{**row, "rank": rank, "name": f"rank {rank}, copies"} for rank in (3, 12)]
     late = Cause({"cause": "late_rank", "title": "waiting for a late rank"}, rows)
-    assert late.told(1) == "waiting for a late rank: 10.0 us; removing it on rank 12 saves 2.0 us"
+    assert late.description(1) == "waiting for a late rank: 10.0 us; removing it on rank 12 saves 2.0 us"
 
 
 @pytest.mark.slow  # 11 s

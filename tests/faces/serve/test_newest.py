@@ -37,7 +37,9 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
         of_all = capture_why.capture_why(con, capture)
     assert of_all is not None and (shown["id"], shown["sentence"]) == (capture, of_all.sentence)
     assert shown["title"] == "The newest capture of job train" and "2 ranks" in shown["sentence"]
-    assert [one["told"] for one in shown["causes"]] == [one.told(1) for one in of_all.causes[: len(shown["causes"])]]
+    assert [one["description"] for one in shown["causes"]] == [
+        one.description(1) for one in of_all.causes[: len(shown["causes"])]
+    ]
     assert all(one["command"].endswith(f" --lake {lake.root}") for one in shown["causes"]) and shown["causes"]
 
     path = write_hostile(tmp_path / "\u202e<i>.json", 7)
@@ -55,7 +57,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     assert answer is not None and (shown["id"], shown["sentence"]) == (trace, visible(answer.sentence))
     assert shown["title"] == r"The newest trace of job <b>: \u202e<i>.json, rank 7"
     assert sum(float(one["share"].removesuffix(" %")) for one in shown["causes"]) == pytest.approx(100, abs=0.2)
-    names = next(one["names"] for one in shown["causes"] if one["told"].startswith("GPU computing"))
+    names = next(one["names"] for one in shown["causes"] if one["description"].startswith("GPU computing"))
     assert r"\u202e=1+1" in names  # text: the page makes no markup of it
 
     stopped = LakeQuery(lake.root, NEWEST)

@@ -46,8 +46,8 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rea
         parsed = parse_statement(Statement("_made_events", "ingest", path, 1, text))
         model = Model("_made_events", "ingest", path, text, "", parsed.columns, parsed.dependencies, (), "sql")
         real = load_catalog()
-        given = {**real.given, "_rows": DeclaredTable("_rows", "ingest", "", "", is_given=True)}
-        catalog: Catalog = replace(real, models={**real.models, model.name: model}, given=given)
+        inputs = {**real.inputs, "_rows": DeclaredTable("_rows", "ingest", "", "", is_input=True)}
+        catalog: Catalog = replace(real, models={**real.models, model.name: model}, inputs=inputs)
         monkeypatch.setattr(pipelines.readers.events_by_sql, "load_catalog", lambda: catalog)
         return events_by_sql(model.name, stage)
 

@@ -31,7 +31,7 @@ from contextlib import closing
 
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.models.python_tables import create_table, given_table, insert_columns
+from pipelines.models.python_tables import create_table, input_table, insert_columns
 from pipelines.readers.kineto import Finding
 
 COLUMNS = (
@@ -40,7 +40,7 @@ COLUMNS = (
 )
 
 
-@given_table("_toy_rows", layer="ingest", doc="One row: a call or a kernel.", columns=COLUMNS)
+@input_table("_toy_rows", layer="ingest", doc="One row: a call or a kernel.", columns=COLUMNS)
 def stage(con, request):
     create_table(con, "_toy_rows")
     names = [name for name, *_ in COLUMNS]

@@ -185,7 +185,7 @@ def _processes(named: list[str], *sides: str) -> list[str | None]:
     if len(named) != 1:
         return [*named] or [None, None]
     several = [bool(processes_of(Path(side))) for side in sides]
-    return [named[0] if is_one or not any(several) else None for is_one in several]
+    return [named[0] if is_several or not any(several) else None for is_several in several]
 
 
 def _choice(text: str, option: str) -> int | str:

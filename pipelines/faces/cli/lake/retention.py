@@ -55,8 +55,8 @@ def retention(
     from pipelines.runs.store import open_store
 
     store, grace = open_store(lake), timedelta(hours=grace_hours)
-    given = (keep_days is not None, keep is not None, bool(older_than))
-    if given not in ((True, False, False), (False, True, True)):
+    options = (keep_days is not None, keep is not None, bool(older_than))
+    if options not in ((True, False, False), (False, True, True)):
         raise fail(
             "retention takes either --keep-days DAYS or --keep digest --older-than DAYS",
             "For example: tracelake retention --keep digest --older-than 14d",

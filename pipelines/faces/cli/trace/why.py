@@ -96,8 +96,8 @@ class _WindowOptions(NamedTuple):
         """Return the given options that apply only to a trace, as text; empty if none is given."""
         if any(self[:4]):
             return "--step, --annotation and --process"
-        is_given = self.without_profiler is not None or bool(self.untraced)
-        return "--without-profiler, --with-profiler and --untraced" if is_given else ""
+        is_set = self.without_profiler is not None or bool(self.untraced)
+        return "--without-profiler, --with-profiler and --untraced" if is_set else ""
 
     def options(self, named: _NamedAnswer, lake: Path | str) -> list[str]:
         """Return the options with which other commands select the same window, of the same lake if it is asked by id."""
@@ -331,7 +331,7 @@ def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Seq
 
 
 def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
-    _print_indented(f"{cause.share:5.1f} %  ", cause.told(answer.steps), width)
+    _print_indented(f"{cause.share:5.1f} %  ", cause.description(answer.steps), width)
     if doubt := answer.caveat_for(cause):
         _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):

@@ -35,13 +35,13 @@ def stragglers(subject: Subject) -> Section:
     )
 
 
-def rank_map_svg(found: Stragglers, title: str) -> str | None:
+def rank_map_svg(answer: Stragglers, title: str) -> str | None:
     """Return SVG of ranks by steps with the first of METRICS that has values, or None if no cell has a value."""
     for metric in METRICS:
-        if any(cell[metric] is not None for cell in found.cells):
-            cells, which = found.drawn()
+        if any(cell[metric] is not None for cell in answer.cells):
+            cells, which = answer.drawn()
             title = f"{title}; {which}" if which else title
-            return rank_step_heat_map(title, cells, metric, frozenset(found.stragglers))
+            return rank_step_heat_map(title, cells, metric, frozenset(answer.stragglers))
     return None
 
 

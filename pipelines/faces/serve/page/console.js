@@ -16,10 +16,10 @@ async function send(path, body, signal) {
     signal,
   });
   if (answer.ok) return answer;
-  const told = await answer.text();
-  let text = told;
+  const reply = await answer.text();
+  let text = reply;
   try {
-    const { error, hint } = JSON.parse(told);
+    const { error, hint } = JSON.parse(reply);
     text = [error, hint].filter(Boolean).join("\n");
   } catch {
     // a sentence
@@ -67,8 +67,8 @@ function runQuery() {
   at("why").hidden = true;
   return whileRunning("running", async (signal) => {
     clearGrid();
-    const found = await (await send("/query", { sql }, signal)).json();
-    showRows(found, sql);
+    const result = await (await send("/query", { sql }, signal)).json();
+    showRows(result, sql);
   });
 }
 
@@ -98,19 +98,19 @@ function clearGrid() {
   at("caveats").replaceChildren();
 }
 
-function showRows(found, sql) {
+function showRows(result, sql) {
   clearGrid();
-  at("caveats").replaceChildren(...found.caveats.map((text) => element("li", text)));
-  at("caveats").hidden = !found.caveats.length;
-  const n = found.rows.length;
-  const counted = found.cut || `${n.toLocaleString("en")} row${n === 1 ? "" : "s"}`;
-  const more = found.cut ? " (a header sorts these only; CSV and Parquet have all)" : "";
-  at("status").textContent = `${counted}${more} · ${found.seconds} s`;
+  at("caveats").replaceChildren(...result.caveats.map((text) => element("li", text)));
+  at("caveats").hidden = !result.caveats.length;
+  const n = result.rows.length;
+  const counted = result.cut || `${n.toLocaleString("en")} row${n === 1 ? "" : "s"}`;
+  const more = result.cut ? " (a header sorts these only; CSV and Parquet have all)" : "";
+  at("status").textContent = `${counted}${more} · ${result.seconds} s`;
   const meanings = meaningsIn(sql);
   at("grid").hidden = false;
   grid = new Tabulator("#grid", {
-    data: found.rows.map((row) => Object.fromEntries(row.map((value, i) => [`c${i}`, value]))),
-    columns: found.columns.map((column, i) => gridColumn(column, i, meanings)),
+    data: result.rows.map((row) => Object.fromEntries(row.map((value, i) => [`c${i}`, value]))),
+    columns: result.columns.map((column, i) => gridColumn(column, i, meanings)),
     layout: "fitData",
     placeholder: element("span", "no rows"),
     height: "100%",
@@ -153,26 +153,26 @@ async function showWhy() {
   try {
     shown.replaceChildren(...whyElements(await (await send("/why", {})).json()));
   } catch (error) {
-    shown.replaceChildren(element("p", error.message, "told"));
+    shown.replaceChildren(element("p", error.message, "error"));
   }
 }
 
-function whyElements(found) {
+function whyElements(answer) {
   const title = element("h2");
-  title.append(cellElement({ name: "trace_id" }, found.id, contents.has_reports), ` ${found.title}`);
+  title.append(cellElement({ name: "trace_id" }, answer.id, contents.has_reports), ` ${answer.title}`);
   const causes = element("ol");
-  causes.append(...found.causes.map(causeElement));
+  causes.append(...answer.causes.map(causeElement));
   const caveats = element("ul", undefined, "soft");
-  caveats.append(...found.caveats.map((text) => element("li", text)));
-  const parts = [title, caveats, element("p", found.sentence, "sentence"), causes, element("p", found.rest, "soft")];
+  caveats.append(...answer.caveats.map((text) => element("li", text)));
+  const parts = [title, caveats, element("p", answer.sentence, "sentence"), causes, element("p", answer.rest, "soft")];
   return parts.filter((part) => part.textContent);
 }
 
-function causeElement(one) {
-  const made = element("li", `${one.share}  ${one.told}`);
-  if (one.doubt) made.append(element("p", `but ${one.doubt}`));
-  made.append(element("p", one.names, "soft"), element("p", one.advice));
-  if (one.command) made.append(element("code", one.command));
+function causeElement(cause) {
+  const made = element("li", `${cause.share}  ${cause.description}`);
+  if (cause.doubt) made.append(element("p", `but ${cause.doubt}`));
+  made.append(element("p", cause.names, "soft"), element("p", cause.advice));
+  if (cause.command) made.append(element("code", cause.command));
   return made;
 }
 
@@ -215,22 +215,22 @@ function tableElement(table) {
 }
 
 function showQuestions() {
-  const topics = [...new Set(contents.questions.map((one) => one.topic))];
+  const topics = [...new Set(contents.questions.map((question) => question.topic))];
   at("questions").replaceChildren(
     ...topics.map((topic) => {
       const group = element("details", undefined, "layer");
       group.append(element("summary", topic));
-      group.append(...contents.questions.filter((one) => one.topic === topic).map(questionElement));
+      group.append(...contents.questions.filter((question) => question.topic === topic).map(questionElement));
       return group;
     })
   );
 }
 
-function questionElement(one) {
+function questionElement(question) {
   const made = element("details", undefined, "question");
-  made.dataset.words = [one.name, one.question, one.words, one.reading].join(" ").toLowerCase();
+  made.dataset.words = [question.name, question.question, question.words, question.reading].join(" ").toLowerCase();
   const form = element("form");
-  for (const name of [...one.limits, "top"]) {
+  for (const name of [...question.limits, "top"]) {
     const label = element("label", `${name} `);
     const input = element("input");
     input.name = name;
@@ -243,18 +243,18 @@ function questionElement(one) {
   form.append(element("button", "Ask", "small"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const given = { name: one.name };
+    const values = { name: question.name };
     for (const input of form.querySelectorAll("input")) {
-      if (input.value !== "") given[input.name] = input.type === "number" ? Number(input.value) : input.value;
+      if (input.value !== "") values[input.name] = input.type === "number" ? Number(input.value) : input.value;
     }
     try {
-      const { sql } = await (await send("/question", given)).json();
-      ask(sql, `${one.question} ${one.reading}`);
+      const { sql } = await (await send("/question", values)).json();
+      ask(sql, `${question.question} ${question.reading}`);
     } catch (error) {
       showError(error.message);
     }
   });
-  made.append(element("summary", one.question), form);
+  made.append(element("summary", question.question), form);
   return made;
 }
 
@@ -268,7 +268,7 @@ function ask(sql, reading = "") {
 
 function search() {
   const wanted = at("search").value.trim().toLowerCase();
-  for (const one of document.querySelectorAll("#side [data-words]")) one.hidden = !one.dataset.words.includes(wanted);
+  for (const item of document.querySelectorAll("#side [data-words]")) item.hidden = !item.dataset.words.includes(wanted);
   for (const group of document.querySelectorAll("#side .layer")) {
     group.hidden = !group.querySelector("[data-words]:not([hidden])");
     if (wanted) group.open = true;
@@ -284,9 +284,9 @@ function showSide(isShown) {
 
 // A link fills in its query and does not run it: who opens a link has not read it yet.
 function takeFragment() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("sql");
-  if (given === null || given === at("sql").value) return;
-  at("sql").value = given;
+  const linked = new URLSearchParams(location.hash.slice(1)).get("sql");
+  if (linked === null || given === at("sql").value) return;
+  at("sql").value = linked;
   at("status").textContent = "the query is from the link; Run answers it";
 }
 

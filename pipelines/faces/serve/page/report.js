@@ -15,9 +15,9 @@
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ id }),
     });
-    const told = await answer.json();
-    if (answer.ok) location.replace(told.page);
-    else fail([told.error, told.hint].filter(Boolean).join("\n"));
+    const reply = await answer.json();
+    if (answer.ok) location.replace(reply.page);
+    else fail([reply.error, reply.hint].filter(Boolean).join("\n"));
   } catch (error) {
     fail(`the server did not answer: ${error.message}`);
   }

@@ -59,7 +59,7 @@ def attach(
         if address.is_remote:
             give_access(con)
             check_data(address.data, not read_only)
-        with told(address):
+        with store_errors(address):
             _attach_or_create(con, address, read_only)
         if not address.data and (data := data_of(con)).startswith("s3://"):
             _load_extensions(con, address, remote=True)
@@ -108,7 +108,7 @@ def data_of(con: duckdb.DuckDBPyConnection) -> str:
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
+def store_errors(address: Address) -> Iterator[None]:
     """Convert DuckDB's errors into StoreErrors that say what to do, without passwords."""
     try:
         yield

@@ -15,7 +15,7 @@ from pipelines.lake.read.one_trace import INGESTED, NoSuchTrace
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
 from pipelines.runs.materialize.per_trace import SOURCES
-from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.attach import LAKE, store_errors
 from pipelines.runs.store.ducklake.connection import DuckLake
 from pipelines.runs.store.ducklake.reader_views import stored_rows
 from pipelines.runs.store.ducklake.schema import lake_columns
@@ -29,7 +29,7 @@ def copy_traces(store: DuckLake, lake: Lake, job: str | None = None) -> list[str
 
     Returns the jobs of the store's traces. Raises StoreError.
     """
-    with store.reader() as con, told(store.parsed):
+    with store.reader() as con, store_errors(store.parsed):
         catalog = catalog_of(con)
         if MARK not in lake_columns(con):
             return []

@@ -10,7 +10,7 @@ import duckdb
 from pipelines.lake.names import Batch
 from pipelines.models.sqltext import first_line, quoted
 from pipelines.runs.check import Checked, Fault
-from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.attach import LAKE, store_errors
 from pipelines.runs.store.ducklake.connection import DuckLake
 
 REMEDY = (
@@ -26,7 +26,7 @@ def check(store: DuckLake, on_file: Callable[[str], Any] = lambda _: None) -> Ch
     Raises StoreError.
     """
     with store.reader() as con:
-        with told(store.parsed):
+        with store_errors(store.parsed):
             rows = con.execute(
                 f"SELECT s.schema_name, t.table_name, f.path, f.record_count FROM {_CATALOG}.ducklake_data_file AS f "
                 f"JOIN {_CATALOG}.ducklake_table AS t ON t.table_id = f.table_id AND t.end_snapshot IS NULL "

@@ -17,7 +17,7 @@ from pipelines.runs.store.ducklake import versions
 from pipelines.runs.store.ducklake.schema import KEYS_TABLE, has_own
 from pipelines.runs.store.ducklake.user_tables import catalog_of
 
-_TOLD = {MARK: "traces", CAPTURE_MARK: "captures"}
+_UNITS = {MARK: "traces", CAPTURE_MARK: "captures"}
 
 
 def outdated(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
@@ -32,10 +32,10 @@ def outdated(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]
         return []
     versions_by_batch = versions.read(con)
     sentences = []
-    for mark in _TOLD:
+    for mark in _UNITS:
         of_mark = [table for table in requested if mark_of(table) == mark]
         if of_mark and _batches_lack(con, catalog, mark, of_mark, versions_by_batch):
-            sentences += _told(con, catalog, mark, of_mark, versions_by_batch)
+            sentences += _sentences(con, catalog, mark, of_mark, versions_by_batch)
     return [*sentences, *_without_capture(con, [table for table in requested if mark_of(table) == CAPTURE_MARK])]
 
 
@@ -55,7 +55,7 @@ def _batches_lack(
     return not all(name in versions_by_batch and current[id(versions_by_batch[name])] for (name,) in batches)
 
 
-def _told(
+def _sentences(
     con: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     mark: str,
@@ -72,7 +72,7 @@ def _told(
             if versions_by_batch.get(name, {}).get(table) not in (None, catalog.version(table))
         )
         parts = [
-            f"{reason} for {n:,} of {total:,} {_TOLD[mark]}"
+            f"{reason} for {n:,} of {total:,} {_UNITS[mark]}"
             for n, reason in ((missing, "not computed"), (older, "computed by another version of its model"))
             if n
         ]

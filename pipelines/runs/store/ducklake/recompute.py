@@ -21,7 +21,7 @@ from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_with, writ
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store.ducklake import versions
-from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.attach import LAKE, store_errors
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, counted, in_types
 from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
 from pipelines.runs.store.ducklake.copied_traces import copy_batch
@@ -101,7 +101,7 @@ def _tried(
     files = {table: counted(con, staged) for table, staged in in_types(batch, cast, types, folder).files.items()}
     put = _upload(store, batch.batch, files)
     done: list[str] = []
-    with locked(con, store.parsed, COMMIT), told(store.parsed):
+    with locked(con, store.parsed, COMMIT), store_errors(store.parsed):
         create_own(con)
         versions.create(con)
         is_done = all_or_nothing(con, lambda: _casts(con, types) == cast and _swap(con, batch, files, put, done, force))

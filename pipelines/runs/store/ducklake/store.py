@@ -22,9 +22,8 @@ from pipelines.models.sqltext import file_list, quoted, row
 from pipelines.runs.check import Checked
 from pipelines.runs.forget import Forgotten
 from pipelines.runs.store.committed_rows import RowsOfDuckLake
-from pipelines.runs.store.ducklake import upkeep, versions
-from pipelines.runs.store.ducklake import user_tables as told_rows
-from pipelines.runs.store.ducklake.attach import LAKE, data_of, told
+from pipelines.runs.store.ducklake import upkeep, user_tables, versions
+from pipelines.runs.store.ducklake.attach import LAKE, data_of, store_errors
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, in_types, new_files
 from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
 from pipelines.runs.store.ducklake.copied_traces import copy_trace, find_trace
@@ -96,7 +95,7 @@ class DuckLakeStore(DuckLake, Store):
                 if not plan.batches:
                     return _outcome(plan)
                 self._upload(plan)
-                with locked(con, self.parsed, COMMIT), told(self.parsed):
+                with locked(con, self.parsed, COMMIT), store_errors(self.parsed):
                     if self._write(con, batches, types, plan):
                         return _outcome(plan)
         raise self.conflict()
@@ -144,22 +143,22 @@ class DuckLakeStore(DuckLake, Store):
 
     def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
         """See Store. The rows are tables of the store, for all its users."""
-        rows_by_table = told_rows.read_given(prices, roles, formulas)
-        with self.writer() as con, locked(con, self.parsed, COMMIT), told(self.parsed):
+        rows_by_table = user_tables.read_files(prices, roles, formulas)
+        with self.writer() as con, locked(con, self.parsed, COMMIT), store_errors(self.parsed):
             create_own(con)
-            told_rows.create(con)
-            if not any(told_rows.put(con, rows_by_table) for _ in range(TRIES)):
+            user_tables.create(con)
+            if not any(user_tables.put(con, rows_by_table) for _ in range(TRIES)):
                 raise self.conflict()
 
     def roles(self) -> Sequence[Role]:
         """See Store."""
         with self.reader() as con:
-            return told_rows.roles_of(con)
+            return user_tables.roles_of(con)
 
     def formulas(self) -> Sequence[Formula]:
         """See Store."""
         with self.reader() as con:
-            return told_rows.formulas_of(con)
+            return user_tables.formulas_of(con)
 
     def connect(
         self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
@@ -169,7 +168,7 @@ class DuckLakeStore(DuckLake, Store):
         config = {name: value for name, value in CLOSED.items() if name != "allow_persistent_secrets"} if locked else {}
         con = self.reader(config, settings)
         try:
-            create_views(con, told_rows.catalog_of(con))  # op_kinds and op_patterns show the store's own formulas
+            create_views(con, user_tables.catalog_of(con))  # op_kinds and op_patterns show the store's own formulas
             if locked:
                 lock_to(con, data_of(con))
             return con
@@ -203,7 +202,7 @@ class DuckLakeStore(DuckLake, Store):
             if CAPTURE_MARK not in lake_columns(con):
                 return {}
             rows = con.execute(f"SELECT capture_id, content, batch_id FROM {CAPTURE_MARK}").fetchall()
-            catalog, versions_by_batch = told_rows.catalog_of(con), versions.read(con)
+            catalog, versions_by_batch = user_tables.catalog_of(con), versions.read(con)
         stale = {
             batch
             for *_, batch in rows

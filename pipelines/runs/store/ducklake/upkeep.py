@@ -13,7 +13,7 @@ from pipelines.lake.names import CAPTURE_MARK, MARK, REJECTS, Batch, mark_of, ti
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.forget import Forgotten, NoSuchTrace
 from pipelines.runs.store.ducklake.address import Address
-from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.attach import LAKE, store_errors
 from pipelines.runs.store.ducklake.batch_files import all_or_nothing, is_conflict
 from pipelines.runs.store.ducklake.connection import TRIES, DuckLake
 from pipelines.runs.store.ducklake.locks import COMMIT, UPKEEP, locked
@@ -46,7 +46,7 @@ def expire(
     due = _due(con, before) if MARK in columns_by_table else []
     if dry_run:
         return [Expired(name, Batch(name).day, "due", traces) for name, traces in due]
-    with locked(con, address, UPKEEP), told(address):
+    with locked(con, address, UPKEEP), store_errors(address):
         _delete(con, address, [table for table in columns_by_table if mark_of(table) == MARK], before)
         _drop_old_files(con, grace)
     return [Expired(name, Batch(name).day, "removed", traces) for name, traces in due]
@@ -86,7 +86,7 @@ def compact(con: duckdb.DuckDBPyConnection, address: Address, dry_run: bool, gra
             for table, (files, size) in _files(con).items()
             if (after := max(1, math.ceil(size / _FILE_BYTES))) < files
         ]
-    with locked(con, address, UPKEEP), told(address):
+    with locked(con, address, UPKEEP), store_errors(address):
         before = _files(con)
         _retried(con, "ducklake_flush_inlined_data")
         _retried(con, "ducklake_rewrite_data_files")
@@ -150,7 +150,7 @@ def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten
     `compact` deletes its files a day later. Captures that contained the trace are not changed: `has_captures` returns
     whether there are any to recompute. Raises NoSuchTrace, StoreError.
     """
-    with store.writer() as con, locked(con, store.parsed, COMMIT), told(store.parsed):
+    with store.writer() as con, locked(con, store.parsed, COMMIT), store_errors(store.parsed):
         tables = [table for table in lake_columns(con) if mark_of(table) == MARK and table != REJECTS]
         matches = _matching_traces(con, beginning) if MARK in tables else []
         if len(matches) != 1 or not beginning:

@@ -33,7 +33,7 @@ _CREATE = {
 Rows = Sequence[tuple]
 
 
-def read_given(prices: Path | None, roles: Path | None, formulas: Path | None) -> dict[str, Rows]:
+def read_files(prices: Path | None, roles: Path | None, formulas: Path | None) -> dict[str, Rows]:
     """Return the rows of these files by table. Raises CatalogError and RolesError, with file and line, and OSError."""
     for path in (prices, roles, formulas):
         if path:
@@ -54,11 +54,11 @@ def create(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
 
-def put(con: duckdb.DuckDBPyConnection, given: dict[str, Rows]) -> bool:
+def put(con: duckdb.DuckDBPyConnection, rows_by_table: dict[str, Rows]) -> bool:
     """Replace all rows of these tables in one transaction. Return False if another writer interfered."""
 
     def write() -> bool:
-        for table, rows in given.items():
+        for table, rows in rows_by_table.items():
             con.execute(f"DELETE FROM {table}")
             if rows:
                 con.execute(f"INSERT INTO {table} VALUES {', '.join(map(row, rows))}")
