@@ -307,7 +307,7 @@ def test_the_array_ends_at_its_own_bracket() -> None:
 
 @pytest.mark.slow  # metadata at random are above
 def test_metadata_behind_the_array_may_be_longer_than_a_piece() -> None:
-    events = [{"ph": "X", "name": f"n{i}", "ts": i, "dur": 1} for i in range(12)]
+    events = [{"ph": "X", "cat": "cpu_op", "name": f"n{i}", "ts": i, "dur": 1} for i in range(12)]
     for n in (1, 3, 12):
         after = {"gpus": [{"id": i, "name": "gpu"} for i in range(200)], "baseTimeNanoseconds": 5, "traceName": "x"}
         with pieces_of(400, 100):
