@@ -157,13 +157,13 @@ def row_logger(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
     """
     numbers = count(1)
 
-    def tell(row: TraceRow) -> None:
+    def log_row(row: TraceRow) -> None:
         number = next(numbers)
         if number <= _EACH or number % _EACH == 0 or row.status not in ("ok", "known"):
             reason = f": {visible(row.reason)}" if row.reason else ""
             log(f"{row.status} {visible(row.path)}{reason}" + (f" ({number} files)" if number > _EACH else ""))
 
-    return tell
+    return log_row
 
 
 def _watched(lake: Lake, store: Store) -> list[Path]:

@@ -349,8 +349,8 @@ def optimizers(n: int) -> Iterator[Event]:
 
 
 AXES: dict[str, Callable[[int], Any]] = {
-    one.__name__.replace("_", " "): one
-    for one in (
+    axis.__name__.replace("_", " "): axis
+    for axis in (
         *(operators, steps, waits, syncs, streams, threads, depth, names, annotation_pairs, overlapping_streams),
         *(late_launches, collectives, memory_events, arrows, graph_replays),
         *(

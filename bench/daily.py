@@ -88,9 +88,9 @@ def _inbox(lake: Lake, folder: Path) -> Path:
     return folder
 
 
-def grown(found: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+def grown(costs: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
     """Returns the rows that cost more than LIMIT times as much at the largest size as at the smallest."""
-    ratios = {step: row[max(row)] / row[min(row)] for step, row in found.items()}
+    ratios = {step: row[max(row)] / row[min(row)] for step, row in costs.items()}
     return {step: ratio for step, ratio in ratios.items() if ratio > LIMIT}
 
 
@@ -99,21 +99,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the lakes are made here, and kept for the day")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[int, float]] = {}
-    for size in given.sizes:
-        for step, seconds in measured(prepared(given.folder.absolute(), size), given.folder.absolute() / "home"):
-            found.setdefault(step, {})[size] = seconds
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    costs: dict[str, dict[int, float]] = {}
+    for size in options.sizes:
+        for step, seconds in measured(prepared(options.folder.absolute(), size), options.folder.absolute() / "home"):
+            costs.setdefault(step, {})[size] = seconds
             print(f"{size:5} {step:42} {seconds:8.2f}", file=sys.stderr, flush=True)
-    print("| CPU s, by traces that came today | " + " | ".join(f"{size:,}" for size in given.sizes) + " |")
-    print("|---|" + "---|" * len(given.sizes))
-    for step, row in found.items():
-        print(f"| {step} | " + " | ".join(f"{row[size]:.2f}" for size in given.sizes) + " |")
-    ratios = grown(found)
+    print("| CPU s, by traces that came today | " + " | ".join(f"{size:,}" for size in options.sizes) + " |")
+    print("|---|" + "---|" * len(options.sizes))
+    for step, row in costs.items():
+        print(f"| {step} | " + " | ".join(f"{row[size]:.2f}" for size in options.sizes) + " |")
+    ratios = grown(costs)
     for step, ratio in ratios.items():
         known = GROWING.get(step, f"at most {LIMIT}")
-        print(f"{step}: {ratio:.1f} times as much for {max(given.sizes)} traces as for {min(given.sizes)}; {known}")
+        print(f"{step}: {ratio:.1f} times as much for {max(options.sizes)} traces as for {min(options.sizes)}; {known}")
     sys.exit(not ratios.keys() <= GROWING.keys())
 
 

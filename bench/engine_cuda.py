@@ -41,20 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     on_gpu = options.device == "cuda"
     name = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine()
     print(f"{name}, torch {torch.__version__}, Python {platform.python_version()}")
-    found: dict[str, Any] = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
+    results: dict[str, Any] = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
     if on_gpu:
         torch.backends.cuda.matmul.allow_tf32 = True
-        found["empty tasks, us a task"] = _empty(options.iterations * 10, options.rounds)
+        results["empty tasks, us a task"] = _empty(options.iterations * 10, options.rounds)
         for scale in (1.0, 0.1):
             functions = spinning(scale)
             title = f"spinning kernels x {scale:g}"
-            found[title] = _compare(title, functions, options, lambda n: range(n))
+            results[title] = _compare(title, functions, options, lambda n: range(n))
     work = Recommender(options.device, options.scale)
     title = f"recommender x {options.scale:g}"
-    found[title] = _compare(title, work.functions(), options, work.data)
-    found["losses"] = _same_losses(work, options.device)
+    results[title] = _compare(title, work.functions(), options, work.data)
+    results["losses"] = _same_losses(work, options.device)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 def _compare(title: str, functions: dict[str, Fn], options: Any, data: Callable[[int], Any]) -> dict[str, Any]:

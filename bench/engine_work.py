@@ -128,8 +128,8 @@ class Recommender:
         ctx.routed = ctx.ids.index_select(0, ctx.order)
 
     def _lookup(self, ctx: IterContext) -> None:
-        found = self.table.index_select(0, ctx.routed)
-        ctx.emb = torch.empty_like(found).index_copy_(0, ctx.order, found).requires_grad_()
+        rows = self.table.index_select(0, ctx.routed)
+        ctx.emb = torch.empty_like(rows).index_copy_(0, ctx.order, rows).requires_grad_()
 
     def _forward(self, ctx: IterContext) -> None:
         inputs = torch.cat([ctx.dense, ctx.emb.view(self.size, -1)], dim=1)

@@ -146,8 +146,8 @@ def _write_clones(
     texts = [name for name, kind, *_ in described if kind == "VARCHAR"]
     known = "(SELECT DISTINCT old FROM ids)"
     checked = ", ".join(f'coalesce(bool_or("{name}" IN {known}), false)' for name in texts)
-    found = con.execute(f"SELECT {checked} FROM {source}").fetchone() if texts else ()
-    changed = {name for name, is_id in zip(texts, found or (), strict=True) if is_id}
+    flags = con.execute(f"SELECT {checked} FROM {source}").fetchone() if texts else ()
+    changed = {name for name, is_id in zip(texts, flags or (), strict=True) if is_id}
     shown = ", ".join(_renamed(name, name in changed, table) for name, *_ in described)
     order = KEYS[CAPTURE_MARK] if table in CAPTURE_TABLES else KEYS[MARK]
     rows = f"SELECT {shown}, element_at(m, {quoted(batch.batch_id)})[1] AS _to FROM {source} AS t, maps ORDER BY _to, {order}"
@@ -221,12 +221,12 @@ def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
 
     with analyst(lake) as con:
         (newest,) = con.execute("SELECT max(trace_id) FROM traces").fetchall()[0]
-    one, found = quoted(newest), "(SELECT max(trace_id) FROM traces)"
-    yield "query of one trace, by its id", cpu(lambda: _ask(lake, one))
-    yield "query of one trace, by a subquery", cpu(lambda: _ask(lake, found))
-    yield "`tracelake sql` of one trace, by a subquery", cpu(lambda: _run(lake, found))
-    yield "plain DuckDB, by its id", cpu(lambda: _ask_duckdb(lake, one))
-    yield "plain DuckDB, by a subquery", cpu(lambda: _ask_duckdb(lake, found))
+    by_id, by_subquery = quoted(newest), "(SELECT max(trace_id) FROM traces)"
+    yield "query of one trace, by its id", cpu(lambda: _ask(lake, by_id))
+    yield "query of one trace, by a subquery", cpu(lambda: _ask(lake, by_subquery))
+    yield "`tracelake sql` of one trace, by a subquery", cpu(lambda: _run(lake, by_subquery))
+    yield "plain DuckDB, by its id", cpu(lambda: _ask_duckdb(lake, by_id))
+    yield "plain DuckDB, by a subquery", cpu(lambda: _ask_duckdb(lake, by_subquery))
 
 
 def _query(trace_id: str) -> str:
@@ -283,26 +283,26 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the lakes are made here, and kept")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--times", type=int, default=1, help="how often each is measured; the least counts")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[int, float]] = {}
-    for size in given.sizes:
-        lake = prepared(given.folder, size)
-        for number in range(given.times):
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    costs: dict[str, dict[int, float]] = {}
+    for size in options.sizes:
+        lake = prepared(options.folder, size)
+        for number in range(options.times):
             stamp = f"{size}_{time.time_ns()}"
             spec = CaptureSpec(seed=time.time_ns() % 1_000_000 + number, **_SMALL)
-            write_capture(spec, given.folder / "new" / stamp)
-            for step, seconds in measured(lake, given.folder / "new" / stamp):
-                least = found.setdefault(step, {}).get(size, seconds)
-                found[step][size] = min(least, seconds)
+            write_capture(spec, options.folder / "new" / stamp)
+            for step, seconds in measured(lake, options.folder / "new" / stamp):
+                least = costs.setdefault(step, {}).get(size, seconds)
+                costs[step][size] = min(least, seconds)
                 print(f"{size:5} {step:42} {seconds:8.2f}", file=sys.stderr, flush=True)
-    print("| CPU s, by captures in the lake | " + " | ".join(f"{size:,}" for size in given.sizes) + " |")
-    print("|---|" + "---|" * len(given.sizes))
-    for step, row in found.items():
-        print(f"| {step} | " + " | ".join(f"{row[size]:.2f}" for size in given.sizes) + " |")
-    print(json.dumps(found), file=sys.stderr)
-    if {_FROM, _TO} <= set(given.sizes):
-        grown = {step: row[_TO] / row[_FROM] for step, row in found.items() if row[_TO] > RATIO * row[_FROM]}
+    print("| CPU s, by captures in the lake | " + " | ".join(f"{size:,}" for size in options.sizes) + " |")
+    print("|---|" + "---|" * len(options.sizes))
+    for step, row in costs.items():
+        print(f"| {step} | " + " | ".join(f"{row[size]:.2f}" for size in options.sizes) + " |")
+    print(json.dumps(costs), file=sys.stderr)
+    if {_FROM, _TO} <= set(options.sizes):
+        grown = {step: row[_TO] / row[_FROM] for step, row in costs.items() if row[_TO] > RATIO * row[_FROM]}
         for step, ratio in grown.items():
             known = GROWING.get(step, f"at most {RATIO}")
             print(f"{step}: {ratio:.1f} times as much in the lake of {_TO:,} as in that of {_FROM:,}; {known}")

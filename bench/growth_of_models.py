@@ -58,8 +58,8 @@ def measured(events: list[dict], folder: Path) -> tuple[int, dict[str, float]]:
 def in_a_process(axis: str, n: int, times: int) -> tuple[int, dict[str, float]]:
     """`measured` of a process of its own, as often as told; the least of each."""
     command = [sys.executable, "-m", __spec__.name, "--axes", axis, "--events", str(n), "--times", str(times), "--one"]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    count, costs = json.loads(told)
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    count, costs = json.loads(output)
     return count, costs
 
 
@@ -92,12 +92,14 @@ def main() -> None:
     parser.add_argument("--events", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--times", type=int, default=_TIMES)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(_least(given.axes[0], given.events[0], given.times)))
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(_least(options.axes[0], options.events[0], options.times)))
         return
     print("| 16 times more | events | CPU s | per event | models that grow |\n|---|---|---|---|---|")
-    broken = [axis for axis in given.axes if _row(axis, given.events, given.times) > RATIO and axis not in GROWING]
+    broken = [
+        axis for axis in options.axes if _row(axis, options.events, options.times) > RATIO and axis not in GROWING
+    ]
     if broken:
         sys.exit(f"more than {RATIO} times as much per event: {', '.join(broken)}")
 

@@ -144,8 +144,8 @@ def _long(file: Path, runs: int, known: bool) -> None:
     with console.status(f"{file.name} --json") as status:
         words = {"text": (), "--json": ("--json",)}
         commands = {name: lambda _, more=more: tracelake("critical-path", file, *more) for name, more in words.items()}
-        found = in_turn(commands, runs, discard=[*words], say=lambda text: status.update(f"{file.name}: {text}"))
-    text, as_json = found.values()
+        results = in_turn(commands, runs, discard=[*words], say=lambda text: status.update(f"{file.name}: {text}"))
+    text, as_json = results.values()
     peak = _LONG_PEAK if known else None
     lines = [
         ("critical-path: peak memory", text, text.rss_mib, peak),
@@ -190,16 +190,16 @@ def _alone(source: Path, runs: int, known: bool) -> None:
             "critical-path": tracelake("critical-path", source),
             "critical-path --json": tracelake("critical-path", source, "--json"),
         }
-        found = {}
+        results = {}
         for name, command in commands.items():
             status.update(name)
             once = name in ("ingest", "materialize")  # the second time there is nothing to do
-            found |= in_turn({name: lambda _, command=command: command}, 1 if once else runs, discard=[name])
-    cpu = {name: measured.cpu_seconds for name, measured in found.items()}
+            results |= in_turn({name: lambda _, command=command: command}, 1 if once else runs, discard=[name])
+    cpu = {name: measured.cpu_seconds for name, measured in results.items()}
     cpu["critical-path --json"] /= cpu["critical-path"]  # of the text answer
     floors = {"--help": _HELP, "query": _QUERY, "critical-path --json": _JSON, "materialize again": _NOTHING}
     floors |= {"materialize": _TABLES} if known else {}
-    lines = [(name, found[name], cpu[name], floors.get(name)) for name in commands]
+    lines = [(name, results[name], cpu[name], floors.get(name)) for name in commands]
     report.alone("CPU seconds of whole commands; --json in times of the text answer", lines)
 
 
@@ -214,12 +214,12 @@ def _small(traces: int) -> None:
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder, console.status(f"{traces} small traces"):
         lake = ("--lake", Path(folder, "lake"))
         commands = {"ingest": tracelake("ingest", files, *lake), "materialize": tracelake("materialize", *lake)}
-        found = {}
+        results = {}
         for name, command in commands.items():
-            found |= in_turn({name: lambda _, command=command: command}, 1, discard=[name])
-    rate = traces / sum(runs.seconds for runs in found.values())
-    lines = [(name, runs, traces / runs.seconds, None) for name, runs in found.items()]
-    lines.append(("both", found["materialize"], rate, _EACH if traces >= _MANY else None))
+            results |= in_turn({name: lambda _, command=command: command}, 1, discard=[name])
+    rate = traces / sum(runs.seconds for runs in results.values())
+    lines = [(name, runs, traces / runs.seconds, None) for name, runs in results.items()]
+    lines.append(("both", results["materialize"], rate, _EACH if traces >= _MANY else None))
     report.alone(f"{traces} small traces: traces a second by the clock", lines)
 
 

@@ -53,10 +53,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="lakes are made here, and kept")
     parser.add_argument("--quick", action="store_true", help="small sizes: minutes")
     parser.add_argument("--only", nargs="*", choices=[part.name for part in PARTS], help="only these parts")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    chosen = [part for part in PARTS if not given.only or part.name in given.only]
-    failed = [part.name for part in chosen if not ran(part, given.folder, given.quick)]
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    chosen = [part for part in PARTS if not options.only or part.name in options.only]
+    failed = [part.name for part in chosen if not ran(part, options.folder, options.quick)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

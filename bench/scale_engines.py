@@ -60,8 +60,8 @@ def main() -> int:
             f"{sum(rows[m.name] == 0 for m in models)} models without a row; DuckDB: {time.perf_counter() - began:.0f} s"
         )
         ways = list(WAYS)[-1:] if asked.quick else list(WAYS)
-        found = [_tried(engine, folder / "reference", models, ways) for engine in engines]
-    return int("spark" in engines and not found[engines.index("spark")])
+        passed = [_tried(engine, folder / "reference", models, ways) for engine in engines]
+    return int("spark" in engines and not passed[engines.index("spark")])
 
 
 def _tried(engine: str, folder: Path, models: list[Model], ways: list[str]) -> bool:
@@ -79,15 +79,15 @@ def _tried(engine: str, folder: Path, models: list[Model], ways: list[str]) -> b
         texts = {model.name: written(model.sql) for model in models}
         outcomes = list(compare(runner(backend, folder, dialect), folder, models, texts))
         _print(way, outcomes, time.perf_counter() - began)
-    return all(one.is_equal for one in outcomes)
+    return all(outcome.is_equal for outcome in outcomes)
 
 
 def _print(way: str, outcomes: list[Outcome], seconds: float) -> None:
-    n = Counter("equal" if one.is_equal else one.how for one in outcomes)
+    n = Counter("equal" if outcome.is_equal else outcome.how for outcome in outcomes)
     print(f"  {way:16}  {n['equal']:5}  {n['differs']:7}  {n['error']:5}  {seconds:7.0f}", flush=True)
-    for one in outcomes:
-        if one.how == "differs" or (way == list(WAYS)[-1] and not one.is_equal):
-            print(f"    {one.name} {one.how}: {one.why[:160]}")
+    for outcome in outcomes:
+        if outcome.how == "differs" or (way == list(WAYS)[-1] and not outcome.is_equal):
+            print(f"    {outcome.name} {outcome.how}: {outcome.why[:160]}")
 
 
 def _spark() -> tuple[Any, Callable[[Any, Path, str | None], Run]]:

@@ -89,13 +89,13 @@ def _ray_cluster(attempts: int) -> tuple[Any, list[Any]]:
 def _kill(pids: Sequence[int]) -> int:
     """Kill processes and all below them; returns how many."""
     tops = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    found = [process for top in tops for process in (*top.children(recursive=True), top)]
-    for process in found:
+    processes = [process for top in tops for process in (*top.children(recursive=True), top)]
+    for process in processes:
         try:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
-    return len(found)
+    return len(processes)
 
 
 @contextmanager
@@ -158,15 +158,18 @@ def spread(store: str, files: Sequence[Path], max_files: int) -> tuple[Followed,
 
 def compare(store: str, reference: Lake, n_traces: int) -> list[str]:
     """Returns what is wrong; prints what was compared."""
-    with open_store(store).connect(locked=False) as one, FolderStore(reference.root).connect(locked=False) as other:
-        found, distinct = _one(one, "SELECT count(*), count(DISTINCT trace_id) FROM traces")
-        wrong, n_tables, n_rows = differences(one, other)
-    print(f"traces: {found}, of that {distinct} distinct, of {n_traces}")
+    with (
+        open_store(store).connect(locked=False) as con,
+        FolderStore(reference.root).connect(locked=False) as reference_con,
+    ):
+        n_stored, n_distinct = _row(con, "SELECT count(*), count(DISTINCT trace_id) FROM traces")
+        wrong, n_tables, n_rows = differences(con, reference_con)
+    print(f"traces: {n_stored}, of that {n_distinct} distinct, of {n_traces}")
     print(f"tables compared: {n_tables}, rows: {n_rows:,}, different: {len(wrong)}")
-    return wrong if (found, distinct) == (n_traces, n_traces) else [f"{found} traces for {n_traces}", *wrong]
+    return wrong if (n_stored, n_distinct) == (n_traces, n_traces) else [f"{n_stored} traces for {n_traces}", *wrong]
 
 
-def _one(con: duckdb.DuckDBPyConnection, query: str) -> tuple:
+def _row(con: duckdb.DuckDBPyConnection, query: str) -> tuple:
     return con.execute(query).fetchall()[0]
 
 
@@ -194,7 +197,7 @@ def main() -> int:
         for what, run in (("traces", first), ("captures", second)):
             print(f"  {what}: {run.n_done} units, {run.seconds:.1f} s and {run.cpu_seconds:.1f} CPU s on the workers")
         wrong = compare(store, reference, len(files))
-    wrong += [f"unit {one.unit} failed: {one.error}" for run in (first, second) for one in run.failed]
+    wrong += [f"unit {failure.unit} failed: {failure.error}" for run in (first, second) for failure in run.failed]
     print("\n".join(wrong) or "equal to one process")
     return 1 if wrong else 0
 

@@ -104,12 +104,12 @@ def measured(folder: Path, ranks: int) -> dict[str, Cost]:
     """Returns what each step of a capture took. The folder is made again."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    found = {}
+    costs = {}
     for step in STEPS:
         command = [sys.executable, "-m", __spec__.name, str(folder), "--ranks", str(ranks), "--step", step]
-        found[step] = cost_of(command, folder / "log.txt")
-        print(f"{ranks:5} {step:36} {found[step].cpu_s:8.1f} s {found[step].peak / 1e6:8,.0f} MB", file=sys.stderr)
-    return found
+        costs[step] = cost_of(command, folder / "log.txt")
+        print(f"{ranks:5} {step:36} {costs[step].cpu_s:8.1f} s {costs[step].peak / 1e6:8,.0f} MB", file=sys.stderr)
+    return costs
 
 
 def answers(folder: Path) -> dict[str, Any]:
@@ -143,24 +143,24 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="captures and lakes are made here")
     parser.add_argument("--ranks", type=int, nargs="*", default=list(RANKS))
     parser.add_argument("--step", choices=[*STEPS])
-    given = parser.parse_args()
-    if given.step:
-        STEPS[given.step](given.folder, given.ranks[0])
+    options = parser.parse_args()
+    if options.step:
+        STEPS[options.step](options.folder, options.ranks[0])
         return
-    found = {ranks: measured(given.folder / f"ranks{ranks}", ranks) for ranks in given.ranks}
-    heading = " | ".join(f"{ranks:,}" for ranks in given.ranks)
+    costs = {ranks: measured(options.folder / f"ranks{ranks}", ranks) for ranks in options.ranks}
+    heading = " | ".join(f"{ranks:,}" for ranks in options.ranks)
     for title, shown in (
         ("CPU s", lambda cost: f"{cost.cpu_s:.1f}"),
         ("peak MB", lambda cost: f"{cost.peak / 1e6:,.0f}"),
     ):
-        print(f"\n| {title}, by ranks | {heading} |\n|---|{'---|' * len(given.ranks)}")
+        print(f"\n| {title}, by ranks | {heading} |\n|---|{'---|' * len(options.ranks)}")
         for step in STEPS:
-            print(f"| {step} | {' | '.join(shown(found[ranks][step]) for ranks in given.ranks)} |")
+            print(f"| {step} | {' | '.join(shown(costs[ranks][step]) for ranks in options.ranks)} |")
     print(
         "\n| ranks | planted | named | most of the path | largest error of a clock | joined graph |\n|---|---|---|---|---|---|"
     )
-    for ranks in given.ranks:
-        a = answers(given.folder / f"ranks{ranks}")
+    for ranks in options.ranks:
+        a = answers(options.folder / f"ranks{ranks}")
         cells = [a["planted"], ", ".join(a["named"]) or "none", ", ".join(a["path"]), a["clock"], a["graph"]]
         print(f"| {ranks:,} | {' | '.join(map(str, cells))} |")
 

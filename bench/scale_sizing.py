@@ -27,17 +27,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="traces and lakes are made here")
     parser.add_argument("--mb", type=float, nargs="*", default=[2.0, 54.0], help="sizes of a trace before gzip")
     parser.add_argument("--step", choices=("write", "ingest", "models"))
-    given = parser.parse_args()
-    if given.step:
-        _do(given.step, given.folder, given.mb[0])
+    options = parser.parse_args()
+    if options.step:
+        _do(options.step, options.folder, options.mb[0])
         return
     print(
         f"on {platform.machine()}, {platform.processor() or 'processor not named'}, Python {platform.python_version()}\n"
     )
     print("| MB of JSON | events | packed MB | ingest, CPU s | models, CPU s | peak MB | lake MB | a day of 100,000 |")
     print("|---|---|---|---|---|---|---|---|")
-    for size in given.mb:
-        print(_row(given.folder / f"mb{size:g}", size), flush=True)
+    for size in options.mb:
+        print(_row(options.folder / f"mb{size:g}", size), flush=True)
 
 
 def _do(step: str, folder: Path, size: float) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import dagster as dg
 
 from assets.metadata import lake_address
-from pipelines.fleet.trends.findings import FORMATS, Finding, MessageRefused, NotificationFailed, findings, tell
+from pipelines.fleet.trends.findings import FORMATS, Finding, MessageRefused, NotificationFailed, findings, post
 from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.runs.store import Store, open_store
 
@@ -49,7 +49,7 @@ def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str =
             failed = failed or f"{len(new_keys) - tried} wait for the next tick"
             break
         try:
-            tell(url, finding_by_key[key], form)
+            post(url, finding_by_key[key], form)
             keys.add(key)
         except MessageRefused as error:  # perhaps each time, so it must not hold up the others
             failed = str(error)
@@ -101,7 +101,7 @@ def _tell_again(url: str, finding: Finding, form: str) -> None:
     """Post a finding, up to _TRIES times, because Dagster does not evaluate a failed run again. Raise NotificationFailed."""
     for left in reversed(range(_TRIES)):
         try:
-            return tell(url, finding, form)
+            return post(url, finding, form)
         except NotificationFailed:
             if not left:
                 raise

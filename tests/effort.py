@@ -23,10 +23,10 @@ def asked(text: str) -> tuple[bool, tuple[int, int] | None]:
     """What `SLOW` says: whether all is run, and otherwise which share of how many. Raises UsageError."""
     if text in ("", "0", "1"):
         return text == "1", None
-    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
-    if not found or int(found[1]) > int(found[2]):
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not match or int(match[1]) > int(match[2]):
         raise pytest.UsageError(f"SLOW={text}: give 1 for all slow tests, or 3/6 for the third of six shares of them")
-    return False, (int(found[1]), int(found[2]))
+    return False, (int(match[1]), int(match[2]))
 
 
 SLOW, SHARE = asked(os.environ.get("SLOW", ""))
@@ -63,10 +63,10 @@ def named(names: Iterable[str]) -> list[Any]:
 
 def first_of(values: Iterable[Any], n: int) -> list[Any]:
     """Parameters of a test: it is slow on all but the first n."""
-    found = [value if isinstance(value, ParameterSet) else pytest.param(*_as_tuple(value)) for value in values]
+    params = [value if isinstance(value, ParameterSet) else pytest.param(*_as_tuple(value)) for value in values]
     return [
-        *found[:n],
-        *(pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.slow]) for one in found[n:]),
+        *params[:n],
+        *(pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.slow]) for param in params[n:]),
     ]
 
 
@@ -81,13 +81,13 @@ def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
     stays in its share whatever happens to other files. Tests that are marked with one name, `slow(together="spark")`, are in
     one share: what is set up for them takes longer than they do.
     """
-    found: dict[str, int] = {}
+    share_of: dict[str, int] = {}
     seen: dict[str, int] = {}
     for test, together in tests.items():
         file = test.partition("::")[0]
         seen[file] = seen.get(file, crc32(file.encode())) + 1
-        found[test] = (crc32(together.encode()) if together else seen[file]) % n + 1
-    return found
+        share_of[test] = (crc32(together.encode()) if together else seen[file]) % n + 1
+    return share_of
 
 
 def steps(n: int, few: int = 1) -> list[int]:

@@ -96,7 +96,7 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
     (`only`). Traces that are equal are told apart by a number that is written into them.
     """
     # One thread: tests run beside each other, and to share out a handful of rows takes longer than to read them.
-    con, found, traces = database.connect(config={"threads": 1}), [], list(traces)
+    con, trace_ids, traces = database.connect(config={"threads": 1}), [], list(traces)
     tables = ("events", "traces", "findings") if len(traces) > 1 else ()
     with tempfile.TemporaryDirectory() as folder:
         for number, trace in enumerate(traces):
@@ -104,14 +104,14 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
             if not isinstance(trace, Path):
                 document = {"traceEvents": trace} if isinstance(trace, list) else trace
                 path.write_text(json.dumps({**document, "number": number} if number else document))
-            found.append(load_trace(con, path).trace_id)  # which replaces the tables
+            trace_ids.append(load_trace(con, path).trace_id)  # which replaces the tables
             for table in tables:
                 kept = f"INSERT INTO all_{table}" if number else f"CREATE TABLE all_{table} AS"
                 con.execute(f"{kept} FROM {table}")
     for table in tables:
         con.execute(f"DROP TABLE {table}; ALTER TABLE all_{table} RENAME TO {table}")
-    request_windows(con, [WindowRequest(trace_id) for trace_id in found])
-    return con, found
+    request_windows(con, [WindowRequest(trace_id) for trace_id in trace_ids])
+    return con, trace_ids
 
 
 def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], window_id: str | None = None) -> None:
@@ -138,9 +138,9 @@ def create_step(con: duckdb.DuckDBPyConnection, model: str, step: str, *tables: 
 
 def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """The tables of each trace; the models run once over all of them."""
-    con, found = connect_all(traces)
+    con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), tables)
-    for trace_id in found:
+    for trace_id in trace_ids:
         only(con, trace_id, tables)
         yield con
 
@@ -149,8 +149,8 @@ def answers(
     traces: Iterable[list[dict] | dict | Path], profile: str = "default", **overrides: str
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, PathAnswer]]:
     """The path of each trace as a whole, of all of them computed at once, and the tables while it is looked at."""
-    con, found = connect_all(traces)
-    windows = [WindowRequest(trace_id, profile=profile) for trace_id in found]
+    con, trace_ids = connect_all(traces)
+    windows = [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids]
     request_windows(con, windows, {(profile, name): value for name, value in overrides.items()})
     run_models(con, load_catalog(), ANSWERED)
     for window in windows:

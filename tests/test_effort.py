@@ -17,10 +17,13 @@ TESTS = {f"tests/{file}.py::test_{n}": None for file in ("a", "b", "c") for n in
 
 
 def test_each_share_has_some_of_each_file() -> None:
-    found = shares(TESTS, 6)
+    share_of = shares(TESTS, 6)
     for file in ("a", "b", "c"):
-        assert Counter(share for node, share in found.items() if f"/{file}." in node) == dict.fromkeys(range(1, 7), 2)
-    assert len({share for node, share in found.items() if node.endswith("::test_0")}) > 1  # of files with one test each
+        assert Counter(share for node, share in share_of.items() if f"/{file}." in node) == dict.fromkeys(
+            range(1, 7), 2
+        )
+    # Of files with one test each.
+    assert len({share for node, share in share_of.items() if node.endswith("::test_0")}) > 1
 
 
 def test_other_files_move_no_test_to_another_share() -> None:
@@ -29,9 +32,9 @@ def test_other_files_move_no_test_to_another_share() -> None:
 
 
 def test_what_belongs_together_is_in_one_share() -> None:
-    found = shares({node: "spark" if node.startswith("tests/b") else None for node in TESTS}, 6)
-    assert len({share for node, share in found.items() if node.startswith("tests/b")}) == 1
-    assert {node: share for node, share in found.items() if not node.startswith("tests/b")} == {
+    share_of = shares({node: "spark" if node.startswith("tests/b") else None for node in TESTS}, 6)
+    assert len({share for node, share in share_of.items() if node.startswith("tests/b")}) == 1
+    assert {node: share for node, share in share_of.items() if not node.startswith("tests/b")} == {
         node: share for node, share in shares(TESTS, 6).items() if not node.startswith("tests/b")
     }
 
@@ -43,11 +46,11 @@ def test_a_few_steps_are_those_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
     first = steps(50, few=3)
     assert first == steps(50, few=3) and len(set(first)) == 3 and {*first} <= {*range(1, 51)}
     assert steps(2, few=3) == [1, 2]
-    found = set()
+    chosen = set()
     for seed in range(40):
         monkeypatch.setattr(effort, "SEED", seed)
-        found |= {*steps(4)}
-    assert found == {1, 2, 3, 4}
+        chosen |= {*steps(4)}
+    assert chosen == {1, 2, 3, 4}
     monkeypatch.setattr(effort, "SLOW", True)
     assert len(steps(50, few=3)) == 12 and len(steps(5, few=3)) == 5
     monkeypatch.setattr(effort, "ALL_STEPS", True)

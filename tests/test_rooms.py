@@ -45,14 +45,14 @@ def imports(folders: list[Path]) -> nx.DiGraph:
     graph = nx.DiGraph()
     for path, name in names.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found = imported(tree, name, path.name == "__init__.py", set(names.values()))
+        modules = imported(tree, name, path.name == "__init__.py", set(names.values()))
         graph.add_node(name)
-        graph.add_edges_from((name, other) for other in found if other != name)
+        graph.add_edges_from((name, other) for other in modules if other != name)
     return graph
 
 
 def circles(graph: nx.DiGraph) -> list[list[str]]:
-    return sorted(sorted(one) for one in nx.strongly_connected_components(graph) if len(one) > 1)
+    return sorted(sorted(component) for component in nx.strongly_connected_components(graph) if len(component) > 1)
 
 
 def room_of(module: str) -> str:
@@ -90,7 +90,7 @@ def test_rooms_are_folders_and_a_folder_is_read_at_a_glance() -> None:
     assert [path.name for path in (ROOT / "pipelines").glob("*.py")] == ["__init__.py"]
     folders = [path.parent for top in TOPS for path in (ROOT / top).rglob("__init__.py")]
     files = {folder: [path for path in folder.glob("*.py") if path.name != "__init__.py"] for folder in folders}
-    assert {str(folder): len(found) for folder, found in files.items() if len(found) > MOST_FILES} == {}
+    assert {str(folder): len(paths) for folder, paths in files.items() if len(paths) > MOST_FILES} == {}
 
 
 def test_imports_that_hide_are_found(tmp_path: Path) -> None:

@@ -32,17 +32,17 @@ def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int
 
     `rows`: its events in their order. `findings`: how often each was counted.
     """
-    told = sum(n for check, n in findings.items() if check not in _NO_LOSS)
+    n_findings = sum(n for check, n in findings.items() if check not in _NO_LOSS)
     document, flaw = _parsed(data)
     if flaw:
-        return "" if told else f"{flaw}, and no finding"
+        return "" if n_findings else f"{flaw}, and no finding"
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         return "there is no array of events, and it went in"
     if findings.get("truncated"):
         return ""
     if len(rows) != len(events):
-        return "" if told else f"{len(events)} entries, {len(rows)} rows, and no finding"
+        return "" if n_findings else f"{len(events)} entries, {len(rows)} rows, and no finding"
     # Times are relative to nothing where the file's base cannot be one, which a finding says.
     shift = _shift(document)
     shift = 0 if findings.get("unusable_number") and abs(shift) > LATEST_NS else shift
@@ -51,7 +51,7 @@ def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int
         for at, (event, row) in enumerate(zip(events, rows, strict=True))
         for what in _lost(event, row, shift)
     ]
-    if len({at for at, _ in lost}) > told:
+    if len({at for at, _ in lost}) > n_findings:
         shown = "; ".join(f"entry {at}: {what}" for at, what in lost[:3])
         return f"{len(lost)} values lost or changed, findings {findings}: {shown}"
     return ""
@@ -84,7 +84,7 @@ def _parsed(data: bytes) -> tuple[Any, str]:
 def _has_twice(value: Any, kept: Collection[str] = ()) -> bool:
     """`kept`: keys of an event whose values are text."""
     if isinstance(value, list):
-        return any(_has_twice(one) for one in value)
+        return any(_has_twice(item) for item in value)
     if not isinstance(value, Object):
         return False
     if len(value) < len(value.members):
@@ -94,7 +94,7 @@ def _has_twice(value: Any, kept: Collection[str] = ()) -> bool:
         kept = (*kept, "traceEvents")
         if any(_has_twice(event, _COLUMNS) for event in events):
             return True
-    return any(_has_twice(one) for key, one in value.items() if key not in kept)
+    return any(_has_twice(item) for key, item in value.items() if key not in kept)
 
 
 def _no_constant(name: str) -> Any:

@@ -35,9 +35,9 @@ def try_once(stage: Stage, strace: tuple[str, ...], tally: Tally) -> End:
 
 
 def _differs(stage: Stage) -> str | None:
-    found = rows(stage.lake)
+    tables = rows(stage.lake)
     # Nothing is asked of tables that the verb did not come to: they are computed when they are asked for.
-    differing = [t for t in stage.wanted | found if stage.wanted.get(t, []) != found.get(t, [])]
+    differing = [t for t in stage.wanted | tables if stage.wanted.get(t, []) != tables.get(t, [])]
     return f"{', '.join(differing)} differ" if differing else None
 
 

@@ -95,10 +95,10 @@ def calls_of(verb: Verb, *args: Any, calls: tuple[str, ...]) -> Counter[str]:
         end = run(verb, *args, strace=("-o", str(log), "-e", f"trace={','.join(calls)}"))
         assert end.code in (0, 1), end.said
         of_threads = Counter(re.findall(r"^(\d+) +(\w+)\(", log.read_text(errors="replace"), re.M))
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (_, call), times in of_threads.items():
-            found[call] = max(found[call], times)
-        return found
+            counts[call] = max(counts[call], times)
+        return counts
 
 
 def inject(call: str, what: str, when: str) -> tuple[str, ...]:

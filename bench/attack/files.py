@@ -99,10 +99,11 @@ def _outcomes(mutants: list[Mutant], folder: Path, models: bool) -> list[tuple[s
         if len(mutants) == 1:
             return [("traceback", _last_line(error))]
         half = len(mutants) // 2
-        found = [*_outcomes(mutants[:half], folder, models), *_outcomes(mutants[half:], folder, models)]
-        if not any(outcome == "traceback" for outcome, _ in found):
-            found[0] = ("traceback", f"files {mutants[0].number} to {mutants[-1].number} together: {_last_line(error)}")
-        return found
+        outcomes = [*_outcomes(mutants[:half], folder, models), *_outcomes(mutants[half:], folder, models)]
+        if not any(outcome == "traceback" for outcome, _ in outcomes):
+            why = f"files {mutants[0].number} to {mutants[-1].number} together: {_last_line(error)}"
+            outcomes[0] = ("traceback", why)
+        return outcomes
 
 
 def _tried(mutants: list[Mutant], lake: Lake, models: bool) -> list[tuple[str, str]]:
@@ -112,8 +113,8 @@ def _tried(mutants: list[Mutant], lake: Lake, models: bool) -> list[tuple[str, s
         if models and lake.exists:
             materialize_all(lake)
             publish(lake)
-    found, superseded = _found(lake), _superseded(lake)
-    return [_outcome(mutant, rows.get(mutant.path.name), *found, superseded) for mutant in mutants]
+    (events, findings), superseded = _events_and_findings(lake), _superseded(lake)
+    return [_outcome(mutant, rows.get(mutant.path.name), events, findings, superseded) for mutant in mutants]
 
 
 def _outcome(
@@ -126,8 +127,8 @@ def _outcome(
     if row is None:
         return "silent", "the report has no row of it"
     if row.status == "rejected":
-        is_told = not _NO_SENTENCE.search(row.reason or "")
-        return ("rejected", "") if is_told else ("traceback", f"rejected without a sentence: {row.reason!r}")
+        has_sentence = not _NO_SENTENCE.search(row.reason or "")
+        return ("rejected", "") if has_sentence else ("traceback", f"rejected without a sentence: {row.reason!r}")
     if row.trace_id is None:
         return "silent", f"{row.status}, and it has no id"
     if row.trace_id not in events and f"trace {row.trace_id} was truncated" in superseded:
@@ -145,7 +146,7 @@ def _superseded(lake: Lake) -> str:
     return "\n".join(reason for (reason,) in reasons)
 
 
-def _found(lake: Lake) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, int]]]:
+def _events_and_findings(lake: Lake) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, int]]]:
     """The events of each trace in their order, and how often each finding was counted."""
     events: dict[str, list[dict[str, Any]]] = {}
     findings: dict[str, dict[str, int]] = {}
@@ -194,15 +195,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=int, help="only the file of this number")
     parser.add_argument("--keep", type=Path, help="write the files that failed into this folder")
     parser.add_argument("--no-models", action="store_true", help="ingest only, which is several times quicker")
-    given = parser.parse_args(words)
-    numbers = range(given.n) if given.only is None else [given.only]
-    tally, counts, failures = attacked(numbers, given.seed, models=not given.no_models)
+    options = parser.parse_args(words)
+    numbers = range(options.n) if options.only is None else [options.only]
+    tally, counts, failures = attacked(numbers, options.seed, models=not options.no_models)
     for failure in failures:
         print(json.dumps(asdict(failure)))
-        if given.keep:
-            _written(given.keep, failure.seed, failure.number)
+        if options.keep:
+            _written(options.keep, failure.seed, failure.number)
     columns = ("tried", "went in", "rejected", "traceback", "silent")
-    table = Table("", *columns, title=f"mutated files, seed {given.seed}", title_justify="left")
+    table = Table("", *columns, title=f"mutated files, seed {options.seed}", title_justify="left")
     table.add_row(tally.what, str(tally.tried), *(str(counts[name]) for name in columns[1:]))
     Console(stderr=True).print(table)
     return 0 if tally.passed else 1

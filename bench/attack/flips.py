@@ -26,7 +26,7 @@ def attack(n: int, seed: int) -> Tally:
         answers = Path(folder, "answers")
         made.reset()
         wanted = _answers(made, answers)
-        found_by_check = 0
+        n_noticed = 0
         for _ in range(n):
             made.reset()
             what = damage(made.lake, choice)
@@ -37,7 +37,7 @@ def attack(n: int, seed: int) -> Tally:
                 tally.notes.append(f"{what}: exit {end.code} {end.said.strip()[-200:]}")
             elif (answered := _read(answers)) and any(wanted[t] != got for t, got in answered.items()):
                 if check_finds(made):
-                    found_by_check += 1
+                    n_noticed += 1
                     tally.survived += 1
                 else:
                     tally.silent += 1
@@ -45,8 +45,8 @@ def attack(n: int, seed: int) -> Tally:
                     tally.notes.append(f"{what}: {wrong} answered otherwise, and tracelake check says nothing")
             else:
                 tally.survived += 1
-        if found_by_check:
-            tally.notes.append(f"{found_by_check} were answered otherwise and found by tracelake check")
+        if n_noticed:
+            tally.notes.append(f"{n_noticed} were answered otherwise and found by tracelake check")
     return tally
 
 
@@ -104,10 +104,10 @@ def _looked(made: Stage, answers: Path) -> End:
 
 def _answers(made: Stage, answers: Path) -> dict[str, str]:
     end = _looked(made, answers)
-    found = _read(answers)
-    if set(found) != set(SHOWN) or not Lake(made.lake).exists:
+    answered = _read(answers)
+    if set(answered) != set(SHOWN) or not Lake(made.lake).exists:
         raise RuntimeError(f"not every table answers: {end.said}")
-    return found
+    return answered
 
 
 def _read(answers: Path) -> dict[str, str]:

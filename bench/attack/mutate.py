@@ -68,14 +68,16 @@ def good(rng: random.Random) -> dict[str, Any]:
         events.append(_x("cuda_runtime", "cudaLaunchKernel", at + 1, 2.5, 1, 2, correlation=i, **{"External id": i}))
         work = {"device": 0, "stream": 7, "correlation": i, "External id": i, "grid": [1, 2, 3]}
         events.append(_x("kernel", 'gemm<float, "a">', at + 3, 6, 0, 7, **work))
-    told = {
+    collective = {
         "Collective name": "allreduce",
         "dtype": "Float",
         "In msg nelems": 64,
         "Process Group Name": "0",
         "stream": 20,
     }
-    events.append(_x("kernel", "ncclDevKernel_AllReduce_Sum_f32", start + 5, 9, 0, 20, device=0, correlation=0, **told))
+    events.append(
+        _x("kernel", "ncclDevKernel_AllReduce_Sum_f32", start + 5, 9, 0, 20, device=0, correlation=0, **collective)
+    )
     events.append(_x("cuda_sync", "Stream Wait Event", start + 6, 1, 0, 7, device=0, stream=7, wait_on_stream=20))
     events += [{"ph": "B", "cat": "user_annotation", "name": "part", "pid": 1, "tid": 2, "ts": start}]
     events += [{"ph": "E", "pid": 1, "tid": 2, "ts": start + 50}]

@@ -81,19 +81,19 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally, lim
     except subprocess.TimeoutExpired:
         process.send_signal(number)
     began = time.monotonic()
-    _, told = process.communicate()
+    _, stderr = process.communicate()
     took = time.monotonic() - began
     tally.tried += 1
     where = f"{name}, {signal.Signals(number).name} after {at:.2f} s"
-    if "Traceback" in told:
+    if "Traceback" in stderr:
         tally.tracebacks += 1
-        tally.notes.append(f"{where}: a traceback: {told[-300:]}")
+        tally.notes.append(f"{where}: a traceback: {stderr[-300:]}")
         return
-    if process.returncode not in (0, 128 + number) or took > limit_s or len(told.splitlines()) > 1:
+    if process.returncode not in (0, 128 + number) or took > limit_s or len(stderr.splitlines()) > 1:
         tally.silent += 1
-        tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {told[-300:]!r}")
+        tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {stderr[-300:]!r}")
         return
-    blamed = [one for entry in shown(lake).values() for of in entry.failures.values() for one in of]
+    blamed = [failure for entry in shown(lake).values() for of in entry.failures.values() for failure in of]
     again = _run(words)
     rows = _run(["sql", "SELECT count(*) AS n FROM kernels", "--lake", str(lake), "--format", "json"])
     if blamed or again.returncode or not json.loads(rows.stdout)[0]["n"] or Lake(lake).broken(["kernels"]):

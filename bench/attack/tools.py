@@ -78,23 +78,23 @@ def _trimmed(plane: bytes) -> bytes:
             kept.append(_plain(number, value))
             continue
         events, line = 0, []
-        for inner, one in _fields(value):
+        for inner, content in _fields(value):
             events += inner == 4
-            line += [_plain(inner, one)] if inner != 4 or events <= 5 else []
+            line += [_plain(inner, content)] if inner != 4 or events <= 5 else []
         kept.append(_field(3, b"".join(line)))
     return b"".join(kept)
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:
     """Number and value of each field of a sound message: int, or bytes."""
-    at, found = 0, []
+    at, fields = 0, []
     while at < len(data):
         tag, at = _read(data, at)
         value, at = _read(data, at) if tag & 7 in (0, 2) else (data[at : at + 8], at + 8)
         if tag & 7 == 2:
             value, at = data[at : at + value], at + value
-        found.append((tag >> 3 if tag & 7 != 1 else -(tag >> 3), value))
-    return found
+        fields.append((tag >> 3 if tag & 7 != 1 else -(tag >> 3), value))
+    return fields
 
 
 def _read(data: bytes, at: int) -> tuple[int, int]:
@@ -274,7 +274,7 @@ TABLES_OF_NSYS = ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
 def made(seed: int, number: int) -> tuple[str, str, bytes]:
     """Kind, name and content of mutated file `number` of a seed."""
     rng = random.Random(f"{seed}:{number}")
-    kinds = [one for one in KINDS if SHARED.is_dir() or one not in OF_SHARED]
+    kinds = [kind for kind in KINDS if SHARED.is_dir() or kind not in OF_SHARED]
     kind = kinds[number % len(kinds)]
     name, whole, ways = KINDS[kind]
     return kind, name, rng.choice(ways)(whole(), rng)
@@ -325,27 +325,27 @@ def _of_counters(path: Path, data: bytes) -> tuple[str, str]:
     if not COUNTERS.recognise([path]):
         return "not taken", ""
     con = loaded(COUNTERS, [path])
-    told = con.execute("SELECT coalesce(sum(n), 0) FROM counter_findings").fetchall()[0][0]
+    n_findings = con.execute("SELECT coalesce(sum(n), 0) FROM counter_findings").fetchall()[0][0]
     ((n,),) = con.execute("SELECT count(DISTINCT line) FROM kernel_counters").fetchall()
     con.close()
     lines = sum(1 for line in data.split(b"\n") if line.strip())
     n_head = 2 if b"Metric Name" not in data and b"Counter_Name" not in data else 1  # names, and units of page raw
-    if lines - n_head > n + told:
-        return "silent", f"{lines} lines, {n} of them in the table, {told} in findings"
-    return ("told" if told else "whole"), ""
+    if lines - n_head > n + n_findings:
+        return "silent", f"{lines} lines, {n} of them in the table, {n_findings} in findings"
+    return ("told" if n_findings else "whole"), ""
 
 
 def _of_trace(path: Path, data: bytes, kind: str) -> tuple[str, str]:
     """What a whole file's events are is there, or a finding is."""
     con = duckdb.connect()
     trace = load_trace(con, path)
-    told = {(finding.check_name, finding.detail) for finding in trace.findings} - _usual(kind)
+    findings = {(finding.check_name, finding.detail) for finding in trace.findings} - _usual(kind)
     n = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
     con.close()
     lacks = _events(kind, data) - n
-    if lacks > 0 and not told:
+    if lacks > 0 and not findings:
         return "silent", f"{lacks} events are not there, and no finding says so"
-    return ("told" if told else "whole"), ""
+    return ("told" if findings else "whole"), ""
 
 
 @cache
@@ -361,9 +361,9 @@ def _whole(kind: str) -> tuple[frozenset[tuple[str, str]], int]:
         path = Path(folder) / name
         path.write_bytes(data())
         con = duckdb.connect()
-        found = load_trace(con, path)
+        trace = load_trace(con, path)
         ((n,),) = con.execute("SELECT count(*) FROM events").fetchall()
-    return frozenset((one.check_name, one.detail) for one in found.findings), n - _counted(kind, data())
+    return frozenset((finding.check_name, finding.detail) for finding in trace.findings), n - _counted(kind, data())
 
 
 def _events(kind: str, data: bytes) -> int:
@@ -385,7 +385,7 @@ def _counted(kind: str, data: bytes) -> int:
     n = 0
     for number, plane in _fields(data):
         fields = _fields(plane) if number == 1 else []
-        n += sum(1 for inner, line in fields if inner == 3 for one, _ in _fields(line) if one == 4)
+        n += sum(1 for inner, line in fields if inner == 3 for field, _ in _fields(line) if field == 4)
     return n
 
 
@@ -407,6 +407,6 @@ def _rows_of_nsys(data: bytes) -> int:
             there = {name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             tables = [f"CUPTI_ACTIVITY_KIND_{name}" for name in TABLES_OF_NSYS]
             counted = (con.execute(f"SELECT count(*) FROM {name} NOT INDEXED") for name in tables if name in there)
-            return sum(found.fetchone()[0] for found in counted)
+            return sum(result.fetchone()[0] for result in counted)
         except sqlite3.Error:
             return 0

@@ -147,6 +147,6 @@ def wholeness(lake: Path) -> str | None:
     return None
 
 
-def missing(wanted: Rows, found: Rows) -> list[str]:
+def missing(wanted: Rows, present: Rows) -> list[str]:
     """The tables that lack rows."""
-    return [table for table, those in wanted.items() if set(map(repr, those)) - set(map(repr, found.get(table, [])))]
+    return [table for table, those in wanted.items() if set(map(repr, those)) - set(map(repr, present.get(table, [])))]

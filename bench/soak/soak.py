@@ -175,9 +175,9 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=6)
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        Console().print(report(soak(Path(folder), given.traces, given.ticks, given.kills, given.seed)))
+        Console().print(report(soak(Path(folder), options.traces, options.ticks, options.kills, options.seed)))
 
 
 if __name__ == "__main__":

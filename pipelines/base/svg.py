@@ -39,10 +39,10 @@ def _short(pixels: float) -> str:
     return f"{round(pixels, 2):g}"
 
 
-def text(x: float, y: float, said: object, kind: str = "", at: str = "start") -> str:
+def text(x: float, y: float, label: object, kind: str = "", at: str = "start") -> str:
     """Return a text element of the class `kind`, with its start, middle or end (`at`) at x."""
     style = f' class="{kind}"' if kind else ""
-    return f'<text x="{_short(x)}" y="{_short(y)}" text-anchor="{at}"{style}>{in_xml(said)}</text>'
+    return f'<text x="{_short(x)}" y="{_short(y)}" text-anchor="{at}"{style}>{in_xml(label)}</text>'
 
 
 def rect(
@@ -90,22 +90,22 @@ def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str
     yield text(x + width, y + 26, high, at="middle")
 
 
-def length(said: str) -> float:
+def length(label: str) -> float:
     """Return the approximate width of a text in a browser, in pixels."""
-    return sum(map(_width, said))
+    return sum(map(_width, label))
 
 
 def _width(char: str) -> float:
     return _CHAR * (1.8 if unicodedata.east_asian_width(char) in "WF" else 1)
 
 
-def fitting(said: str, room: float) -> str:
+def fitting(label: str, room: float) -> str:
     """Return the part of a text that fits `room` pixels; empty if that is less than two letters and an ellipsis."""
-    ends = [*accumulate(map(_width, said))]
+    ends = [*accumulate(map(_width, label))]
     if not ends or ends[-1] <= room:
-        return said
+        return label
     letters = bisect_right(ends, room - _CHAR)
-    return said[:letters] + "…" if letters > 1 else ""
+    return label[:letters] + "…" if letters > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Cell:
 
 def heat_map(
     title: str,
-    said: str,
+    label: str,
     rows: Sequence[str],
     columns: Sequence[str],
     cells: Iterable[Cell],
@@ -137,14 +137,14 @@ def heat_map(
 ) -> str:
     """Return a picture of colored cells in rows and columns.
 
-    `said` explains a cell, `ends` the ends of the color scale. `framed`: indices of rows with a frame. `width` and
+    `label` explains a cell, `ends` the ends of the color scale. `framed`: indices of rows with a frame. `width` and
     `height` of a cell are in pixels; numbers and names that do not fit are omitted.
     """
     label_step = max(1, 30 // width)
     bottom = _TOP + len(rows) * height
     parts = [
         text(8, 20, title, "title"),
-        text(8, 38, said),
+        text(8, 38, label),
         *(
             text(_LEFT + (i + 0.5) * width, _TOP - 6, name, at="middle")
             for i, name in enumerate(columns)

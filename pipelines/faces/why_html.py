@@ -16,8 +16,8 @@ _LEAST = 1  # percent of the window that a cause must take to be in the legend
 def why_html(answer: Any) -> str:
     """Return the answer, a Why, as HTML without scripts, in which every text of the trace is escaped."""
     caveats = [caveat for caveat in answer.caveats if caveat["severity"] != "info"]
-    said = "".join(f"<p>{_text(caveat['severity'])}: {_text(caveat['detail'])}</p>" for caveat in caveats)
-    return f"<div>{said}<p><b>{_text(answer.sentence)}</b></p>{_bar(answer)}{_fixes(answer)}</div>"
+    caveats_html = "".join(f"<p>{_text(caveat['severity'])}: {_text(caveat['detail'])}</p>" for caveat in caveats)
+    return f"<div>{caveats_html}<p><b>{_text(answer.sentence)}</b></p>{_bar(answer)}{_fixes(answer)}</div>"
 
 
 def _bar(answer: Any) -> str:

@@ -2,7 +2,7 @@
 -- device.
 -- How: order the instant events named [memory] by time and then by file order. Two successive totals of the allocator
 -- must differ by the bytes of the later event.
-WITH told AS (
+WITH memory_events AS (
     SELECT
         trace_id, event_id, pid, tid, start_ns AS at_ns,
         TRY_CAST(args ->> '$."Device Type"' AS BIGINT) AS device_type,
@@ -33,5 +33,5 @@ SELECT
     ) AS BIGINT) AS net_bytes,
     -- The totals before and after differ by exactly delta_bytes; NULL if either total is missing.
     allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok
-FROM told
+FROM memory_events
 WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY at_ns, event_id)

@@ -2,7 +2,7 @@
 -- How: rules/collective_kinds.csv derives the kind from the collective's name, else from the kernel's name. The step is
 -- the step of the launch.
 -- check: unique(trace_id, event_id)
-WITH told AS (
+WITH arguments AS (
     SELECT
         trace_id, event_id,
         args ->> '$."Collective name"' AS collective_name,
@@ -22,7 +22,7 @@ WITH told AS (
 names AS (
     SELECT DISTINCT name AS spelled FROM kernels WHERE class = 'COMMUNICATION' AND cat = 'kernel'
     UNION
-    SELECT collective_name FROM told WHERE collective_name IS NOT NULL
+    SELECT collective_name FROM arguments WHERE collective_name IS NOT NULL
 ),
 kinds AS (
     SELECT n.spelled, r.kind, r.waits_for_all
@@ -56,7 +56,7 @@ described AS (
     FROM kernels AS k
     JOIN kinds AS n ON n.spelled = k.name
     JOIN kernel_classes AS r ON r.profile = 'default' AND r.rule_id = k.rule_id
-    LEFT JOIN told AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
+    LEFT JOIN arguments AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
     LEFT JOIN kinds AS c ON c.spelled = t.collective_name
     LEFT JOIN element_sizes AS z ON z.dtype = t.dtype
     LEFT JOIN stepped AS s ON s.trace_id = k.trace_id AND s.event_id = k.event_id

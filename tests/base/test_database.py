@@ -30,7 +30,7 @@ def test_connections_draw_no_bar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("TRACELAKE_MEMORY", "8", "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB), or unset it"),
         ("TRACELAKE_MEMORY", "63", "TRACELAKE_MEMORY=63: "),
@@ -44,28 +44,28 @@ def test_connections_draw_no_bar() -> None:
     ],
 )
 def test_a_share_that_nothing_can_work_with_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str | None
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str | None
 ) -> None:
     monkeypatch.setenv(name, value)
-    if told is None:
+    if message is None:
         with database.connect() as con:
             assert con.execute("SELECT 1").fetchall() == [(1,)]
         return
     for ask in (database.connect, lambda: (database.at_most(1), database.threads(2))):
         with pytest.raises(database.WrongShare) as raised:
             ask()
-        assert str(raised.value).startswith(told)
+        assert str(raised.value).startswith(message)
 
 
 @pytest.mark.slow  # how commands tell errors is in tests/faces/cli
 def test_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRACELAKE_MEMORY", "8")
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tracelake", "ingest", str(tmp_path), "--lake", str(tmp_path / "lake")],
         capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
-    assert found.returncode == 1 and "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB)" in found.stderr
-    assert "Traceback" not in found.stderr
+    assert process.returncode == 1 and "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB)" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_scratch_is_one_database_and_another_one_where_it_broke(
         con.execute("CREATE TEMP TABLE mine AS SELECT 1")
         with database.scratch() as beside:  # of another query, perhaps another thread's
             assert beside.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
-        (before,) = [one for key, one in database._scratch.items() if key == (os.getpid(),)]
+        (before,) = [connection for key, connection in database._scratch.items() if key == (os.getpid(),)]
     before.close()  # as an error inside DuckDB leaves it
     with database.scratch() as con:
         assert con.execute("SELECT 7").fetchall() == [(7,)]

@@ -31,12 +31,12 @@ def test_visible_text_is_whole_and_harmless(name: str) -> None:
 
 @given(st.one_of(st.sampled_from(NASTY), st.text(st.characters(), max_size=30)))
 def test_xml_and_html_give_the_name_back(name: str) -> None:
-    told = in_xml(name)
-    element = ElementTree.fromstring(f'<t a="{told}">{told}</t>')
+    escaped = in_xml(name)
+    element = ElementTree.fromstring(f'<t a="{escaped}">{escaped}</t>')
     assert element.text in (visible(name), None if not name else ...) and element.get("a") == visible(name)
-    assert not list(element) and html.unescape(told) == visible(name)
+    assert not list(element) and html.unescape(escaped) == visible(name)
     parser = _Tags()
-    parser.feed(f'<p title="{told}">{told}</p>')
+    parser.feed(f'<p title="{escaped}">{escaped}</p>')
     assert parser.tags == ["p"]
 
 
@@ -52,14 +52,14 @@ class _Tags(HTMLParser):
 @pytest.mark.parametrize("name", NASTY)
 def test_markdown_has_no_active_sign(name: str) -> None:
     """Every sign that means something inside of a cell stands behind a backslash, and without these the text is there."""
-    told = in_markdown(name)
+    cell = in_markdown(name)
     plain, signs, at = "", "", 0
-    while at < len(told):
-        if told[at] == "\\":
-            plain, at = plain + told[at + 1], at + 2
+    while at < len(cell):
+        if cell[at] == "\\":
+            plain, at = plain + cell[at + 1], at + 2
         else:
-            signs, plain, at = signs + told[at], plain + told[at], at + 1
-    assert plain.replace(JOINER, "") == visible(name) and "\n" not in told
+            signs, plain, at = signs + cell[at], plain + cell[at], at + 1
+    assert plain.replace(JOINER, "") == visible(name) and "\n" not in cell
     assert not set(signs) & set("\\`*[]|<>&~$")
     assert not signs.startswith("_") and not signs.endswith("_")
 
@@ -81,9 +81,9 @@ def test_markdown_mentions_and_links_nothing(name: str, shown: str) -> None:
 
 @pytest.mark.parametrize("name", NASTY)
 def test_a_spreadsheet_takes_no_text_for_a_formula(name: str) -> None:
-    told = in_spreadsheet(name)
-    assert told.removeprefix("'") == name.removeprefix("'")
-    assert told[:1] not in tuple("=@\t\r\n") and (told[:1] not in "+-" or float(told) == float(name))
+    cell = in_spreadsheet(name)
+    assert cell.removeprefix("'") == name.removeprefix("'")
+    assert cell[:1] not in tuple("=@\t\r\n") and (cell[:1] not in "+-" or float(cell) == float(name))
     assert in_spreadsheet(-5) == -5 and in_spreadsheet("-5") == "-5" and in_spreadsheet(None) is None
 
 
@@ -95,7 +95,7 @@ TELLING = [
 
 
 @pytest.mark.parametrize(
-    ("terminal", "name"), first_of([*TELLING, *(one for one in ON_TERMINALS if one not in TELLING)], len(TELLING))
+    ("terminal", "name"), first_of([*TELLING, *(case for case in ON_TERMINALS if case not in TELLING)], len(TELLING))
 )
 def test_the_terminal_shows_the_name_and_nothing_else(terminal: bool, name: str) -> None:
     """In a cell, a heading, a title, a line; the console's only escape sequences are its own colours."""
@@ -104,10 +104,10 @@ def test_the_terminal_shows_the_name_and_nothing_else(terminal: bool, name: str)
             file=io.StringIO(), width=2000, force_terminal=terminal, color_system="standard" if terminal else None
         )
         put(console, name)
-        told = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
-        told = _without_colours(told) if terminal else told
-        assert not RAW.search(told), put
-        assert visible(name).strip() in told, put
+        output = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+        output = _without_colours(output) if terminal else output
+        assert not RAW.search(output), put
+        assert visible(name).strip() in output, put
 
 
 def _without_colours(text: str) -> str:

@@ -65,7 +65,7 @@ def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch, events
             for number, (begin, took) in zip(numbers, times, strict=True)
         ]
     alone = [_stacks(rows, 1, monkeypatch) for rows in traces.values()]
-    expected = [sorted([row for one in alone for row in one[table]], key=repr) for table in range(2)]
+    expected = [sorted([row for tables in alone for row in tables[table]], key=repr) for table in range(2)]
     assert all(expected)
     everything = [row for rows in traces.values() for row in rows]
     together = _stacks(everything, events, monkeypatch)
@@ -104,7 +104,7 @@ def test_the_paths_of_windows_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> Non
         windows[number] = rng.sample(rows, len(rows))
     windows[4] = [(0, 1, 2, 5, 0), (1, 2, 1, 5, None)]  # a cycle: no path
     alone = [_paths({number: rows}, 1, monkeypatch) for number, rows in windows.items()]
-    expected = [[row for one in alone for row in one[table]] for table in range(2)]
+    expected = [[row for tables in alone for row in tables[table]] for table in range(2)]
     assert {window for _, window, *_ in expected[0]} == {"w0", "w1", "w2", "w5"}
     for edges in (1, 40, 10_000):
         assert _paths(windows, edges, monkeypatch) == expected

@@ -45,10 +45,10 @@ def ended(program: str, number: int, after_s: float = 0.0, folder: Path | None =
     time.sleep(after_s)
     process.send_signal(number)
     try:
-        _, told = process.communicate(timeout=40)
+        _, stderr = process.communicate(timeout=40)
     finally:
         process.kill()
-    return process.returncode, told
+    return process.returncode, stderr
 
 
 ENDED = [(what, number) for number in (signal.SIGINT, signal.SIGTERM) for what in BUSY]
@@ -56,20 +56,20 @@ QUICK = [("swallows", signal.SIGINT), ("not begun", signal.SIGINT), ("unwinds", 
 
 
 @pytest.mark.parametrize(
-    ("what", "number"), first_of([*QUICK, *(one for one in ENDED if one not in QUICK)], len(QUICK))
+    ("what", "number"), first_of([*QUICK, *(case for case in ENDED if case not in QUICK)], len(QUICK))
 )
 def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
-    code, told = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{BUSY[what]}", number)
+    code, stderr = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{BUSY[what]}", number)
     assert code == 128 + number
     assert stopping.AT_MOST_S + stopping._TIDY_S < 2
-    assert told == f"{ {2: 'interrupted', 15: 'terminated'}[number] }: the same command run again finishes\n"
+    assert stderr == f"{ {2: 'interrupted', 15: 'terminated'}[number] }: the same command run again finishes\n"
 
 
 def test_a_signal_while_a_class_is_made_gives_its_status_too(tmp_path: Path) -> None:
     """Dataclasses are made by exec(): a module (`python -m tracelake`) whose last one a signal ended died by SIGINT."""
     program = BUSY["unwinds"].replace("time.sleep(60)", "exec('time.sleep(60)')")
-    told = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{program}", signal.SIGTERM, 0.1, tmp_path)
-    assert told == (143, "terminated: the same command run again finishes\n")
+    ending = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{program}", signal.SIGTERM, 0.1, tmp_path)
+    assert ending == (143, "terminated: the same command run again finishes\n")
 
 
 @pytest.mark.slow  # that the program ends shows most
@@ -136,9 +136,9 @@ def test_a_full_disk_is_told_from_too_little_memory(tmp_path: Path) -> None:
         con.execute("SET max_temp_directory_size = '5MB'")
         with pytest.raises(duckdb.OutOfMemoryException) as full:
             con.execute(rows)
-    with pytest.raises(OSError, match=r"No space|no room") as told:
+    with pytest.raises(OSError, match=r"No space|no room") as raised:
         database.raise_if_disk_is_full(full.value, tmp_path)
-    assert told.value.errno == 28 and told.value.filename == str(tmp_path)
+    assert raised.value.errno == 28 and raised.value.filename == str(tmp_path)
     database.raise_if_disk_is_full(duckdb.OutOfMemoryException("could not allocate block"), tmp_path)
 
 

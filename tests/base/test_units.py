@@ -13,9 +13,9 @@ def test_times_have_one_unit_and_its_digits() -> None:
         *("0.0 us", "0.3 us", "999.9 us", "1.00 ms", "12.34 ms", "1.00 s", "3,120.00 s"),
     ]
     size = {"us": 1e3, "ms": 1e6, "s": 1e9}
-    told = [units.time(1.07**n).replace(",", "").split() for n in range(450)]
-    assert all(float(a) * size[u] <= float(b) * size[v] for (a, u), (b, v) in pairwise(told))
-    assert all(float(number) < 1000 for number, unit in told if unit != "s")
+    times = [units.time(1.07**n).replace(",", "").split() for n in range(450)]
+    assert all(float(a) * size[u] <= float(b) * size[v] for (a, u), (b, v) in pairwise(times))
+    assert all(float(number) < 1000 for number, unit in times if unit != "s")
     assert units.time(-4_560_000) == units.time_us(-4560) == "-4.56 ms"
 
 

@@ -109,9 +109,9 @@ def names_in(archive: Path) -> list[str]:
         return packed.getnames()
 
 
-def check_variant(found: dict[str, Any], described: Program, folder: Path) -> None:
-    assert found["plain_step_s"] > 0 and found["traced_step_s"] == found["traced_all_s"][-1] > 0
-    for name in found["files"]:
+def check_variant(measurement: dict[str, Any], described: Program, folder: Path) -> None:
+    assert measurement["plain_step_s"] > 0 and measurement["traced_step_s"] == measurement["traced_all_s"][-1] > 0
+    for name in measurement["files"]:
         events = trace_of(folder / name)["traceEvents"]
         steps = [event["name"] for event in events if str(event.get("name")).startswith("ProfilerStep#")]
         assert steps == [f"ProfilerStep#{i}" for i in range(described.steps)]
@@ -126,20 +126,20 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
     if reason:
         pytest.skip(reason)
     monkeypatch.setattr(measure, "ROUNDS", (2, 2))
-    found = measure_pair(name, Place("cpu", "small", tmp_path, tmp_path))
-    assert [*found] == ["A", "B"]
+    measurements = measure_pair(name, Place("cpu", "small", tmp_path, tmp_path))
+    assert [*measurements] == ["A", "B"]
     for variant in VARIANTS:
-        assert len(found[variant]["plain_all_s"]) == (2 if described.repeatable else 1)
-        check_variant(found[variant], described, tmp_path)
+        assert len(measurements[variant]["plain_all_s"]) == (2 if described.repeatable else 1)
+        check_variant(measurements[variant], described, tmp_path)
 
 
 def test_the_change_is_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", (1, 1))
     monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # it would look at all that tests and torch keep
-    found = measure_pair("small_operators", Place("cpu", "small", tmp_path, tmp_path))
+    measurements = measure_pair("small_operators", Place("cpu", "small", tmp_path, tmp_path))
     counts = {
         variant: sum(
-            e.get("name") == "aten::silu" for e in trace_of(tmp_path / found[variant]["files"][0])["traceEvents"]
+            e.get("name") == "aten::silu" for e in trace_of(tmp_path / measurements[variant]["files"][0])["traceEvents"]
         )
         for variant in VARIANTS
     }
@@ -225,11 +225,11 @@ def test_the_list_has_every_program(capsys: pytest.CaptureFixture[str]) -> None:
 
 def started_for(folder: Path) -> list[str]:
     """The commands of running processes that name a folder."""
-    told = []
+    commands = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            told.append(file.read_text().replace("\0", " "))
-    return [command for command in told if str(folder) in command]
+            commands.append(file.read_text().replace("\0", " "))
+    return [command for command in commands if str(folder) in command]
 
 
 @pytest.mark.slow  # what is kept: the test after it
@@ -294,10 +294,10 @@ def test_what_a_machine_lacks_is_the_reason_to_skip() -> None:
 def test_archives_have_each_trace_once_and_truth_is_complete_after_each_program(tmp_path: Path) -> None:
     truth = Truth(tmp_path, MACHINE, packed=True, limit_bytes=40_000)
     for name in ("products", "elementwise"):
-        found = {variant: {"files": [f"{name}.{variant}.json.gz"]} for variant in VARIANTS}
+        measurements = {variant: {"files": [f"{name}.{variant}.json.gz"]} for variant in VARIANTS}
         for variant in VARIANTS:
             (tmp_path / f"{name}.{variant}.json.gz").write_bytes(b"x" * 8000)
-        truth.add(PROGRAMS[name], found)
+        truth.add(PROGRAMS[name], measurements)
         written = json.loads((tmp_path / "truth.json").read_text())["programs"]
         assert written[name]["trace_bytes"] == 16000 and written[name]["cause"] == PROGRAMS[name].causes[0]
     truth.add(PROGRAMS["attention"], {"error": "a reason"})
@@ -323,12 +323,15 @@ def test_the_recorder_writes_traces_truth_and_archives(start: str, tmp_path: Pat
     assert (truth["device"], truth["size"], truth["backend"], [*truth["programs"]]) == ("cpu", "small", "gloo", names)
     assert truth["programs"]["pin_each_step"]["skipped"] == "needs a CUDA device"
     for name in ("products", *ranks):
-        found = truth["programs"][name]
+        measurements = truth["programs"][name]
         for variant in VARIANTS:
-            check_variant(found[variant], PROGRAMS[name], tmp_path)
-            assert len(found[variant]["files"]) == (SIZES["small"].ranks if name in ranks else 1)
+            check_variant(measurements[variant], PROGRAMS[name], tmp_path)
+            assert len(measurements[variant]["files"]) == (SIZES["small"].ranks if name in ranks else 1)
     files = [
-        name for found in truth["programs"].values() for v in VARIANTS for name in found.get(v, {}).get("files", ())
+        name
+        for measurements in truth["programs"].values()
+        for v in VARIANTS
+        for name in measurements.get(v, {}).get("files", ())
     ]
     assert (
         sorted(names_in(tmp_path / "pairs.tar"))

@@ -56,11 +56,11 @@ class File:
     @cached_property
     def streams(self) -> dict[tuple[Any, Any], list[tuple[int, int, int]]]:
         """(start, end, event) of all work of a stream (device, stream) in order of start."""
-        found = defaultdict(list)
+        work_by_stream = defaultdict(list)
         for i, e in enumerate(self.events):
             if isinstance(e, dict) and e.get("ph") == "X" and e.get("cat") in GPU and "dur" in e:
-                found[self.stream(i)].append((*self.span(i), i))
-        return {stream: sorted(work) for stream, work in found.items()}
+                work_by_stream[self.stream(i)].append((*self.span(i), i))
+        return {stream: sorted(work) for stream, work in work_by_stream.items()}
 
     def stream(self, event: int) -> tuple[Any, Any]:
         """Device and stream of GPU work."""
@@ -80,17 +80,17 @@ def check(*traces: Path | dict[str, Any]) -> int:
 
     Returns how many edges wait for work of before their window.
     """
-    con, found = connect_all(traces)
-    request_windows(con, usual_windows(con, found))
+    con, trace_ids = connect_all(traces)
+    request_windows(con, usual_windows(con, trace_ids))
     create_step(con, "_bound_work", "device_floors", *TABLES)
-    for trace, trace_id in zip(traces, found, strict=True):
+    for trace, trace_id in zip(traces, trace_ids, strict=True):
         only(con, trace_id, TABLES)
         file = File(trace)
         check_rule_in(con)
         _launch_delays_are_idle_time(con, file)
         _no_stretch_is_charged_twice(con, file)
         _shares_sum(con)
-        _inferred_waits_are_told(con, file)
+        _inferred_waits_are_possible(con, file)
         _caveats_speak(con)
     query = "SELECT count(*) FROM memory.main.critical_path_edges WHERE waits_for_earlier_work"
     return con.execute(query).fetchall()[0][0]
@@ -98,11 +98,11 @@ def check(*traces: Path | dict[str, Any]) -> int:
 
 def check_rule(*traces: dict[str, Any]) -> None:
     """Assert of every usual window of the traces only that its nodes are bound, and that the path covers it: of broken input, too."""
-    con, found = connect_all(traces)
-    request_windows(con, usual_windows(con, found))
+    con, trace_ids = connect_all(traces)
+    request_windows(con, usual_windows(con, trace_ids))
     run_models(con, load_catalog(), TABLES)
     assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0]
-    for trace_id in found:
+    for trace_id in trace_ids:
         only(con, trace_id, TABLES)
         check_rule_in(con)
 
@@ -162,11 +162,11 @@ def _launch_delays_are_idle_time(con: duckdb.DuckDBPyConnection, file: File) -> 
     """A launch delay is charged for no longer than the stream had nothing to do, whatever the window, and no more than the
     shortest launch and what such times vary by of the time before: work that ended meanwhile held nothing up.
     """
-    told = (
+    query = (
         "SELECT max(launch_ns + least(4 * launch_spread_ns, 20000)) FROM device_floors "
         "WHERE trace_profile_id IN (SELECT trace_profile_id FROM critical_path_windows)"
     )
-    on_its_way = min(con.execute(told).fetchall()[0][0] or 0, LAUNCH_NS)
+    on_its_way = min(con.execute(query).fetchall()[0][0] or 0, LAUNCH_NS)
     for launch, work, ns in con.execute(
         "SELECT src_event_id, dst_event_id, path_weight_ns FROM critical_path_edges "
         "WHERE edge_type = 'KERNEL_LAUNCH_DELAY' AND path_weight_ns > 0"
@@ -198,7 +198,7 @@ def _shares_sum(con: duckdb.DuckDBPyConnection) -> None:
     assert wrong == []
 
 
-def _inferred_waits_are_told(con: duckdb.DuckDBPyConnection, file: File) -> None:
+def _inferred_waits_are_possible(con: duckdb.DuckDBPyConnection, file: File) -> None:
     """Where there are cuda_sync rows, work has inferred waits only by waits for events that the trace does not state; what was
     waited for ended when the wait was over.
     """

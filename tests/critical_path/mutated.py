@@ -103,10 +103,10 @@ def _copied(event: dict[str, Any], by: int, later: float) -> dict[str, Any]:
     for name in ("correlation", "External id", "wait_on_cuda_event_record_corr_id"):
         if isinstance(args.get(name), int):
             args[name] += 5_000_000 * by
-    found = {**event, "pid": event["pid"] + by if event.get("cat") in _GPU else event["pid"] + 7000 * by, "args": args}
+    copy = {**event, "pid": event["pid"] + by if event.get("cat") in _GPU else event["pid"] + 7000 * by, "args": args}
     if "device" in args:
         args["device"] += by
-    return {**found, "ts": event["ts"] + later} if "ts" in event else found
+    return {**copy, "ts": event["ts"] + later} if "ts" in event else copy
 
 
 _HARMS: tuple[Callable[[Events, random.Random], Events], ...] = (

@@ -26,17 +26,17 @@ def every_set(edges: list[Edge]) -> dict[frozenset[int], int]:
     # A path begins where nothing leads in, or behind an edge that would only make it shorter; ends likewise.
     begins = {v for v in graph if not graph.in_degree(v)} | {v for _, v, w, _ in edges if w < 0}
     ends = {v for v in graph if not graph.out_degree(v)} | {u for u, _, w, _ in edges if w < 0}
-    found: dict[frozenset[int], int] = {}
+    lengths: dict[frozenset[int], int] = {}
     for begin in begins:
         todo = [(begin, 0, frozenset())]
         while todo:
             node, length, events = todo.pop()
             if node in ends:
-                found[events] = max(length, found.get(events, length))
+                lengths[events] = max(length, lengths.get(events, length))
             for _, v, data in graph.out_edges(node, data=True):
                 more = {data["event"]} if data["event"] >= 0 and data["weight"] else set()
                 todo.append((v, length + data["weight"], events | more))
-    return found
+    return lengths
 
 
 def holds_by_brute_force(edges: list[Edge], k: int) -> None:
@@ -47,13 +47,13 @@ def holds_by_brute_force(edges: list[Edge], k: int) -> None:
     event_of = {(u, v): e for u, v, w, e in edges if w and e >= 0}
     best = frozenset(event_of[pair] for pair in pairwise(nodes) if pair in event_of)
     graph = attributed(edges)
-    found = alternatives(graph, k)
+    paths = alternatives(graph, k)
     expected = sorted((length for events, length in sets.items() if events != best), reverse=True)[:k]
-    assert [a.length_ns for a in found] == expected
+    assert [a.length_ns for a in paths] == expected
     seen = {best}
-    for a in found:
+    for a in paths:
         walked = [edges[i] for i in a.edges]
-        assert all(one[1] == other[0] for one, other in pairwise(walked))
+        assert all(before[1] == after[0] for before, after in pairwise(walked))
         assert sum(e[2] for e in walked) == a.length_ns
         events = frozenset(e[3] for e in walked if e[3] >= 0 and e[2])
         assert events not in seen and sets[events] == a.length_ns

@@ -54,18 +54,18 @@ def graphs(draw: st.DrawFn, cycles: bool = False) -> nx.DiGraph:
 def outcome(function: Callable[[], Any]) -> Any:
     """What a call gives, with its type, or the class of what it raises."""
     try:
-        found = function()
+        result = function()
     except Exception as error:
         return type(error)
-    return found if isinstance(found, list) else (type(found), repr(found))
+    return result if isinstance(result, list) else (type(result), repr(result))
 
 
 def assert_same(plain: Callable[[], Any], ours: Callable[[], Any]) -> None:
-    theirs, found = outcome(plain), outcome(ours)
-    if isinstance(theirs, type):
-        assert isinstance(found, type) and issubclass(found, theirs)
+    expected, actual = outcome(plain), outcome(ours)
+    if isinstance(expected, type):
+        assert isinstance(actual, type) and issubclass(actual, expected)
     else:
-        assert found == theirs
+        assert actual == expected
 
 
 @settings(max_examples=examples(500), deadline=None)

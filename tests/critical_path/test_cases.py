@@ -20,13 +20,13 @@ Edges = set[tuple[int, bool, int, bool, str]]
 @cache
 def solved(folder: Path, profile: str) -> dict[str, tuple[PathAnswer, dict]]:
     """By case the answer and the edges, of all cases at once."""
-    found = {}
+    by_case = {}
     for case, (con, answer) in zip(CASES, answers((folder / f"{case}.json" for case in CASES), profile), strict=True):
         rows = con.execute(
             "SELECT src_event_id, src_is_start, dst_event_id, dst_is_start, edge_type, weight_ns / 1000 FROM critical_path_edges"
         ).fetchall()
-        found[case] = answer, {tuple(row[:5]): row[5] for row in rows}
-    return found
+        by_case[case] = answer, {tuple(row[:5]): row[5] for row in rows}
+    return by_case
 
 
 def solve(shared: Path, case: str, profile: str) -> tuple[PathAnswer, dict]:
@@ -83,14 +83,14 @@ def test_default_lengths(shared: Path, case: str, length_us: float) -> None:
     ],
 )
 def test_default_has_the_edges_that_hta_lacks(shared: Path, case: str, edges: Edges) -> None:
-    _, found = solve(shared, case, "default")
-    assert edges <= set(found)
-    assert case != "S7" or not [e for e in found if e[4] == "KERNEL_KERNEL_DELAY"]
+    _, weights = solve(shared, case, "default")
+    assert edges <= set(weights)
+    assert case != "S7" or not [e for e in weights if e[4] == "KERNEL_KERNEL_DELAY"]
 
 
 @pytest.mark.slow  # 2 s
 def test_a_wait_that_ends_before_its_work_is_a_finding(shared: Path) -> None:
     con, _ = connect(shared / "golden" / "cases" / "S13.json")
     run_models(con, load_catalog(), ["quality"])
-    found = dict(con.execute("SELECT check_name, n FROM quality").fetchall())
-    assert found["sync_against_time"] == 1
+    findings = dict(con.execute("SELECT check_name, n FROM quality").fetchall())
+    assert findings["sync_against_time"] == 1

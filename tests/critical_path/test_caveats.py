@@ -29,8 +29,8 @@ from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, o
 
 
 def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
-    (found,) = caveats_of_windows(trace, annotation)
-    return found
+    (caveats,) = caveats_of_windows(trace, annotation)
+    return caveats
 
 
 def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str, Any]]]:
@@ -154,16 +154,16 @@ def test_a_what_if_of_such_gaps_says_the_same() -> None:
     seen = 0
     for seed in (2, 3):
         trace = _drawn(random.Random(seed))
-        told = caveats_of(trace).get("idle_gaps")
+        idle_gaps = caveats_of(trace).get("idle_gaps")
         con, trace_id = connect(trace)
         window = load(con, load_catalog(), WindowRequest(trace_id, "full"))
         gaps = Scenario((("kernel_gaps", 0.5), ("launch_overhead", 0)))
         (both, other) = what_if(window, [gaps, Scenario((("gemm", 0.5),))])
         assert both.as_json()["caveats"] == both.caveats
         unseen, *lacking = both.caveats  # there are no cuda_sync events
-        assert unseen["caveat"] == "unseen_waits" and lacking == ([] if told is None else [told])
+        assert unseen["caveat"] == "unseen_waits" and lacking == ([] if idle_gaps is None else [idle_gaps])
         assert other.caveats == [unseen]  # it gains nothing of the gaps
-        seen += told is not None
+        seen += idle_gaps is not None
     assert seen
 
 
@@ -229,8 +229,8 @@ def test_lost_launches_are_told_from_those_before_the_trace() -> None:
     cases = ((before, 0), (after, 3), ([*before, *after], 3), (elsewhere, 0))
     for (events, n_lost), caveats in zip(cases, caveats_of_all(*([*own, *events] for events, _ in cases)), strict=True):
         said = caveats["unlaunched_work"]
-        told = re.search(r"(\d+) of them", said["detail"])
-        assert (said["n"], int(told[1]) if told else 0) == (len(events), n_lost)
+        match = re.search(r"(\d+) of them", said["detail"])
+        assert (said["n"], int(match[1]) if match else 0) == (len(events), n_lost)
 
 
 def cut(folder: Path) -> Path:
@@ -308,10 +308,10 @@ def test_a_value_that_a_switch_does_not_take_is_refused(setting: str, said: str,
 
 
 def test_values_are_read_as_people_write_them() -> None:
-    found = switch_overrides(
+    overrides = switch_overrides(
         "default", [("keep_zero_duration", "True"), ("kernel_gap_limit_ns", "-1"), ("dependencies", "DATA")]
     )
-    assert found == {
+    assert overrides == {
         ("default", "keep_zero_duration"): "true",
         ("default", "kernel_gap_limit_ns"): "-1",
         ("default", "dependencies"): "data",

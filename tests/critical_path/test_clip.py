@@ -22,20 +22,20 @@ SPANS = st.lists(st.tuples(TIMES, LENGTHS, st.integers(1, 2)), min_size=1, max_s
 
 
 def events_of(windows: list, frames: list, operators: list, launches: list) -> list[dict[str, Any]]:
-    found = [x("user_annotation", "w", at, dur, tid=tid) for at, dur, tid in windows]
-    found += [x("python_function", "f.py(1): f", at, dur, tid=tid) for at, dur, tid in frames]
-    found += [op("a", at, dur, tid=tid) for at, dur, tid in operators]
+    events = [x("user_annotation", "w", at, dur, tid=tid) for at, dur, tid in windows]
+    events += [x("python_function", "f.py(1): f", at, dur, tid=tid) for at, dur, tid in frames]
+    events += [op("a", at, dur, tid=tid) for at, dur, tid in operators]
     for i, (at, dur, tid) in enumerate(launches, 1):
-        found.append(kernel("k", at + 3, dur, i))
+        events.append(kernel("k", at + 3, dur, i))
         if i % 3:  # else its launch is not in the trace
-            found.append(call("cudaLaunchKernel", at, dur % 5 - 1, i, tid=tid))
-    return found
+            events.append(call("cudaLaunchKernel", at, dur % 5 - 1, i, tid=tid))
+    return events
 
 
 def dicts(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    found = con.execute(query)
-    names = [column[0] for column in found.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    result = con.execute(query)
+    names = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def is_in(e: dict[str, Any], w: dict[str, Any], works: dict[tuple[int, int], bool]) -> bool:

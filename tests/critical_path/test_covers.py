@@ -140,13 +140,13 @@ TRACES.add("autograd", step_of_autograd(0) + step_of_autograd(1000))
 def test_autograds_threads_hand_over_both_ways() -> None:
     """Told by their operators' names, so nothing is inferred; between two passes the idle thread owns nothing."""
     con = TRACES.show("autograd")
-    found = owners_in(path_in(con))
-    assert [(who, us) for who, us in found if us >= 100 and who.startswith("outside")] == [
+    times = owners_in(path_in(con))
+    assert [(who, us) for who, us in times if us >= 100 and who.startswith("outside")] == [
         ("outside operators, thread 1", 200)
     ]
-    assert [us for who, us in found if who.startswith("hand-off")] == [30, 20, 30, 20]
-    told = "SELECT DISTINCT is_inferred FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF'"
-    assert con.execute(told).fetchall() == [(False,)]
+    assert [us for who, us in times if who.startswith("hand-off")] == [30, 20, 30, 20]
+    query = "SELECT DISTINCT is_inferred FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF'"
+    assert con.execute(query).fetchall() == [(False,)]
 
 
 TRACES.add("another thread works", [op("a", 0, 100), op("worker", 110, 480, tid=2), op("b", 600, 100)])
@@ -222,9 +222,9 @@ def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch
     trace.append(op("worker", 60, 99_930, tid=threads))
     infer = hand_offs._infer
 
-    def counted(*given: Any) -> None:
-        asked.append(len(given[2]))
-        infer(*given)
+    def counted(*arguments: Any) -> None:
+        asked.append(len(arguments[2]))
+        infer(*arguments)
 
     monkeypatch.setattr(hand_offs, "_infer", counted)
     (con,) = each([trace], *TABLES)
@@ -291,9 +291,9 @@ TRACES.add(
 
 def test_autograd_works_for_the_thread_that_its_arrows_come_from() -> None:
     """Not for one beside it that also launches work and did something later."""
-    found = owners("arrows")
-    begins = [who for who, _ in found].index(BACKWARD)
-    assert found[begins - 2 : begins] == [("aten::forward", 188), ("hand-off, thread 2", 30)]
+    times = owners("arrows")
+    begins = [who for who, _ in times].index(BACKWARD)
+    assert times[begins - 2 : begins] == [("aten::forward", 188), ("hand-off, thread 2", 30)]
 
 
 FRAMES = ("threading.py(320): wait", "run_backward", "train.py(7): think")
@@ -541,9 +541,9 @@ TRACES.add(
 
 def test_kernels_before_their_launch_do_not_break_the_path() -> None:
     """The GPU's clock is behind by 50 us: what bound the second kernel is what its thread had done by then."""
-    found = owners("before their launch")
-    assert found[-1] == ("k2", 300) and sum(us for _, us in found) == 456
-    assert ("a", 95) in found or ("a", 100) in found
+    times = owners("before their launch")
+    assert times[-1] == ("k2", 300) and sum(us for _, us in times) == 456
+    assert ("a", 95) in times or ("a", 100) in times
 
 
 TRACES.add(

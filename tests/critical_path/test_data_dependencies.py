@@ -54,41 +54,41 @@ def leaf(number: int, dur: int, *reads: int, before: int = 0, kind: str = "opera
 
 
 def events_of(parts: list[Part]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     now = 0
 
     def run(part: Part) -> None:
         nonlocal now
         now += part.before
         start = now
-        place = len(found)
-        found.append({})
+        place = len(events)
+        events.append({})
         for inner in part.inside:
             run(inner)
         now += part.tail
         is_call = part.kind == "call"
         number = {"correlation": part.number} if is_call else {"Record function id": part.number}
         name = "cudaLaunchKernel" if is_call else f"op{part.number}"
-        found[place] = x("cuda_runtime" if is_call else "cpu_op", name, start, now - start, **number)
+        events[place] = x("cuda_runtime" if is_call else "cpu_op", name, start, now - start, **number)
 
     for part in parts:
         run(part)
-    return found
+    return events
 
 
 def nodes_of(parts: list[Part]) -> list[Op]:
     """The execution trace: operator n makes tensor n; what was not recorded leaves what it holds."""
-    found: list[Op] = []
+    operators: list[Op] = []
     for part in parts:
         inside = nodes_of(part.inside)
         if part.kind in ("unjoined", "call"):
-            found += inside
+            operators += inside
         else:
             schema = ITEM if part.kind == "item" else ""
-            found.append(
+            operators.append(
                 Op(f"op{part.number}", list(part.reads), [part.number], inside, schema=schema, rf_id=part.number)
             )
-    return found
+    return operators
 
 
 _RAN = [leaf(3, 5), leaf(1, 10, 2), leaf(2, 20)]
@@ -113,7 +113,7 @@ def solved() -> dict[str, tuple[PathAnswer, PathAnswer, Edges, Edges]]:
     """The paths and the edges (source, destination, ns) of all examples, with serial and with data dependencies."""
     con, traces = connect_all(map(events_of, EXAMPLES.values()))
     windows = [WindowRequest(trace_id) for trace_id in traces]
-    found: dict[str, list[Any]] = {name: [] for name in EXAMPLES}
+    by_name: dict[str, list[Any]] = {name: [] for name in EXAMPLES}
     with con, TemporaryDirectory() as folder:
         for number, (name, parts) in enumerate(EXAMPLES.items()):
             file = write(Path(folder, f"et{number}.json"), nodes_of(RECORDED.get(name, parts)))
@@ -121,13 +121,13 @@ def solved() -> dict[str, tuple[PathAnswer, PathAnswer, Edges, Edges]]:
         for value in ("serial", "data"):
             request_windows(con, windows, {("default", "dependencies"): value})
             run_models(con, load_catalog(), ANSWERED)
-            for window, of in zip(windows, found.values(), strict=True):
+            for window, of in zip(windows, by_name.values(), strict=True):
                 of.append(answer_in(con, window))
                 query = "SELECT src_node_id, dst_node_id, path_weight_ns FROM _edges ORDER BY ALL"
                 of.append(con.execute(query).fetchall())
             for table in ANSWERED[:-1]:  # the views of the last answer
                 con.execute(f"DROP VIEW temp.{table}")
-    return {name: (of[0], of[2], of[1], of[3]) for name, of in found.items()}
+    return {name: (of[0], of[2], of[1], of[3]) for name, of in by_name.items()}
 
 
 def lengths(example: str) -> tuple[float, float]:
@@ -233,28 +233,28 @@ def longest(parts: list[Part]) -> int:
     return run(parts, 0, True)
 
 
-def joined(part: Part) -> bool:
-    return any(one.kind != "unjoined" for one in part.walk())
+def joined(top: Part) -> bool:
+    return any(part.kind != "unjoined" for part in top.walk())
 
 
 @pytest.mark.slow
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(programs().filter(lambda parts: any(map(joined, parts))), 25))
-def test_any_program_is_as_long_as_its_longest_flow(found: list[list[Part]]) -> None:
-    con, traces = connect_all(map(events_of, found))
+def test_any_program_is_as_long_as_its_longest_flow(batch: list[list[Part]]) -> None:
+    con, traces = connect_all(map(events_of, batch))
     lengths, edges = [], []
     with con, TemporaryDirectory() as folder:
-        for number, (parts, trace_id) in enumerate(zip(found, traces, strict=True)):
+        for number, (parts, trace_id) in enumerate(zip(batch, traces, strict=True)):
             load_execution(con, write(Path(folder, f"et{number}.json"), nodes_of(parts)), trace_id)
         for value in ("serial", "data"):
-            request_windows(con, [WindowRequest(one) for one in traces], {("default", "dependencies"): value})
+            request_windows(con, [WindowRequest(trace_id) for trace_id in traces], {("default", "dependencies"): value})
             run_models(con, load_catalog(), ["critical_path_windows", "critical_path", "_edges"])
             query = "SELECT trace_id, sum(path_weight_ns) FROM critical_path GROUP BY ALL"
             lengths.append(dict(con.execute(query).fetchall()))
             query = "SELECT window_no, src_node_id, dst_node_id FROM _edges"
             edges.append(con.execute(query).fetchall())
     serial, data = lengths
-    for parts, trace_id in zip(found, traces, strict=True):
+    for parts, trace_id in zip(batch, traces, strict=True):
         assert data.get(trace_id, 0) == 1000 * longest(parts) <= serial.get(trace_id, 0)
     assert len({*edges[1]}) == len(edges[1])
 

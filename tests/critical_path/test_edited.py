@@ -49,10 +49,10 @@ def path_of(file: Path) -> CriticalPath:
     return CriticalPath.of(restore_path(file))
 
 
-def same_path(one: SavedPath, other: SavedPath) -> None:
-    assert one.edges.equals(other.edges) and one.path.equals(other.path) and one.nodes.equals(other.nodes)
-    assert one.events.equals(other.events)
-    assert one.answer == other.answer and one.meta["summary"] == other.meta["summary"]
+def same_path(saved: SavedPath, other: SavedPath) -> None:
+    assert saved.edges.equals(other.edges) and saved.path.equals(other.path) and saved.nodes.equals(other.nodes)
+    assert saved.events.equals(other.events)
+    assert saved.answer == other.answer and saved.meta["summary"] == other.meta["summary"]
 
 
 @pytest.mark.slow(together="edited paths")  # 3 s each; of a small graph it is below: an edit that was taken back
@@ -162,11 +162,11 @@ def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory:
         kind = pick.choice(list(CPEdgeType))
         if order[first] in graph and order[second] in graph:
             graph.add_edge(order[first], order[second], weight=pick.randrange(10**6), type=kind.value)
-    given_back = path.with_graph(graph)
-    check(given_back, graph)
-    target = tmp_path_factory.getbasetemp() / "given_back.zip"
-    write_saved(given_back.saved, target)
-    same_path(restore_path(target), given_back.saved)
+    edited = path.with_graph(graph)
+    check(edited, graph)
+    target = tmp_path_factory.getbasetemp() / "edited.zip"
+    write_saved(edited.saved, target)
+    same_path(restore_path(target), edited.saved)
     same_path(path.saved, restore_path(files[profile]))  # it was not touched
 
 
@@ -229,19 +229,19 @@ def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
     tiny.add_edge(2 * 2 + 1, 2 * 5, weight=400)
     tiny.add_edge(0, 2, weight=500, object=CPEdge(0, 2, 500, CPEdgeType.OPERATOR_KERNEL))
     assert tiny.critical_path() is True
-    found = steps(tiny)
-    assert ("operator", "first", 500.0, "cpu_bound") in found
-    assert ("operator", "gemm", 30.0, "gpu_compute_bound") in found and (
+    on_path = steps(tiny)
+    assert ("operator", "first", 500.0, "cpu_bound") in on_path
+    assert ("operator", "gemm", 30.0, "gpu_compute_bound") in on_path and (
         "dependency",
         None,
         400.0,
         "dependency",
-    ) in found
-    assert found[-1] == ("operator", "ncclDevKernel_AllReduce", 100.0, "gpu_communication_bound")
+    ) in on_path
+    assert on_path[-1] == ("operator", "ncclDevKernel_AllReduce", 100.0, "gpu_communication_bound")
     assert tiny.saved.meta["edited"] == {
         "edges added": 1, "edges removed": 0, "edges changed": 1, "nodes added": 0, "nodes removed": 0
     }  # fmt: skip
-    assert tiny.answer.length_us == sum(step[2] for step in found) == nx.dag_longest_path_length(tiny)
+    assert tiny.answer.length_us == sum(step[2] for step in on_path) == nx.dag_longest_path_length(tiny)
     tiny.remove_edge(5, 10)
     tiny.edges[0, 2].update(weight=2, object=CPEdge(0, 2, 2))
     assert tiny.critical_path() and "edited" not in tiny.saved.title
@@ -294,8 +294,8 @@ def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
     tiny.edges[0, 2]["weight"] += 3
     late = copy.deepcopy(tiny)
     tiny.edges[0, 2]["weight"] += 3
-    found = [(path.critical_path(), path.answer.length_us - length) for path in (early, late, tiny)]
-    assert found == [(True, 0), (True, 3), (True, 6)] and type(late) is CriticalPath
+    outcomes = [(path.critical_path(), path.answer.length_us - length) for path in (early, late, tiny)]
+    assert outcomes == [(True, 0), (True, 3), (True, 6)] and type(late) is CriticalPath
 
 
 def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> None:

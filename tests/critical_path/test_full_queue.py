@@ -95,13 +95,13 @@ NOT_FULL = {
 
 @pytest.mark.slow  # 6 s
 def test_a_full_queue_is_found_by_its_depth() -> None:
-    found = [
+    all_waits = [
         con.execute("SELECT event_id, source_event_id FROM _queue_waits ORDER BY ALL").fetchall()
         for con in each([*FULL.values(), *NOT_FULL.values()], "_profiles", "_queue_waits")
     ]
-    for name, limit, waits in zip(FULL, (120, 100, 120), found, strict=False):
+    for name, limit, waits in zip(FULL, (120, 100, 120), all_waits, strict=False):
         assert waits == [(2 * i, 2 * (i - limit) + 1) for i in range(limit, 200)], name
-    assert dict(zip(NOT_FULL, found[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
+    assert dict(zip(NOT_FULL, all_waits[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
 
 
 @pytest.mark.slow  # 4 s
@@ -127,15 +127,15 @@ def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
     room = [*cut[: 2 * 170], *cut[2 * 170 + 20 :], *(between(2 * i) for i in range(40, 100))]
     quick, other = [*cut, between(350)], [late(e, tid=2) for e in cut]
     elsewhere = [*cut, *(late(e, args={**e["args"], "stream": 8}) for e in usual[2 * 170 + 1 :: 2])]
-    found = [
+    all_waits = [
         con.execute("SELECT event_id, source_event_id FROM _queue_waits ORDER BY ALL").fetchall()
         for con in each([cut, early, quick, copies, slow, room, other, elsewhere], "_profiles", "_queue_waits")
     ]
     known, more = ([(2 * i, 2 * (i - 120) + 1) for i in range(*ends)] for ends in ((120, 170), (170, 200)))
     more = [(340 + i, source) for i, (_, source) in enumerate(more)]
-    assert found[0] == found[1] == found[2] == known + more
-    assert found[3] == known + [wait for wait in more if "Launch" in copies[wait[0]]["name"]]
-    assert found[4:] == [known] * 4
+    assert all_waits[0] == all_waits[1] == all_waits[2] == known + more
+    assert all_waits[3] == known + [wait for wait in more if "Launch" in copies[wait[0]]["name"]]
+    assert all_waits[4:] == [known] * 4
 
 
 @pytest.mark.slow  # 4 s
@@ -149,9 +149,9 @@ def test_copies_from_the_host_hold_up_the_queue_and_take_no_room(late: float) ->
         JOIN events AS c ON c.event_id = q.event_id JOIN events AS w ON w.event_id = q.source_event_id
         GROUP BY ALL ORDER BY 1
     """
-    found = con.execute(query).fetchall()
+    waits = con.execute(query).fetchall()
     expected = ["Memcpy HtoD (Pinned -> Device)" if (i - 120) % 7 == 0 else "k" for i in range(120, 400)]
-    assert found == [*zip(range(120, 400), expected, strict=True)]
+    assert waits == [*zip(range(120, 400), expected, strict=True)]
     (con,) = each([[*trace, call("cudaDeviceSynchronize", 9000, 14000, 9999)]], *TABLES)
     assert sum(us for who, us, _ in path_in(con) if who == "cudaLaunchKernel") < 50
 

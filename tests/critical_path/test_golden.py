@@ -92,8 +92,8 @@ def _small(overrides: Overrides) -> tuple[duckdb.DuckDBPyConnection, dict[str, W
     cases = {case: _golden(case) for case in named if not _is_large(case) and _overrides(case) == overrides}
     cases = {case: golden for case, golden in cases.items() if "error" not in golden}
     traces = sorted({_trace_of(case) for case in cases})
-    con, found = connect_all(traces)
-    trace_ids = dict(zip(traces, found, strict=True))
+    con, ids = connect_all(traces)
+    trace_ids = dict(zip(traces, ids, strict=True))
     windows = {case: _asked(case, trace_ids[_trace_of(case)], golden) for case, golden in cases.items()}
     request_windows(con, list(windows.values()), dict(overrides))
     run_models(con, load_catalog(), ANSWERED)

@@ -36,12 +36,17 @@ def with_arrows(nodes: Sequence[Event], edges: Sequence[tuple[int, int]], first:
     events = [LAUNCH, *nodes]
     targets = {target for _, target in edges}
     events += [
-        arrow("f", one["args"]["correlation"], one["ts"], one) for i, one in enumerate(nodes) if i not in targets
+        arrow("f", event["args"]["correlation"], event["ts"], event)
+        for i, event in enumerate(nodes)
+        if i not in targets
     ]
     events.append({"ph": "s", "id": 1, "pid": 100, "tid": 1, "ts": 0, "cat": "ac2g", "name": "ac2g"})
     for flow, (source, target) in enumerate(edges, first):
-        one = nodes[source]
-        events += [arrow("s", flow, one["ts"] + one["dur"], one), arrow("f", flow, nodes[target]["ts"], nodes[target])]
+        source_node = nodes[source]
+        events += [
+            arrow("s", flow, source_node["ts"] + source_node["dur"], source_node),
+            arrow("f", flow, nodes[target]["ts"], nodes[target]),
+        ]
     return events
 
 
@@ -100,13 +105,13 @@ def paths_of(traces: Sequence[list[Event]], profile: str = "default") -> list[li
         request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids])
         run_models(con, load_catalog(), ["critical_path"])
         query = "SELECT edge_type, name, path_weight_ns / 1000 FROM critical_path WHERE path_weight_ns <> 0"
-        return [con.execute(f"{query} AND trace_id = '{one}' ORDER BY seq").fetchall() for one in trace_ids]
+        return [con.execute(f"{query} AND trace_id = '{trace_id}' ORDER BY seq").fetchall() for trace_id in trace_ids]
 
 
 @pytest.mark.slow  # 5 s
 def test_the_path_follows_the_graph_s_edges() -> None:
-    found = paths_of([events for events, _ in TRACES.values()])
-    for (name, (_, expected)), path in zip(TRACES.items(), found, strict=True):
+    paths = paths_of([events for events, _ in TRACES.values()])
+    for (name, (_, expected)), path in zip(TRACES.items(), paths, strict=True):
         assert path == expected, name
 
 
@@ -121,18 +126,21 @@ def test_edges_are_of_one_replay_and_all_of_them_are_there() -> None:
     second = [{**event, "ts": event["ts"] + 170, "args": {**event["args"], "correlation": 2}} for event in fork()]
     other = [arrow("f", 2, second[0]["ts"], second[0])]
     for flow, (source, target) in enumerate(EDGES, 2 << 40):
-        one = second[source]
-        other += [arrow("s", flow, one["ts"] + one["dur"], one), arrow("f", flow, second[target]["ts"], second[target])]
+        source_node = second[source]
+        other += [
+            arrow("s", flow, source_node["ts"] + source_node["dur"], source_node),
+            arrow("f", flow, second[target]["ts"], second[target]),
+        ]
     first = with_arrows(fork(), [*EDGES, (2, 3)])
     con, (trace_id, _) = connect_all([[*first, call("cudaGraphLaunch", 12, 5, 2), *second, *other], [LAUNCH]])
     with con:
         run_models(con, load_catalog(), ["_graph_dependencies"])
         only(con, trace_id, ["_graph_dependencies"])
-        found = con.execute("SELECT source_event_id, event_id FROM _graph_dependencies").fetchall()
+        edges = con.execute("SELECT source_event_id, event_id FROM _graph_dependencies").fetchall()
     again = len(first) + 1
     ours = {(None, 1), (1, 2), (1, 3), (2, 4), (3, 4)}
     theirs = {(None, again), (again, again + 1), (again, again + 2), (again + 1, again + 3)}
-    assert set(found) == ours | theirs and len(found) == len(ours | theirs)
+    assert set(edges) == ours | theirs and len(edges) == len(ours | theirs)
 
 
 @pytest.mark.slow  # 3 s

@@ -42,10 +42,10 @@ class Raw:
 
     def streams(self) -> list[list[int]]:
         """The work of each stream in the order in which it began."""
-        found = defaultdict(list)
+        by_stream = defaultdict(list)
         for i, event in self.work.items():
-            found[event["args"]["device"], event["args"]["stream"]].append(i)
-        return [sorted(of, key=lambda i: (self.start[i], i)) for of in found.values()]
+            by_stream[event["args"]["device"], event["args"]["stream"]].append(i)
+        return [sorted(of, key=lambda i: (self.start[i], i)) for of in by_stream.values()]
 
     def launch(self, i: int) -> int | None:
         return self.calls.get(self.work[i]["args"]["correlation"])
@@ -160,7 +160,7 @@ def paths_of(traces: list[list[dict[str, Any]]], profile: str = "default") -> li
         request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids])
         run_models(con, load_catalog(), ["critical_path"])
         query = "SELECT edge_type, name, path_weight_ns / 1000 FROM critical_path WHERE path_weight_ns <> 0"
-        return [con.execute(f"{query} AND trace_id = '{one}' ORDER BY seq").fetchall() for one in trace_ids]
+        return [con.execute(f"{query} AND trace_id = '{trace_id}' ORDER BY seq").fetchall() for trace_id in trace_ids]
 
 
 OWN, GAP, DELAY = "OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY", "KERNEL_LAUNCH_DELAY"

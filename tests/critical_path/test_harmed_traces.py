@@ -19,10 +19,10 @@ def asks_and_has_work() -> dict[str, Any]:
     only asks.
     """
     asking = polls(30, 504)
-    of_one = kernel("k", 700, 5, asking[50]["args"]["correlation"])
+    of_loop = kernel("k", 700, 5, asking[50]["args"]["correlation"])
     alone = polls(40, 504, tid=2)
-    of_another = kernel("k", 800, 5, alone[7]["args"]["correlation"])
-    return {"traceEvents": [*launched(), *asking, of_one, *alone, of_another]}
+    of_thread = kernel("k", 800, 5, alone[7]["args"]["correlation"])
+    return {"traceEvents": [*launched(), *asking, of_loop, *alone, of_thread]}
 
 
 RECORDED = {"wait_on_stream": 20, "wait_on_cuda_event_record_corr_id": 3}

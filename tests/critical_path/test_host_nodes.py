@@ -33,8 +33,8 @@ def test_a_frame_owns_gaps_of_its_own_thread_only() -> None:
     """The second thread has no frame; that of the first is still open when the second one's first gap begins."""
     first = [(0, 0, 10, True), (0, 20, 60, False), (0, 30, 5, True)]
     second = [(1, 0, 25, True), (1, 60, 10, True), (1, 90, 5, True)]
-    told = [(0, 10, 20, -1), (0, 20, 30, 1), (0, 35, 80, 1)]
-    assert gaps(*first, *second) == [*told, (1, 25, 60, -1), (1, 70, 90, -1)]
+    gaps_of_first = [(0, 10, 20, -1), (0, 20, 30, 1), (0, 35, 80, 1)]
+    assert gaps(*first, *second) == [*gaps_of_first, (1, 25, 60, -1), (1, 70, 90, -1)]
     # The other way round, and with frames on both sides of one that has none.
     turned = [(1 - thread, *rest) for thread, *rest in (*second, *first)]
     assert gaps(*turned) == [(0, 25, 60, -1), (0, 70, 90, -1), (1, 10, 20, -1), (1, 20, 30, 4), (1, 35, 80, 4)]
@@ -74,6 +74,6 @@ def test_threads_may_be_read_a_few_at_a_time(rows: list[Row], at_a_time: int) ->
         # Before the first node of a thread is nothing, whose owner nobody asks for.
         there = nodes.before if name == "owner" else slice(None)
         assert getattr(nodes, name)[there].tolist() == getattr(same, name)[there].tolist(), name
-    frames, others = (one[np.argsort(one.event)] for one in (frames, others))
+    frames, others = (table[np.argsort(table.event)] for table in (frames, others))
     for name in Frames.__dataclass_fields__:
         assert getattr(frames, name).tolist() == getattr(others, name).tolist(), name

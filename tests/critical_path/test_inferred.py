@@ -72,15 +72,15 @@ def inferred_in(traces: list[Any]) -> list[Waits]:
 
 def inferred_and_answered(traces: Iterable[Any]) -> list[tuple[Waits, PathAnswer]]:
     """Return waits and path of each trace as a whole; the models run once."""
-    con, found = connect_all(traces)
+    con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), [*ANSWERED, "_profiles", "_inferred_waits", "_event_waits"])
-    told = []
-    for trace_id in found:
+    solved = []
+    for trace_id in trace_ids:
         only(con, trace_id, ["_inferred_waits", "_event_waits"])
         rows = con.execute(f"SELECT event_id, source_event_id, basis FROM ({_WAITS})").fetchall()
         waits = {event: (source, basis) for event, source, basis in rows}
-        told.append((waits, answer_in(con, WindowRequest(trace_id))))
-    return told
+        solved.append((waits, answer_in(con, WindowRequest(trace_id))))
+    return solved
 
 
 def document_of(path: Path) -> dict[str, Any]:
@@ -146,9 +146,9 @@ BOUNDARIES = {
 @pytest.mark.slow  # 6 s
 def test_waits_on_both_sides_of_each_threshold() -> None:
     waits = inferred_in([trace for _, *pair in BOUNDARIES.values() for trace in pair])
-    found = [{basis for _, basis in of.values()} for of in waits]
+    bases = [{basis for _, basis in of.values()} for of in waits]
     expected = [basis for basis, *_ in BOUNDARIES.values()]
-    assert dict(zip(BOUNDARIES, zip(found[::2], found[1::2], strict=True), strict=True)) == {
+    assert dict(zip(BOUNDARIES, zip(bases[::2], bases[1::2], strict=True), strict=True)) == {
         name: ({basis}, set()) for name, basis in zip(BOUNDARIES, expected, strict=True)
     }
 
@@ -167,10 +167,10 @@ def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_p
     for rank, of_rows, guessed, of_none in zip(
         ranks, sighted[: len(ranks)], sighted[len(ranks) :], unsighted, strict=True
     ):
-        told, blind = of_rows.summary, of_none.summary
-        labels = {*told, *guessed.summary, *blind}
-        assert max(abs((told.get(k) or 0) - (guessed.summary.get(k) or 0)) for k in labels) < 4
-        far += max(abs((told.get(k) or 0) - (blind.get(k) or 0)) for k in labels) > 10
+        seen, blind = of_rows.summary, of_none.summary
+        labels = {*seen, *guessed.summary, *blind}
+        assert max(abs((seen.get(k) or 0) - (guessed.summary.get(k) or 0)) for k in labels) < 4
+        far += max(abs((seen.get(k) or 0) - (blind.get(k) or 0)) for k in labels) > 10
         assert abs(guessed.length_us - rank.truth.full.length_ns / 1000) < 0.05 * guessed.length_us
     assert far
 
@@ -180,22 +180,22 @@ def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
     """Of the waits for an event that held work up, nearly all are found; what is inferred from a call is right."""
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=7, compute_streams=3, layers=6)
     documents = [document_of(path) for path in write_capture(spec, tmp_path).paths]
-    found = right = held_up = 0
+    guessed = right = held_up = 0
     documents += [random_capture(seed) for seed in range(8)]
     of_all = zip(documents, real_waits(documents), inferred_in([*map(without_sync_rows, documents)]), strict=True)
-    for document, waits, told in of_all:
+    for document, waits, inferred in of_all:
         moved = [i for i, e in enumerate(document["traceEvents"]) if e.get("cat") != "cuda_sync"]
-        guesses = {moved[k]: moved[s] for k, (s, basis) in told.items() if s is not None and basis == "wait_call"}
+        guesses = {moved[k]: moved[s] for k, (s, basis) in inferred.items() if s is not None and basis == "wait_call"}
         held_up += len(waits)
-        found += sum(k in guesses for k in waits)
+        guessed += sum(k in guesses for k in waits)
         right += sum(guesses[k] in sources for k, sources in waits.items() if k in guesses)
     assert held_up > 30
-    assert found >= 0.9 * held_up and right >= 0.9 * found, (held_up, found, right)
+    assert guessed >= 0.9 * held_up and right >= 0.9 * guessed, (held_up, guessed, right)
 
 
 def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
     """GPU work → what it really waited for through an event, where that ended after its stream was free and its launch."""
-    found = []
+    all_sources = []
     for con in each(documents, "_profiles", "_event_waits", "_gpu_history"):
         rows = con.execute(
             "SELECT w.waiting_kernel_id, w.source_kernel_id, s.end_ns FROM _event_waits AS w "
@@ -209,19 +209,22 @@ def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
             if end >= latest.get(work, 0):
                 sources[work] = {source} if end > latest.get(work, 0) else sources[work] | {source}
                 latest[work] = end
-        found.append(sources)
-    return found
+        all_sources.append(sources)
+    return all_sources
 
 
 @pytest.mark.slow  # 4 s
 def test_textbook_cases_without_their_rows() -> None:
     query, batch = "SELECT sum(path_weight_ns) / 1000.0 FROM _path_bounds", Batch("_path_bounds")
     documents = {name: json.loads(textbook(name).text) for name in TEXTBOOK}
-    pairs = {name: [batch.append(one), batch.append(without_sync_rows(one))] for name, one in documents.items()}
+    pairs = {
+        name: [batch.append(document), batch.append(without_sync_rows(document))]
+        for name, document in documents.items()
+    }
     for name, pair in pairs.items():
-        ((told,),), ((guessed,),) = (batch.rows(number, query) for number in pair)
+        ((stated,),), ((guessed,),) = (batch.rows(number, query) for number in pair)
         # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
-        assert told <= guessed <= told * 1.05, name
+        assert stated <= guessed <= stated * 1.05, name
 
 
 STREAMS = [
@@ -275,11 +278,11 @@ def test_what_was_not_waited_for() -> None:
     # A call that does not block, or only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do.
     names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
     traces = [others, later, *beside, of_another_thread, *map(blocked, names)]
-    of_others, of_later, *of_beside, blocking = (found := inferred_in(traces))[:6]
+    of_others, of_later, *of_beside, blocking = (all_waits := inferred_in(traces))[:6]
     assert of_others == {4: (1, "wait_call"), 7: (4, "wait_call")} and of_later[7] == (4, "wait_call")
     assert [waits[7] for waits in of_beside] == [(4, "wait_call"), (4, "wait_call"), (9, "wait_call")]
     assert blocking[3] == (2, "blocking_call")
-    assert found[6:] == [{}] * len(names)
+    assert all_waits[6:] == [{}] * len(names)
 
 
 GAPS = (  # the gap, what other work covers of it, how late before its end that ended (us); it was waited for
@@ -306,10 +309,10 @@ def test_where_no_calls_are_shown_times_must_tell() -> None:
     traces = [after_a_gap(*gap) for *gap, _ in GAPS]
     # Where the trace does show the calls, both must hold, for there was no such call before this work.
     traces += [[*trace, call("cudaStreamWaitEvent", 5000, 2, 9)] for trace in traces]
-    found = [3 in waits for waits in inferred_in(traces)]
-    assert found[: len(GAPS)] == [waited for *_, waited in GAPS]
+    is_inferred = [3 in waits for waits in inferred_in(traces)]
+    assert is_inferred[: len(GAPS)] == [waited for *_, waited in GAPS]
     both = [waited and late <= 50 and covered >= gap / 2 for gap, covered, late, waited in GAPS]
-    assert found[len(GAPS) :] == both
+    assert is_inferred[len(GAPS) :] == both
 
 
 def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
@@ -359,8 +362,8 @@ def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_a
         (600.8, "cudaStreamSynchronize", 9),
         (601.5, "cudaDeviceSynchronize", 9),
     )
-    found = inferred_in([two_streams(end, name) for end, name, _ in cases])
-    assert [waits[10] for waits in found] == [(source, "blocking_call") for *_, source in cases]
+    all_waits = inferred_in([two_streams(end, name) for end, name, _ in cases])
+    assert [waits[10] for waits in all_waits] == [(source, "blocking_call") for *_, source in cases]
     con, _ = connect(two_streams(601.5))
     run_models(con, load_catalog(), ["critical_path_edges"])
     sources = "SELECT src_event_id FROM critical_path_edges WHERE dst_event_id = 10 AND NOT dst_is_start AND src_event_id <> 10"
@@ -389,8 +392,10 @@ def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
         for took in (35_000, 700)
     ]
     assert [waits[6] for waits in inferred_in(traces)] == [(5, "blocking_call"), (1, "blocking_call")]
-    found = each(traces, "_call_waits", "critical_path_windows", "_profiles")
-    sources = [con.execute("SELECT source_event_id FROM _call_waits WHERE event_id = 6").fetchall() for con in found]
+    connections = each(traces, "_call_waits", "critical_path_windows", "_profiles")
+    sources = [
+        con.execute("SELECT source_event_id FROM _call_waits WHERE event_id = 6").fetchall() for con in connections
+    ]
     assert sources == [[(5,)], [(1,)]]
 
 
@@ -435,10 +440,10 @@ def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> 
     device = ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "hipFree")
     names = {name: {2, 4} for name in device}
     names |= {name: {4} for name in ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")}
-    con, found = connect_all(map(waited_for, names))
+    con, trace_ids = connect_all(map(waited_for, names))
     run_models(con, load_catalog(), ["_inferred_waits", "critical_path_edges"])
     assert con.execute("FROM _inferred_waits").fetchall() == []
-    for trace_id, sources in zip(found, names.values(), strict=True):
+    for trace_id, sources in zip(trace_ids, names.values(), strict=True):
         only(con, trace_id, ["critical_path_edges"])
         edges = con.execute(
             "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
@@ -585,15 +590,17 @@ def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) 
     """In cuda_event_sync that is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
-    waits, told = zip(*inferred_and_answered(traces), strict=True)
+    waits, inferred = zip(*inferred_and_answered(traces), strict=True)
     assert [*waits] == [{25: (23, "own_copy")} if name == "cuda_event_sync" else {} for name in names]
     plain = [answer for _, answer in answers(traces, infer_waits="never", forward_thread="by_name")]
-    for name, one, other in zip(names, told, plain, strict=True):
-        steps, before = ([(row["event_id"], row["duration_us"]) for row in answer.path] for answer in (one, other))
+    for name, with_waits, without in zip(names, inferred, plain, strict=True):
+        steps, before = (
+            [(row["event_id"], row["duration_us"]) for row in answer.path] for answer in (with_waits, without)
+        )
         if name == "cuda_event_sync":
             place = before.index((25, 29))
             before[place : place + 1] = [(23, 18), (23, 2), (25, 9)]
-        assert steps == before and steps and one.length_us == other.length_us
+        assert steps == before and steps and with_waits.length_us == without.length_us
 
 
 @pytest.mark.slow

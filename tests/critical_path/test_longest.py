@@ -220,13 +220,13 @@ def number(place: int) -> int:
 
 def numbers_of_path(con: duckdb.DuckDBPyConnection) -> list[int]:
     window_paths.longest_paths(con)
-    found = con.execute("SELECT seq, edge_id FROM _longest_path WHERE window_no = 5 ORDER BY seq").fetchall()
-    assert [seq for seq, _ in found] == list(range(1, len(found) + 1))
+    rows = con.execute("SELECT seq, edge_id FROM _longest_path WHERE window_no = 5 ORDER BY seq").fetchall()
+    assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
     assert con.execute("SELECT window_no, edge_id FROM _longest_path WHERE window_no <> 5 ORDER BY 1").fetchall() == [
         (4, 3),
         (6, 4),
     ]
-    return [edge_id for _, edge_id in found]
+    return [edge_id for _, edge_id in rows]
 
 
 @contextmanager

@@ -34,15 +34,15 @@ def said(*words: object) -> str:
 def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
     con, trace_id = connect(trace)
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_path=False)
-    found = largest_owners(con, load_catalog(), 4)
+    owners = largest_owners(con, load_catalog(), 4)
     run_models(con, load_catalog(), ["critical_path_by_owner", "critical_path"])
-    assert largest_owners(con, load_catalog(), 4) == found  # from its table
+    assert largest_owners(con, load_catalog(), 4) == owners  # from its table
     rows = con.execute(
         "SELECT owner, owner_cat, bound_by, n_edges, duration_ns FROM critical_path_by_owner WHERE duration_ns > 0"
     ).fetchall()
     rows.sort(key=lambda row: (-row[4], row[0], row[1] or "", row[2]))
-    assert [tuple(row.values())[:5] for row in found] == rows[:4]
-    assert {(row["n_owners"], row["all_ns"]) for row in found} == {(len(rows), sum(row[4] for row in rows))}
+    assert [tuple(row.values())[:5] for row in owners] == rows[:4]
+    assert {(row["n_owners"], row["all_ns"]) for row in owners} == {(len(rows), sum(row[4] for row in rows))}
     assert answer.success and len(rows) > 4
 
 
@@ -52,7 +52,7 @@ def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> 
     table = text[text.index("where the time goes") :]
     assert len(re.findall(r"│ +(?:kernel|operator|call|copy|annotation|gap) +│", table)) == 3 and "more owner" in table
     again = said(tmp_path / "path.zip", "--top", 3)
-    squeezed = [re.sub(r"[━─ ]+", " ", one) for one in (table, again[again.index("where the time goes") :])]
+    squeezed = [re.sub(r"[━─ ]+", " ", part) for part in (table, again[again.index("where the time goes") :])]
     assert squeezed[0] == squeezed[1]  # but for the width, which the title has a say in
     assert "where the time goes" not in said(trace, "--top", 0)
 

@@ -26,13 +26,13 @@ _TEXTS = [*NASTY, 'a "quoted" \\ name', "\x7f\x1b[31m\n", "naïve 🚀", ""]
 def trace(n: int) -> list[dict[str, Any]]:
     """Operators with names of all kinds, each with a kernel; times with and without a fraction."""
     rng = random.Random(n)
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for i in range(n):
         name, at = _TEXTS[i % len(_TEXTS)], 100.0 * i
         dur = rng.choice([80, 80.001, 33.333])
-        found += [op(name, at, dur), call("cudaLaunchKernel", at + 10, 5, i + 1)]
-        found.append(kernel(f"k {name}", at + 30 + rng.random(), 41.005, i + 1))
-    return found
+        events += [op(name, at, dur), call("cudaLaunchKernel", at + 10, 5, i + 1)]
+        events.append(kernel(f"k {name}", at + 30 + rng.random(), 41.005, i + 1))
+    return events
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_the_path_is_never_whole_in_memory() -> None:
 def test_times_are_written_as_python_writes_them(ns: list[int]) -> None:
     parts = path_json._microseconds(np.array(ns))
     texts = ["".join(row) for row in zip(*(part.to_pylist() for part in parts), strict=True)]
-    assert texts == [repr(one / 1000) for one in ns]
+    assert texts == [repr(time_ns / 1000) for time_ns in ns]

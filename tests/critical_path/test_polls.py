@@ -61,15 +61,15 @@ NO_LOOPS = {
 
 @pytest.mark.slow  # 6 s
 def test_a_loop_waited_for_what_ended_before_its_last_call() -> None:
-    found = [
+    loops = [
         con.execute("SELECT DISTINCT source_event_id, last_event_id FROM _poll_loops WHERE has_waited").fetchall()
         for con in each([*LOOPS.values(), EARLIER, *NO_LOOPS.values()], "_profiles", "_poll_loops")
     ]
     last = [len(trace) - 1 for trace in LOOPS.values()]
     last[-1] = len(LOOPS["cuda"]) - 1
-    assert dict(zip(LOOPS, found, strict=False)) == {name: [(KERNEL, at)] for name, at in zip(LOOPS, last, strict=True)}
-    assert found[len(LOOPS)] == [(KERNEL, len(EARLIER) - 1)]
-    assert dict(zip(NO_LOOPS, found[len(LOOPS) + 1 :], strict=True)) == {name: [] for name in NO_LOOPS}
+    assert dict(zip(LOOPS, loops, strict=False)) == {name: [(KERNEL, at)] for name, at in zip(LOOPS, last, strict=True)}
+    assert loops[len(LOOPS)] == [(KERNEL, len(EARLIER) - 1)]
+    assert dict(zip(NO_LOOPS, loops[len(LOOPS) + 1 :], strict=True)) == {name: [] for name in NO_LOOPS}
 
 
 TRACES.add(

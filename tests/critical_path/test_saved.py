@@ -170,9 +170,9 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
         (b"", "is not a critical path saved by tracelake"),
     ):
         stranger.write_bytes(content)
-        with pytest.raises(NotASavedPath, match=why) as found:
+        with pytest.raises(NotASavedPath, match=why) as error:
             restore_path(stranger)
-        assert str(stranger) in str(found.value) and "tracelake critical-path TRACE --save FILE" in found.value.hint
+        assert str(stranger) in str(error.value) and "tracelake critical-path TRACE --save FILE" in error.value.hint
     with pytest.raises(FileExistsError, match="is not a saved path"):
         write_saved(saved_now, parquet)
     with pytest.raises(FileNotFoundError):

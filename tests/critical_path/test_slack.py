@@ -48,9 +48,9 @@ def length(edges: list[Edge]) -> int:
 
 
 def holds_by_brute_force(edges: list[Edge]) -> None:
-    found, whole = event_slack(attributed(edges)), length(edges)
-    assert found.event_id.tolist() == sorted({e[3] for e in edges if e[3] >= 0})
-    for event, slack, drag, own in zip(found.event_id, found.slack_ns, found.drag_ns, found.own_ns, strict=True):
+    slacks, whole = event_slack(attributed(edges)), length(edges)
+    assert slacks.event_id.tolist() == sorted({e[3] for e in edges if e[3] >= 0})
+    for event, slack, drag, own in zip(slacks.event_id, slacks.slack_ns, slacks.drag_ns, slacks.own_ns, strict=True):
         mine = [i for i, e in enumerate(edges) if e[3] == event]
         longer = [
             [length([(u, v, w + more * (i == j), e) for j, (u, v, w, e) in enumerate(edges)]) for i in mine]
@@ -80,10 +80,10 @@ def test_the_sweep_for_a_drag_looks_at_the_time_of_its_event() -> None:
     fine = [edge for i in range(400) for edge in ((i, i + 1, 1, -1), (i, 2000 + i, 0, -1))]
     coarse = [edge for k in range(20) for edge in ((1000 + k, 1001 + k, 20, -1), (1000 + k, 3000 + k, 0, -1))]
     graph = attributed([(5000, 0, 0, -1), (5000, 1000, 0, -1), *fine, *coarse]).graph
-    found = reach(graph)
-    place, src, dst = _by_time(found), found.chains.src, found.chains.dst
+    graph_reach = reach(graph)
+    place, src, dst = _by_time(graph_reach), graph_reach.chains.src, graph_reach.chains.dst
     assert (place[dst] > place[src]).all()
-    nodes = np.append(graph.node_ids, [-1, -2])[found.chains.node].tolist()
+    nodes = np.append(graph.node_ids, [-1, -2])[graph_reach.chains.node].tolist()
     at = dict(zip(nodes, place.tolist(), strict=True))
     assert max(abs(at[1000 + k] - at[20 * k]) for k in range(20)) <= 5
 
@@ -91,8 +91,8 @@ def test_the_sweep_for_a_drag_looks_at_the_time_of_its_event() -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(graphs((1, 2, 5, 9, 30)), st.data())
 def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st.DataObject) -> None:
-    found = event_slack(attributed(edges))
-    for event, slack in zip(found.event_id.tolist(), found.slack_ns.tolist(), strict=True):
+    slacks = event_slack(attributed(edges))
+    for event, slack in zip(slacks.event_id.tolist(), slacks.slack_ns.tolist(), strict=True):
         mine = [i for i, e in enumerate(edges) if e[3] == event]
         where = data.draw(st.lists(st.sampled_from(mine), min_size=min(slack, 40), max_size=min(slack, 40)))
         longer = [(u, v, w + where.count(i), e) for i, (u, v, w, e) in enumerate(edges)]
@@ -124,9 +124,9 @@ def slack_of_the_edges(con: duckdb.DuckDBPyConnection) -> None:
     without = [row[0] for row in rows if row[1] is None]
     assert without == sorted(nodes - owners)
     holds_by_brute_force(edges)
-    found = event_slack(attributed(edges))
+    slacks = event_slack(attributed(edges))
     assert [row for row in rows if row[0] not in without] == list(
-        zip(*(getattr(found, name).tolist() for name in ("event_id", "slack_ns", "drag_ns", "own_ns")), strict=True)
+        zip(*(getattr(slacks, name).tolist() for name in ("event_id", "slack_ns", "drag_ns", "own_ns")), strict=True)
     )
 
 
@@ -137,8 +137,8 @@ def test_drag_on_larger_graphs_whose_events_lie_far_apart(seed: int) -> None:
     pairs = {(int(u), int(u + d)) for u, d in zip(a, rng.integers(1, [4, 30][seed % 2], 400), strict=True)}
     per_event = [1, 10, 40][seed % 3]
     edges = [(u, v, int(w), u // per_event) for (u, v), w in zip(sorted(pairs), rng.integers(0, 9, 400), strict=False)]
-    found, whole = event_slack(attributed(edges)), length(edges)
-    for event, drag in zip(found.event_id, found.drag_ns, strict=True):
+    slacks, whole = event_slack(attributed(edges)), length(edges)
+    for event, drag in zip(slacks.event_id, slacks.drag_ns, strict=True):
         assert whole - length([(u, v, 0 if e == event else w, e) for u, v, w, e in edges]) == drag
 
 

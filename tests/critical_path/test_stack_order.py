@@ -39,7 +39,7 @@ EVENTS = st.lists(
 
 def walked(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
     """(window, thread) → event, change and parent of each mark, then what a node knows of the one before it."""
-    found: dict[tuple[int, int], list[tuple]] = {}
+    by_thread: dict[tuple[int, int], list[tuple]] = {}
     for window, thread in {(e.window, e.thread) for e in events}:
         marks = []
         for i, e in enumerate(events):
@@ -71,8 +71,8 @@ def walked(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
                     row = (i, change, parent, n_open, last, at - last_at, both_lock, around)
                 before = (2 * i + (change < 0), at, parent)
             rows.append(row)
-        found[window, thread] = rows
-    return found
+        by_thread[window, thread] = rows
+    return by_thread
 
 
 def computed(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
@@ -86,7 +86,7 @@ def computed(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
         "is_blocking": np.arange(len(events)) % 3 == 0,
         "exit_pops_top": np.array([POPS[e.window] for e in events], dtype=bool),
     }
-    found: dict[tuple[int, int], list[tuple]] = {}
+    by_thread: dict[tuple[int, int], list[tuple]] = {}
     with duckdb.connect() as con:
         con.execute("CREATE TABLE _stack_events AS SELECT * FROM columns")
         del columns  # DuckDB reads the arrays by the name of this variable
@@ -96,10 +96,10 @@ def computed(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
             "n_open, last_node_id, since_last_ns, both_lock, around_event_id FROM _stack_order ORDER BY 1, 2, 3"
         ).fetchall()
     for window, thread, ordinal, is_blocking, *row in rows:
-        of_thread = found.setdefault((window, thread), [])
+        of_thread = by_thread.setdefault((window, thread), [])
         of_thread.append(tuple(row))
         assert (ordinal, is_blocking) == (len(of_thread), row[0] % 3 == 0)
-    return found
+    return by_thread
 
 
 @settings(max_examples=examples(150), deadline=None)

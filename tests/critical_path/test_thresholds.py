@@ -43,8 +43,8 @@ HAND_OFFS = {
 def test_hand_offs_on_both_sides() -> None:
     query = "SELECT count(*) FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF' AND (src_event_id, dst_event_id) = (1, 2)"
     traces = [trace for pair in HAND_OFFS.values() for trace in pair]
-    found = [con.execute(query).fetchall()[0][0] for con in each(traces, "critical_path_edges")]
-    assert dict(zip(HAND_OFFS, zip(found[::2], found[1::2], strict=True), strict=True)) == dict.fromkeys(
+    counts = [con.execute(query).fetchall()[0][0] for con in each(traces, "critical_path_edges")]
+    assert dict(zip(HAND_OFFS, zip(counts[::2], counts[1::2], strict=True), strict=True)) == dict.fromkeys(
         HAND_OFFS, (1, 0)
     )
 
@@ -82,8 +82,8 @@ CAUSES = {
 
 @pytest.mark.slow  # 6 s
 def test_causes_on_both_sides() -> None:
-    found = answers_of_all(trace for _, *pair in CAUSES.values() for trace in pair)
-    has = [{row["cause"] for row in one.rows} for one in found]
+    whys = answers_of_all(trace for _, *pair in CAUSES.values() for trace in pair)
+    has = [{row["cause"] for row in why.rows} for why in whys]
     for place, (name, (cause, *_)) in enumerate(CAUSES.items()):
         assert [cause in causes for causes in has[2 * place : 2 * place + 2]] == [True, False], name
 
@@ -143,9 +143,9 @@ CAVEATS = {
 def test_caveats_on_both_sides(covers_window: str) -> None:
     these = {name: row for name, row in CAVEATS.items() if (row[0] == "coverage") == (covers_window == "false")}
     traces = [trace for _, by_severity in these.values() for trace in by_severity.values()]
-    found = iter(caveats_of_all(*traces, covers_window=covers_window))
+    all_caveats = iter(caveats_of_all(*traces, covers_window=covers_window))
     for name, (caveat, by_severity) in these.items():
-        severities = [next(found).get(caveat, {}).get("severity") for _ in by_severity]
+        severities = [next(all_caveats).get(caveat, {}).get("severity") for _ in by_severity]
         assert severities == [*by_severity], name
 
 
@@ -155,11 +155,11 @@ PAST = {"past_window_percent": (10.001, 10)}
 @pytest.mark.slow  # 5 s
 def test_work_past_the_window_on_both_sides() -> None:
     step = {"ph": "X", "cat": "user_annotation", "name": "step", "pid": 100, "tid": 1, "ts": 0, "dur": 1000, "args": {}}
-    found = []
+    has_caveat = []
     for past in PAST["past_window_percent"]:
         (caveats,) = caveats_of_windows([step, op("a", 0, 1000), *launched("gemm", 10, 20, 980 + past, 1)], "step")
-        found.append("runs_past_window" in caveats)
-    assert found == [True, False]
+        has_caveat.append("runs_past_window" in caveats)
+    assert has_caveat == [True, False]
 
 
 BOUNDARIES = (HAND_OFFS, CAUSES, QUEUES, CAVEATS, PAST)

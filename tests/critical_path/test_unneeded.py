@@ -35,7 +35,7 @@ def test_the_path_is_the_same_with_all_rows(
     con, trace_id = connect(shared / "traces" / f"{trace}.json.gz")
     request, overrides = WindowRequest(trace_id, profile=profile), switch_overrides(profile, settings)
     catalog = load_catalog()
-    found = answer.critical_path(con, catalog, request, overrides=overrides)
+    path = answer.critical_path(con, catalog, request, overrides=overrides)
     names = unneeded(con, request, overrides)
     assert names
     request_windows(con, [request], overrides)
@@ -45,33 +45,33 @@ def test_the_path_is_the_same_with_all_rows(
             assert con.execute(f"SELECT count(*) FROM {name}").fetchall() == [(0,)], name
         con.execute(f"DROP TABLE {name}")  # which may be a view when nobody asks for it
     monkeypatch.setattr(answer, "unneeded", lambda *_: frozenset())
-    assert answer.critical_path(con, catalog, request, overrides=overrides) == found
+    assert answer.critical_path(con, catalog, request, overrides=overrides) == path
 
 
 def test_each_kind_is_found_somewhere(shared: Path) -> None:
     for trace, lacking in ((_WITH_WAITS, set()), (_WITHOUT, {"_sync_edges"})):
         con, trace_id = connect(shared / "traces" / f"{trace}.json.gz")
-        found = unneeded(con, WindowRequest(trace_id), {})
-        assert found & {"_inferred_waits", "_inferred_wait_sources", "_event_waits", "_sync_edges"} == lacking
+        models = unneeded(con, WindowRequest(trace_id), {})
+        assert models & {"_inferred_waits", "_inferred_wait_sources", "_event_waits", "_sync_edges"} == lacking
         assert not {"_queue"} & unneeded(con, WindowRequest(trace_id, profile="hta"), {})
         of_data = unneeded(con, WindowRequest(trace_id), {("default", "dependencies"): "data"})
-        assert found - of_data == {"_stack_events", "_stack_edges", "_work_edges"}
-        assert of_data - found >= {"_thread_roles", "_bound_work", "_call_waits"}
+        assert models - of_data == {"_stack_events", "_stack_edges", "_work_edges"}
+        assert of_data - models >= {"_thread_roles", "_bound_work", "_call_waits"}
         # Both have copies to pageable memory, which block, and of which no row tells.
-        assert "_likely_waits" not in found
+        assert "_likely_waits" not in models
 
 
 @pytest.mark.slow  # 2 s
 def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -> None:
     """Their names have a suffix: ptsz and ptds in CUDA, spt in HIP."""
-    found = []
+    by_suffix = []
     for suffix in ("", "_ptsz", "_ptds", "_spt"):
         names = ("cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaStreamSynchronize")
         calls = [call(f"{name}{suffix}", 100 + 10 * i, 5, 2 + i) for i, name in enumerate(names)]
         con, trace_id = connect([call("cudaLaunchKernel", 90, 5, 1), kernel("k", 96, 9, 1), *calls])
-        found.append(unneeded(con, WindowRequest(trace_id), {}))
-    assert not found[0] & {"_event_waits", "_inferred_wait_sources", "_poll_loops"}
-    assert found == [found[0]] * 4
+        by_suffix.append(unneeded(con, WindowRequest(trace_id), {}))
+    assert not by_suffix[0] & {"_event_waits", "_inferred_wait_sources", "_poll_loops"}
+    assert by_suffix == [by_suffix[0]] * 4
 
 
 @pytest.mark.slow  # 2 s

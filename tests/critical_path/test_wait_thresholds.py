@@ -57,8 +57,8 @@ POLLS = {
 def test_loops_on_both_sides() -> None:
     query = f"SELECT count(DISTINCT last_event_id) FROM _poll_loops WHERE has_waited AND source_event_id = {KERNEL}"
     traces = [trace for pair in POLLS.values() for trace in pair]
-    found = [con.execute(query).fetchall()[0][0] for con in each(traces, "_profiles", "_poll_loops")]
-    assert dict(zip(POLLS, zip(found[::2], found[1::2], strict=True), strict=True)) == dict.fromkeys(POLLS, (1, 0))
+    counts = [con.execute(query).fetchall()[0][0] for con in each(traces, "_profiles", "_poll_loops")]
+    assert dict(zip(POLLS, zip(counts[::2], counts[1::2], strict=True), strict=True)) == dict.fromkeys(POLLS, (1, 0))
 
 
 def deeper(launched_earlier: int) -> Trace:
@@ -95,9 +95,9 @@ QUEUES = {
 def test_full_queues_on_both_sides() -> None:
     traces = [trace for pair in QUEUES.values() for trace in pair]
     query = "SELECT count(*) > 0 FROM _queue_waits"
-    found = [con.execute(query).fetchall()[0][0] for con in each(traces, "_profiles", "_queue_waits")]
+    has_waits = [con.execute(query).fetchall()[0][0] for con in each(traces, "_profiles", "_queue_waits")]
     expected = dict.fromkeys(QUEUES, (True, False))
-    assert dict(zip(QUEUES, zip(found[::2], found[1::2], strict=True), strict=True)) == expected
+    assert dict(zip(QUEUES, zip(has_waits[::2], has_waits[1::2], strict=True), strict=True)) == expected
 
 
 def work(*pieces: tuple[float, float]) -> Trace:
@@ -169,8 +169,8 @@ FOLLOWS = {
 def test_what_was_launched_before_on_both_sides() -> None:
     traces = [trace for pair in FOLLOWS.values() for trace in pair]
     query = "SELECT arg_max(bound_by, start_ns) FROM _bound_work"
-    found = [con.execute(query).fetchall()[0][0] for con in each(traces, "_bound_work", "critical_path_windows")]
-    assert found == ["last", "launch"] * len(FOLLOWS)
+    bound_by = [con.execute(query).fetchall()[0][0] for con in each(traces, "_bound_work", "critical_path_windows")]
+    assert bound_by == ["last", "launch"] * len(FOLLOWS)
 
 
 def waits(returns: float) -> Trace:
@@ -213,8 +213,8 @@ FRAMES = {"frame_ns": (10, 9.999)}
 def test_frames_on_both_sides() -> None:
     traces = [[op("a", 0, 100), frame("f", 110, us), op("b", 200, 100)] for us in FRAMES["frame_ns"]]
     query = "SELECT count(*) FROM _clip WHERE event_id = 1"
-    found = [con.execute(query).fetchall() for con in each(traces, "_clip", "critical_path_windows")]
-    assert found == [[(1,)], [(0,)]]
+    counts = [con.execute(query).fetchall() for con in each(traces, "_clip", "critical_path_windows")]
+    assert counts == [[(1,)], [(0,)]]
 
 
 BOUNDARIES = (POLLS, QUEUES, FLOORS, FOLLOWS, NEEDS, RETURNS, FRAMES)

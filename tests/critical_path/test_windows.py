@@ -38,7 +38,7 @@ TRACE = [*STEPS, *(op("aten::add", 20 * i + 1, 5) for i in range(4))]
 def bounds(trace: list[dict], *requests: WindowRequest) -> list[tuple]:
     con, trace_id = connect(trace)
     with con:
-        request_windows(con, [replace(one, trace_id=trace_id) for one in requests])
+        request_windows(con, [replace(request, trace_id=trace_id) for request in requests])
         run_models(con, load_catalog(), ["critical_path_windows"])
         return con.execute("SELECT window_id, start_ns, end_ns FROM critical_path_windows ORDER BY ALL").fetchall()
 
@@ -58,7 +58,7 @@ INSTANCES = [
 @cache
 def instances() -> dict[str, tuple[int, int]]:
     """The bounds of each by its number, and of the usual windows of TRACE."""
-    asked = [WindowRequest("", str(number), *one[:-1]) for number, one in enumerate(INSTANCES)]
+    asked = [WindowRequest("", str(number), *instance[:-1]) for number, instance in enumerate(INSTANCES)]
     return {window: (start, end) for window, start, end in bounds(TRACE, *asked, *usual_of_trace())}
 
 
@@ -69,7 +69,7 @@ def usual_of_trace() -> list[WindowRequest]:
         return usual_windows(con, [trace_id])
 
 
-@pytest.mark.parametrize("number", range(len(INSTANCES)), ids=[str(one[:-1]) for one in INSTANCES])
+@pytest.mark.parametrize("number", range(len(INSTANCES)), ids=[str(instance[:-1]) for instance in INSTANCES])
 def test_instances(number: int) -> None:
     assert instances().get(str(number)) == INSTANCES[number][-1]
 
@@ -105,8 +105,8 @@ def test_the_whole_trace_begins_after_the_profilers_start() -> None:
     with con:
         request_windows(con, [WindowRequest(id, profile, profile) for id in ids for profile in ("default", "hta")])
         run_models(con, load_catalog(), ["critical_path_windows"])
-        found = con.execute("SELECT trace_id, profile, start_ns, end_ns FROM critical_path_windows").fetchall()
-    bounds = {(id, profile): (start, end) for id, profile, start, end in found}
+        rows = con.execute("SELECT trace_id, profile, start_ns, end_ns FROM critical_path_windows").fetchall()
+    bounds = {(id, profile): (start, end) for id, profile, start, end in rows}
     for id, (before, (earlier, start_us)) in zip(ids, BEFORE_THE_STEPS.items(), strict=True):
         assert bounds[id, "default"] == (start_us * 1000, 3_190_000), before
         assert bounds[id, "hta"][0] == 1000 * min(event["ts"] for event in [*earlier, *events]), before
@@ -168,11 +168,11 @@ def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str
         rows = con.execute("SELECT window_id, start_ns, end_ns FROM critical_path_windows").fetchall()
     # Times count from the first step: the lake's count from the trace's base time, the file's need not.
     first = min(start for _, start, _ in rows)
-    found = {window_id: (start - first, end - first) for window_id, start, end in rows}
+    spans = {window_id: (start - first, end - first) for window_id, start, end in rows}
     steps = [(name, start - steps[0][1], end - steps[0][1]) for name, start, end in steps]
     expected = {name: (start, end) for name, start, end in steps}
     expected |= {f"{n}:{m}": (steps[n][1], steps[m][2]) for n, m in ranges if m <= last}
-    assert found == expected
+    assert spans == expected
 
 
 @pytest.mark.slow  # 4 s each

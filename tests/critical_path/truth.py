@@ -119,7 +119,7 @@ def errors(
 
 def errors_of(programs: list[tuple[str, int, bool]], n_changes: int, folder: Path) -> Iterator[Error]:
     """The predictions for programs, each a shape, a seed and whether it has sync events; the models run once."""
-    runs = {one: Run.of(*one, n_changes, folder) for one in {(shape, seed): None for shape, seed, _ in programs}}
+    runs = {key: Run.of(*key, n_changes, folder) for key in {(shape, seed): None for shape, seed, _ in programs}}
     traces = [
         [e for e in runs[shape, seed].before if has_them or e.get("cat") != "cuda_sync"]
         for shape, seed, has_them in programs
@@ -158,13 +158,13 @@ def _scenario(change: dict[str, float]) -> Scenario:
 
 def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: Path) -> list[dict[str, Any]]:
     """The events of one run."""
-    found: list[dict[str, Any]] = []
+    all_events: list[dict[str, Any]] = []
     for number in range(2 if shape == "two processes" else 1):
         capture = write_capture(replace(spec, seed=spec.seed + 1000 * number), folder).again(change, folder)
         raw = capture.paths[0].read_bytes()
         events = json.loads(gzip.decompress(raw) if capture.paths[0].suffix == ".gz" else raw)["traceEvents"]
-        found += [_moved(event, number) for event in events]
-    return found
+        all_events += [_moved(event, number) for event in events]
+    return all_events
 
 
 def _moved(event: dict[str, Any], number: int) -> dict[str, Any]:
@@ -198,25 +198,25 @@ def shared_traces() -> list[Path]:
     return sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
 
 
-def table(found: list[Error]) -> str:
+def table(all_errors: list[Error]) -> str:
     """The errors by shape, as a table in Markdown."""
     rows = defaultdict(list)
-    for error in found:
+    for error in all_errors:
         rows[error.shape, error.sync_events].append(abs(error.percent))
-    rows["all", None] = [abs(error.percent) for error in found]
+    rows["all", None] = [abs(error.percent) for error in all_errors]
     lines = ["| programs | sync events | predictions | median | 95 % | worst |", "|---|---|---:|---:|---:|---:|"]
     for (shape, sync_events), values in rows.items():
         values.sort()
-        told = {True: "yes", False: "no", None: "both"}[sync_events]
+        has_events = {True: "yes", False: "no", None: "both"}[sync_events]
         at = [values[len(values) // 2], values[int(0.95 * (len(values) - 1))], values[-1]]
-        lines.append(f"| {shape} | {told} | {len(values)} | {' | '.join(f'{value:.3f}' for value in at)} |")
+        lines.append(f"| {shape} | {has_events} | {len(values)} | {' | '.join(f'{value:.3f}' for value in at)} |")
     return "\n".join(lines)
 
 
 def measure(programs: range, n_changes: int = 4, rows: Path | None = None) -> list[Error]:
     """The predictions for programs by number, of all shapes in turn, and those that the file `rows` already has."""
-    found = read_rows(rows) if rows and rows.exists() else []
-    known = {error.seed for error in found}
+    all_errors = read_rows(rows) if rows and rows.exists() else []
+    known = {error.seed for error in all_errors}
     for number in programs:
         if number in known:
             continue
@@ -228,8 +228,8 @@ def measure(programs: range, n_changes: int = 4, rows: Path | None = None) -> li
         if rows:
             with rows.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(asdict(error)) + "\n" for error in of_program)
-        found += of_program
-    return sorted(found, key=lambda e: (SHAPES.index(e.shape), not e.sync_events))
+        all_errors += of_program
+    return sorted(all_errors, key=lambda e: (SHAPES.index(e.shape), not e.sync_events))
 
 
 def read_rows(path: Path) -> list[Error]:
@@ -238,9 +238,9 @@ def read_rows(path: Path) -> list[Error]:
     return [Error(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
-def floors_hold(found: list[Error]) -> bool:
+def floors_hold(all_errors: list[Error]) -> bool:
     """Whether the worst and the median are within their floors."""
-    off = sorted(abs(error.percent) for error in found)
+    off = sorted(abs(error.percent) for error in all_errors)
     return bool(off) and off[-1] <= WORST and off[len(off) // 2] <= MEDIAN
 
 
@@ -295,17 +295,17 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="Keep each program's predictions here, and take those that are here.")
     parser.add_argument("--write", action="store_true", help="Put the tables into docs/what-if.md.")
     asked = parser.parse_args()
-    found = measure(range(asked.first, asked.first + asked.programs), asked.changes, asked.rows)
-    print(table(found))
-    for error in sorted(found, key=lambda e: -abs(e.percent))[:5]:
+    all_errors = measure(range(asked.first, asked.first + asked.programs), asked.changes, asked.rows)
+    print(table(all_errors))
+    for error in sorted(all_errors, key=lambda e: -abs(e.percent))[:5]:
         print(
             f"\n{error.percent:+.3f} % {error.shape}, seed {error.seed}, sync events {error.sync_events}: {error.change}"
         )
     shown, covers = coverage([path for path in shared_traces() if "begin_end" not in path.name])
     print(f"\n{shown}")
     if asked.write:
-        write(DOCS / "what-if.md", truth=table(found), coverage=shown)
-    if not floors_hold(found):
+        write(DOCS / "what-if.md", truth=table(all_errors), coverage=shown)
+    if not floors_hold(all_errors):
         sys.exit(f"the floors are {WORST} (worst) and {MEDIAN} (median) percent of the window")
     if not covers:
         sys.exit("a path is not as long as its window")

@@ -34,11 +34,11 @@ def main() -> int:
     """Stand still at the first batch."""
     lake, file, gate = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
-    def compute(*given: Any) -> Any:
+    def compute(*args: Any) -> Any:
         gate.touch()
         while gate.exists():
             time.sleep(0.05)
-        return _compute(*given)
+        return _compute(*args)
 
     per_trace._compute_batch = compute
     return 0 if run(lake, file) else 1

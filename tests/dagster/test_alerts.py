@@ -19,7 +19,7 @@ from assets.checks import findings_checks
 from assets.metadata import Span
 from dagster_project import alerts
 from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
-from pipelines.fleet.trends.findings import Finding, NotificationFailed, findings, tell
+from pipelines.fleet.trends.findings import Finding, NotificationFailed, findings, post
 from pipelines.fleet.trends.fleet_today import MOST, Fleet, fleet_today
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
@@ -68,10 +68,10 @@ class Hook:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    one = Hook()
-    yield one
-    one.server.shutdown()
-    one.server.server_close()
+    hook = Hook()
+    yield hook
+    hook.server.shutdown()
+    hook.server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +140,12 @@ def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(
 def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     reject(lake, tmp_path, "a", "b", "c")
     hook.takes = 2
-    found = notify_new(open_store(lake), set(), hook.url)
-    assert (found.posted, len(found.keys)) == (2, 2) and "127.0.0.1" in found.failed and "HTTP 503" in found.failed
-    assert "secret" not in found.failed  # whoever knows the address may post
+    delivery = notify_new(open_store(lake), set(), hook.url)
+    assert (delivery.posted, len(delivery.keys)) == (2, 2)
+    assert "127.0.0.1" in delivery.failed and "HTTP 503" in delivery.failed
+    assert "secret" not in delivery.failed  # whoever knows the address may post
     hook.takes = 1000
-    again = notify_new(open_store(lake), found.keys, hook.url)
+    again = notify_new(open_store(lake), delivery.keys, hook.url)
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
 
 
@@ -173,8 +174,8 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake:
     """Others that fail do, as of a webhook that is away: see above."""
     reject(lake, tmp_path, "a", "b")
     hook.refuses = "b.json"  # neither the first nor the last
-    told = notify_new(open_store(lake), set(), hook.url)
-    assert (told.posted, len(told.keys), len(hook.got)) == (2, 2, 2) and "HTTP 400" in told.failed
+    delivery = notify_new(open_store(lake), set(), hook.url)
+    assert (delivery.posted, len(delivery.keys), len(hook.got)) == (2, 2, 2) and "HTTP 400" in delivery.failed
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -182,7 +183,7 @@ def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: 
     """Followed, a POST becomes a GET without the message by 301, 302 and 303."""
     hook.redirects = status
     with pytest.raises(NotificationFailed) as failed:
-        tell(hook.url, Finding("rejected", "a", "a"))
+        post(hook.url, Finding("rejected", "a", "a"))
     assert str(failed.value) == (
         f"the webhook at 127.0.0.1 did not take the message: HTTP {status}: it redirects, and the address has to be the one "
         "it redirects to"
@@ -194,19 +195,19 @@ def test_many_findings_are_told_over_several_ticks_each_once(
 ) -> None:
     """More than a page lists, at a webhook that takes a second for each: Dagster gives up a tick after 60 s."""
     staged = tmp_path / "rejects.parquet"  # to ingest as many files takes seconds
-    one = f"({no_row(lake.catalog(), 'rejects')}) AS r"
+    empty_row = f"({no_row(lake.catalog(), 'rejects')}) AS r"
     rows = duckdb.sql(
-        f"SELECT r.* REPLACE ('/in/' || n AS path, 'cut' AS reason) FROM {one}, range({MOST + 5}) AS t(n)"
+        f"SELECT r.* REPLACE ('/in/' || n AS path, 'cut' AS reason) FROM {empty_row}, range({MOST + 5}) AS t(n)"
     )
     rows.write_parquet(str(staged))
     lake.put("rejects", lake.new_batch(), staged)
     clock, got = count(), list[Finding]()
     monkeypatch.setattr(alerts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(alerts, "tell", lambda url, finding, form: got.append(finding))
+    monkeypatch.setattr(alerts, "post", lambda url, finding, form: got.append(finding))
     keys, posted, n_ticks = set[str](), 0, 0
-    while (told := notify_new(open_store(lake), keys, "http://127.0.0.1")).posted:
-        assert told.posted <= 20
-        keys, posted, n_ticks = told.keys, posted + told.posted, n_ticks + 1
+    while (delivery := notify_new(open_store(lake), keys, "http://127.0.0.1")).posted:
+        assert delivery.posted <= 20
+        keys, posted, n_ticks = delivery.keys, posted + delivery.posted, n_ticks + 1
     assert posted == len(got) == len({finding.about for finding in got}) == MOST + 6 and n_ticks == 3
 
 
@@ -221,14 +222,14 @@ def test_a_model_that_fails_on_a_trace_is_one_finding() -> None:
 
 
 def test_slack_takes_text(hook: Hook) -> None:
-    tell(hook.url, Finding("rejected", "a<b>&c \x1b[2J", "a"), "slack")
+    post(hook.url, Finding("rejected", "a<b>&c \x1b[2J", "a"), "slack")
     assert (
         hook.got[0].keys() == {"text"}
         and "a&lt;b&gt;&amp;c" in hook.got[0]["text"]
         and "\x1b" not in hook.got[0]["text"]
     )
     with pytest.raises(NotificationFailed, match="the webhook at an address without a host"):
-        tell("nonsense", Finding("rejected", "a", "a"))
+        post("nonsense", Finding("rejected", "a", "a"))
 
 
 def test_the_sensor(hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,5 +281,5 @@ def test_a_failed_run_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_an_address_that_does_not_work_is_not_shown(url: str, reason: str) -> None:
     with pytest.raises(NotificationFailed, match="the webhook at") as failed:
-        tell(url, Finding("rejected", "a", "a"))
+        post(url, Finding("rejected", "a", "a"))
     assert "secret" not in str(failed.value) and reason in str(failed.value)

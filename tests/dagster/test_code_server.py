@@ -85,17 +85,17 @@ def _launch(ui: Ui, instance: dg.DagsterInstance, *files: Path) -> str:
     day = {"key": "dagster/partition", "value": f"{datetime.now(UTC):%Y-%m-%d}"}
     selector = {"jobName": "ingest_and_analyse", **LOCATION, "assetSelection": assets}
     params = {"selector": selector, "mode": "default", "runConfigData": config, "executionMetadata": {"tags": [day]}}
-    status, told = ui.ask(body=json.dumps({"query": LAUNCH, "variables": {"p": params}}).encode(), **JSON)
-    assert status == 200 and "LaunchRunSuccess" in told, told
+    status, answer = ui.ask(body=json.dumps({"query": LAUNCH, "variables": {"p": params}}).encode(), **JSON)
+    assert status == 200 and "LaunchRunSuccess" in answer, answer
     return instance.get_runs(limit=1)[0].run_id
 
 
-def _until(found: Callable[[], Any], seconds: float = 120) -> Any:
+def _until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     until = time.monotonic() + seconds
-    while not (one := found()):
+    while not (value := condition()):
         assert time.monotonic() < until
         time.sleep(0.2)
-    return one
+    return value
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_a_run_that_is_killed_counts_as_failed_and_the_next_does_its_work(
     with dg.DagsterInstance.get() as instance:
 
         def run(run_id: str) -> dg.DagsterRun:
-            found = instance.get_run_by_id(run_id)
-            assert found
-            return found
+            dagster_run = instance.get_run_by_id(run_id)
+            assert dagster_run
+            return dagster_run
 
         with lake.commit_lock():  # the run waits
             first = _launch(running, instance, file)

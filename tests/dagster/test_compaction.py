@@ -32,7 +32,7 @@ def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             ingest([write_trace(tmp_path / f"rank{shift}.json", shift)], lake)
     assert run(lake)["batches"].value == 2
     assert lake.batches() == [*old, new]
-    found = run(lake, dry_run=False)
-    assert (found["batches"].value, found["deleted_files"].value) == (2, 0)
+    metadata = run(lake, dry_run=False)
+    assert (metadata["batches"].value, metadata["deleted_files"].value) == (2, 0)
     assert len(lake.batches()) == 2 and len(lake.known_traces()) == 3
-    assert run(lake, grace_hours=0.0, dry_run=False)["deleted_files"].value == found["files"].value
+    assert run(lake, grace_hours=0.0, dry_run=False)["deleted_files"].value == metadata["files"].value

@@ -43,8 +43,8 @@ def test_lineage_is_the_catalogs() -> None:
     """Both ways: an edge of Dagster is a path of the catalog through private models that no public table shows, and such a path is an edge."""
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     reads = nx.DiGraph((read, name) for name, model in catalog.models.items() for read in model.dependencies)
-    reads.add_edges_from((read, name) for name, given in catalog.inputs.items() for read in given.reads or ())
-    files = {name for name, given in catalog.inputs.items() if given.layer == "ingest" and not given.reads}
+    reads.add_edges_from((read, name) for name, table in catalog.inputs.items() for read in table.reads or ())
+    files = {name for name, table in catalog.inputs.items() if table.layer == "ingest" and not table.reads}
     hidden = {name for name in reads if name not in catalog.public and name not in PUBLISHED and name not in files}
     for name in catalog.public:
         own = {private for private, public in PUBLISHED.items() if public == name}
@@ -123,22 +123,24 @@ def test_every_header_check_is_in_the_check_of_its_group() -> None:
     keys = {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys}
     stored = [m for m in load_catalog().models.values() if not m.private and m.kind != "view"]
     folded = unique_keys()
-    assert sorted(table for one in folded for table, _ in one.of) == sorted(m.name for m in stored for _ in m.checks)
-    for one in folded:
-        assert {group_of(load_catalog().models[table]) for table, _ in one.of} == {one.group}
+    assert sorted(table for check in folded for table, _ in check.of) == sorted(
+        m.name for m in stored for _ in m.checks
+    )
+    for check in folded:
+        assert {group_of(load_catalog().models[table]) for table, _ in check.of} == {check.group}
     own = {  # by the run itself, and over the lake
         ("schedule_plans", "legal_plan"),
         ("schedule_runs", "no_lost_iteration"),
         ("schedule_runs", "efficiency_not_worse"),
         ("capture_metrics", "no_regression"),
     }
-    found = {("quality", "no_error"), ("quality", "no_warning"), ("capture_quality", "no_warning")}
-    found |= {
+    finding_checks = {("quality", "no_error"), ("quality", "no_warning"), ("capture_quality", "no_warning")}
+    finding_checks |= {
         ("rejects", "nothing_rejected"),
         ("execution_traces", "beside_a_profiler_trace"),
         ("quality", "nothing_left_out"),
     }
-    assert keys == {(one.of[0][0], "unique_keys") for one in folded} | own | found
+    assert keys == {(check.of[0][0], "unique_keys") for check in folded} | own | finding_checks
 
 
 def test_the_lineage_has_nine_groups_from_left_to_right() -> None:
@@ -167,10 +169,10 @@ def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
 def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
     """A view is not computed by a run, so that the page of today came before the captures and showed the last run's."""
     behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
-    given = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")
+    tables = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")
     assert {
         dg.AssetKey(name)
-        for name in (*given, "captures", "cause_totals", "capture_summary", "straggler_ranks", "traces")
+        for name in (*tables, "captures", "cause_totals", "capture_summary", "straggler_ranks", "traces")
     } <= behind
     for job in ("ingest_and_analyse", "analyse"):
         order = [node.name for node in defs.resolve_job_def(job).graph.nodes_in_topological_order]

@@ -17,7 +17,7 @@ from tests.readers.execution.make import Op, write
 
 
 def checked(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    return {one.check_name: one for one in result.get_asset_check_evaluations()}
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
 @pytest.mark.slow  # two runs of everything; tests/readers/execution/test_lake.py has the same without Dagster
@@ -28,8 +28,8 @@ def test_beside_a_trace_alone_and_broken(
     age(write(inbox / "rank0_et.json", [Op("a", [1], [2])]))
     result = run()
     assert result.success and REJECTED_TAG not in result.dagster_run.tags
-    found = checked(result)
-    assert found["nothing_rejected"].passed and found[BESIDE.name].passed
+    checks = checked(result)
+    assert checks["nothing_rejected"].passed and checks[BESIDE.name].passed
     (event,) = (
         e for e in result.asset_materializations_for_node("ingest") if e.asset_key == dg.AssetKey("execution_traces")
     )
@@ -42,11 +42,11 @@ def test_beside_a_trace_alone_and_broken(
     age(write(inbox / "rank7_et.json", [Op("b", [1], [2])]))
     broken = age(write(inbox / "rank8_et.json", [Op("c", [1], [2])]))
     broken.write_text(broken.read_text()[:-90])
-    found = checked(run())
-    lone = found[BESIDE.name]
+    checks = checked(run())
+    lone = checks[BESIDE.name]
     assert not lone.passed and lone.severity == dg.AssetCheckSeverity.WARN
     assert lone.metadata["lone"].value == 1 and "rank7_et.json" in str(lone.metadata["files"].value)
-    assert not found["nothing_rejected"].passed
+    assert not checks["nothing_rejected"].passed
     assert "an execution trace that cannot be read" in json.dumps(
-        str(found["nothing_rejected"].metadata["files"].value)
+        str(checks["nothing_rejected"].metadata["files"].value)
     )

@@ -22,7 +22,8 @@ def as_rank(path: Path, rank: int) -> Path:
 
 def checks_of(result) -> dict[str, bool]:
     return {
-        f"{one.asset_key.to_user_string()}.{one.check_name}": one.passed for one in result.get_asset_check_evaluations()
+        f"{evaluation.asset_key.to_user_string()}.{evaluation.check_name}": evaluation.passed
+        for evaluation in result.get_asset_check_evaluations()
     }
 
 

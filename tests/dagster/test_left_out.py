@@ -73,7 +73,9 @@ def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict
         assert "left out: " in failed["checks"] and "odd.json): the model kernels failed on it" in failed["checks"]
         assert "To compute them again: tracelake materialize " in failed["checks"]
         assert tags[LEFT_OUT_TAG] == "1"
-        (verdict,) = (one for one in result.get_asset_check_evaluations() if one.check_name == NOTHING_LEFT_OUT.name)
+        (verdict,) = (
+            check for check in result.get_asset_check_evaluations() if check.check_name == NOTHING_LEFT_OUT.name
+        )
         assert not verdict.passed and verdict.severity == dg.AssetCheckSeverity.ERROR
         assert odd["n"] == 2  # with the other trace, and alone: no step is tried again
         assert failed_last(instance, "ingest_and_analyse") == []  # nor the run
@@ -95,7 +97,7 @@ def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dic
         result = run(lake, asked, instance)
         assert {*failures(result)} == {"models"} and "kernels" in stored(result)
         assert "left out: kernels lacks trace" in failures(result)["models"] and odd["n"] == 2
-        assert [one.dagster_run.run_id for one in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
+        assert [record.dagster_run.run_id for record in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
         result = run(lake, ("captures", "capture_ranks"), instance)
         assert result.success  # these tables read nothing that lacks a trace
 
@@ -123,7 +125,7 @@ def test_what_else_failed_is_repeated(tmp_path: Path, odd: dict[str, Any], monke
     with dg.DagsterInstance.ephemeral() as instance:
         result = run(Lake(tmp_path / "lake"), (*ASKED, "fleet_today"), instance)
         assert {*failures(result)} == {"checks", "fleet_today"}
-        assert [one.dagster_run.run_id for one in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
+        assert [record.dagster_run.run_id for record in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
 
 
 @pytest.mark.slow  # 6 s

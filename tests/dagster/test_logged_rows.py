@@ -24,16 +24,16 @@ TABLES = ("traces", "events", "kernels", "threads")
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Two batches of a trace each, with two tables."""
-    found = Lake(tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
     for number in range(2):
-        ingest([write_trace(tmp_path / f"rank{number}.json", number)], found)
-    materialize(found, ["kernels", "threads"], and_publish=False)
-    return found
+        ingest([write_trace(tmp_path / f"rank{number}.json", number)], lake)
+    materialize(lake, ["kernels", "threads"], and_publish=False)
+    return lake
 
 
 def said(lake: Lake, table: str) -> tuple[int, int, int]:
-    found = shown(lake, table, ALL)
-    return found["dagster/row_count"], found["files"], found["bytes"]
+    metadata = shown(lake, table, ALL)
+    return metadata["dagster/row_count"], metadata["files"], metadata["bytes"]
 
 
 def counted(lake: Lake, table: str) -> tuple[int, int, int]:
@@ -68,8 +68,8 @@ def test_a_check_reads_what_was_logged_since_it_passed(lake: Lake, tmp_path: Pat
         nonlocal last
         time.sleep(0.05)
         with open_store(lake).rows() as rows:
-            found = keys.evaluate(rows, ALL, last)
-        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", found.passed, found.metadata)
+            result = keys.evaluate(rows, ALL, last)
+        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", result.passed, result.metadata)
         return int(str(last.metadata["files"].value))
 
     assert (n_read(), n_read()) == (2, 0)

@@ -40,14 +40,14 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None:
     """But for the overlay, and plans that are run."""
     mine, folders = definitions(address), definitions(str(tmp_path / "lake"))
-    keys, all_keys = (one.resolve_asset_graph().get_all_asset_keys() for one in (mine, folders))
+    keys, all_keys = (defs.resolve_asset_graph().get_all_asset_keys() for defs in (mine, folders))
     assert keys <= all_keys
     left_out = {key.to_user_string() for key in all_keys - keys}
     assert "overlay" in left_out and {name for name in left_out if not name.startswith("schedule_")} == {"overlay"}
     own = {key.asset_key.to_user_string() for key in folders.resolve_asset_graph().asset_check_keys - mine.resolve_asset_graph().asset_check_keys}  # fmt: skip
     assert own == {"schedule_plans", "schedule_runs"}
     for name in ("ingest_and_analyse", "analyse"):
-        steps, all_steps = ({node.name for node in one.resolve_job_def(name).graph.nodes} for one in (mine, folders))
+        steps, all_steps = ({node.name for node in defs.resolve_job_def(name).graph.nodes} for defs in (mine, folders))
         assert steps == all_steps - {"overlay"}
     assert not (tmp_path / "c.sqlite").exists()
 
@@ -106,13 +106,16 @@ def test_files_of_the_inbox_become_tables_once(
         with dg.DagsterInstance.ephemeral() as instance:
             done = job.execute_in_process(run_config=request.run_config, partition_key=today(), instance=instance)
         assert done.success
-        verdicts = {(one.asset_key.to_user_string(), one.check_name): one for one in done.get_asset_check_evaluations()}
+        verdicts = {
+            (evaluation.asset_key.to_user_string(), evaluation.check_name): evaluation
+            for evaluation in done.get_asset_check_evaluations()
+        }
         assert verdicts["traces", "unique_keys"].passed and not verdicts["rejects", "nothing_rejected"].passed
         with open_store(address).connect() as con:
             assert con.execute("SELECT count(*), count(DISTINCT trace_id) FROM traces").fetchall() == [(2, 2)]
             assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)] * 2
-            found = con.execute("SELECT path, reason FROM rejects").fetchall()
-        assert [path for path, _ in found] == [str(inbox / "broken.json")]
+            rejects = con.execute("SELECT path, reason FROM rejects").fetchall()
+        assert [path for path, _ in rejects] == [str(inbox / "broken.json")]
 
     asked = tick()
     run(asked, 3)

@@ -70,9 +70,9 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    found = World(tmp_path, inbox, monkeypatch)
-    yield found
-    found.instance.dispose()
+    world = World(tmp_path, inbox, monkeypatch)
+    yield world
+    world.instance.dispose()
 
 
 def config(request: dg.RunRequest) -> dict:
@@ -80,16 +80,16 @@ def config(request: dg.RunRequest) -> dict:
 
 
 def test_done_is_what_is_in_the_lake_and_not_what_was_asked_for(world: World) -> None:
-    one, two = (age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(2))
+    first, second = (age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(2))
     bad = world.inbox / "notes.txt"
     bad.write_text("this is no trace")
     copy = world.inbox / "copy.json"  # its content is in the lake: it gets no row of its own
-    copy.write_bytes(one.read_bytes())
+    copy.write_bytes(first.read_bytes())
     for path in (bad, copy):
         age(path)
-    ingest([one, bad, copy], world.lake)
-    assert [world.files(r) for r in world.tick()] == [[two]]
-    ingest([two], world.lake)
+    ingest([first, bad, copy], world.lake)
+    assert [world.files(r) for r in world.tick()] == [[second]]
+    ingest([second], world.lake)
     assert world.tick() == []
     assert "no new files" in world.reason
     assert world.cursor == "{}"
@@ -105,10 +105,10 @@ def test_a_lake_within_the_inbox_is_not_asked_for(world: World) -> None:
     """Ingestion passes over its files, so they would wait for ever."""
     world.lake = Lake(world.inbox / "lake")
     world.sensor = trace_file_sensor(str(world.lake.root))
-    ingest([one := age(write_trace(world.inbox / "rank0.json"))], world.lake)
+    ingest([file := age(write_trace(world.inbox / "rank0.json"))], world.lake)
     for path in world.lake.root.rglob("*.parquet"):
         age(path)
-    assert one.exists() and world.tick() == [] and "no new files" in world.reason
+    assert file.exists() and world.tick() == [] and "no new files" in world.reason
 
 
 def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
@@ -205,7 +205,7 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     tags = {"dagster/partition": "2026-01-02"}
-    found = []
+    repeats = []
     for _ in range(6):
         run = world.instance.create_run_for_job(job, tags=tags)
         world.instance.report_run_failed(run)
@@ -214,9 +214,9 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
         requests = world.tick()
         if not requests:
             break
-        found += requests
+        repeats += requests
         tags = {"dagster/partition": requests[0].partition_key or "", **requests[0].tags}
-    assert [(r.partition_key, config(r)["files"]) for r in found] == [("2026-01-02", [])] * sensors.MAX_REPEATS
+    assert [(r.partition_key, config(r)["files"]) for r in repeats] == [("2026-01-02", [])] * sensors.MAX_REPEATS
 
 
 def test_an_earlier_day_is_repeated_although_files_keep_coming(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,9 +325,9 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
     really = pipelines.readers.kineto.events_file.load_events
 
     def read(request):
-        found = really(request)
+        loaded = really(request)
         age(write_trace(file, 77), 30)
-        return found
+        return loaded
 
     monkeypatch.setattr(pipelines.readers.kineto.events_file, "INPUT", EventInput((), read))
     ingest([file], world.lake)

@@ -42,8 +42,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as found:
-        yield found
+    with dg.DagsterInstance.get() as instance:
+        yield instance
 
 
 def messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:

@@ -30,8 +30,8 @@ def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             ingest([write_trace(tmp_path / f"rank{shift}.json", shift)], lake)
     assert run(lake)["batches"].value == 1
     assert lake.batches() == [old, new]
-    found = run(lake, keep_days=30, grace_hours=0.0, dry_run=False)
-    assert (found["batches"].value, found["traces"].value) == (1, 1)
+    metadata = run(lake, keep_days=30, grace_hours=0.0, dry_run=False)
+    assert (metadata["batches"].value, metadata["traces"].value) == (1, 1)
     assert lake.batches() == [new]
     assert not list(lake.root.glob(f"*/day=*/{old.batch_id}.parquet"))
 

@@ -193,8 +193,8 @@ def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.Asse
         def evaluate() -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
             result = everything.resolve_job_def("only_checks").execute_in_process(instance=instance)
             assert result.success
-            found = result.get_asset_check_evaluations()
-            return {(e.asset_key.to_user_string(), e.check_name): e for e in found}
+            evaluations = result.get_asset_check_evaluations()
+            return {(e.asset_key.to_user_string(), e.check_name): e for e in evaluations}
 
         yield evaluate
 
@@ -220,14 +220,14 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
     error = "SELECT 't' AS trace_id, 'cycle' AS check_name, 'error' AS severity, 3 AS n, 'x' AS detail"
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": twice, "quality": error})
     for _ in range(2):  # what failed is looked at again
-        found = check()
-        keys = found[keys_of("threads")]
+        evaluations = check()
+        keys = evaluations[keys_of("threads")]
         assert not keys.passed
         shown = str(keys.metadata["found"].value)
         assert "| threads |" in shown and "| t, 1 | 2 |" in shown
-        assert not found["quality", "no_error"].passed
-        assert found["quality", "no_error"].severity == dg.AssetCheckSeverity.ERROR
-        assert found["quality", "no_warning"].passed
+        assert not evaluations["quality", "no_error"].passed
+        assert evaluations["quality", "no_error"].severity == dg.AssetCheckSeverity.ERROR
+        assert evaluations["quality", "no_warning"].passed
 
 
 def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path
     (evaluate,) = (e for spec, e in findings_checks() if spec.asset_key == dg.AssetKey("capture_quality"))
     for hour, passed in ((0, False), (1, True)):
         batch = f"'{today().replace('-', '')}T{hour:02}0000000000-00000000' AS batch_id"
-        found = f"SELECT {columns}, {batch} WHERE {hour == 0}"
-        put(tmp_path, {"capture_quality": found, "captures": f"SELECT 'c' AS capture_id, {batch}"}, hour)
+        findings = f"SELECT {columns}, {batch} WHERE {hour == 0}"
+        put(tmp_path, {"capture_quality": findings, "captures": f"SELECT 'c' AS capture_id, {batch}"}, hour)
         with open_store(tmp_path).rows() as rows:
             assert evaluate(rows, Span(frozenset({today()}), "")).passed == passed
 
@@ -249,9 +249,9 @@ def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> Non
     assert check()[keys_of("launches")].metadata["files"].value == 1
     assert check()[keys_of("launches")].metadata["files"].value == 0
     put(tmp_path, {"traces": "SELECT 'u' AS trace_id", "launches": once}, hour=1)
-    found = check()
-    assert found[keys_of("launches")].metadata["files"].value == 1
-    assert found[keys_of("traces")].passed
+    evaluations = check()
+    assert evaluations[keys_of("launches")].metadata["files"].value == 1
+    assert evaluations[keys_of("traces")].passed
     put(tmp_path, {"traces": "SELECT 't' AS trace_id"}, hour=2)
     assert not check()[keys_of("traces")].passed  # the trace is in two batches
 
@@ -269,9 +269,9 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
         nonlocal last
         time.sleep(0.05)
         with open_store(lake).rows() as rows:
-            found = keys.evaluate(rows, Span(frozenset(), ""), last)
-        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", found.passed, found.metadata)
-        return found.passed, int(str(last.metadata["files"].value))
+            result = keys.evaluate(rows, Span(frozenset(), ""), last)
+        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", result.passed, result.metadata)
+        return result.passed, int(str(last.metadata["files"].value))
 
     def rename(table: str, hour: int) -> None:
         (path,) = (staged / table).rglob(f"*T{hour:02}*.parquet")

@@ -215,12 +215,12 @@ def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
     """Not what is in the lake already: reading and hashing the whole folder grows with it."""
     from assets.traces import _watched
 
-    one, two = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
+    first, second = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
     bad = inbox / "notes.txt"
     bad.write_text("no trace")
-    assert sorted(_watched(lake, open_store(lake))) == sorted([one, two, bad])
-    ingest([one, two, bad], lake)
+    assert sorted(_watched(lake, open_store(lake))) == sorted([first, second, bad])
+    ingest([first, second, bad], lake)
     assert _watched(lake, open_store(lake)) == [bad]
-    write_trace(two, 77)
+    write_trace(second, 77)
     late = write_trace(inbox / "rank2.json", 2)
-    assert sorted(_watched(lake, open_store(lake))) == sorted([bad, two, late])
+    assert sorted(_watched(lake, open_store(lake))) == sorted([bad, second, late])

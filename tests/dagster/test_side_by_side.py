@@ -48,12 +48,12 @@ def captures_of(lake: Lake) -> int:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The batches that a run in this process computes."""
-    found: list[str] = []
+    batches: list[str] = []
     compute = per_trace._compute_batch
     monkeypatch.setattr(
-        per_trace, "_compute_batch", lambda lake, work: (found.append(work.batch.batch_id), compute(lake, work))[1]
+        per_trace, "_compute_batch", lambda lake, work: (batches.append(work.batch.batch_id), compute(lake, work))[1]
     )
-    return found
+    return batches
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ JSON = {"Content-Type": "application/json"}
 
 
 def scope(method: str = "GET", path: str = "/", query: bytes = b"", kind: str = "http", **headers: str) -> dict:
-    given = {"host": "localhost:3000", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value != "-"]
+    fields = {"host": "localhost:3000", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in fields.items() if value != "-"]
     return {"type": kind, "method": method, "path": path, "query_string": query, "headers": raw}
 
 
@@ -76,8 +76,8 @@ def scope(method: str = "GET", path: str = "/", query: bytes = b"", kind: str = 
     ],
 )
 def test_who_may_ask(asked: dict, status: int | None) -> None:
-    found = refusal(asked, frozenset(LOCAL))
-    assert (found and found[0]) == status
+    answer = refusal(asked, frozenset(LOCAL))
+    assert (answer and answer[0]) == status
 
 
 def test_two_names_at_once_are_refused() -> None:
@@ -140,14 +140,14 @@ def free_port() -> int:
 
 def members(marker: str) -> list[int]:
     """The processes that have the marker in their environment: all that were started below one."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if marker.encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 class Ui:
@@ -174,8 +174,8 @@ class Ui:
             time.sleep(0.3)
 
     def ask(self, path: str = "/graphql", body: bytes | None = None, **headers: str) -> tuple[int, str]:
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, given)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, fields)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -204,11 +204,11 @@ class Ui:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Ui]:
-    found = Ui(tmp_path)
-    yield found
-    for pid in members(found.marker):
+    ui = Ui(tmp_path)
+    yield ui
+    for pid in members(ui.marker):
         os.kill(pid, signal.SIGKILL)
-    found.log.close()
+    ui.log.close()
 
 
 @pytest.mark.slow
@@ -289,11 +289,11 @@ def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has ended")
 def test_a_child_whose_parent_has_ended_before_it_could_listen_ends() -> None:
     program = "import os; from dagster_project.serve import _end_with; _end_with({}); print('goes on')"
-    for parent, told in (("os.getppid()", b"goes on\n"), ("1 + os.getppid()", b"")):
+    for parent, output in (("os.getppid()", b"goes on\n"), ("1 + os.getppid()", b"")):
         done = subprocess.run(
             [sys.executable, "-c", program.format(parent)], cwd=ROOT, capture_output=True, check=False
         )
-        assert (done.stdout, done.stderr) == (told, b"")
+        assert (done.stdout, done.stderr) == (output, b"")
 
 
 def parent_of(pid: int) -> int:
@@ -368,9 +368,9 @@ def test_who_listens_to_all_is_told_what_that_means(
 
     monkeypatch.setattr("pipelines.faces.cli.lake.demo.subprocess.Popen", popen)
     monkeypatch.setattr("pipelines.faces.cli.lake.demo.signal.signal", lambda *_: None)
-    told = CliRunner().invoke(app, ["ui", "--lake", str(tmp_path), *words]).stderr
+    message = CliRunner().invoke(app, ["ui", "--lake", str(tmp_path), *words]).stderr
     assert started[0][-1] == (words[1] if words else "127.0.0.1")
-    assert all(part in told for part in said) and ("caveat" in told) == bool(said)
+    assert all(part in message for part in said) and ("caveat" in message) == bool(said)
 
 
 @pytest.mark.slow

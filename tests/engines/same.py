@@ -19,16 +19,16 @@ def stored_tables() -> list[str]:
     return [name for name in catalog.public if catalog.models[name].kind != "rules"]
 
 
-def differences(one: duckdb.DuckDBPyConnection, other: duckdb.DuckDBPyConnection) -> tuple[list[str], int, int]:
+def differences(here: duckdb.DuckDBPyConnection, there: duckdb.DuckDBPyConnection) -> tuple[list[str], int, int]:
     """Returns a line per table that differs, how many tables were compared, and how many rows they have."""
     wrong, n_tables, n_rows = [], 0, 0
-    both = [sorted(set(stored_tables()) & _tables(con)) for con in (one, other)]
+    both = [sorted(set(stored_tables()) & _tables(con)) for con in (here, there)]
     if both[0] != both[1]:
         wrong.append(f"tables of one side only: {sorted(set(both[0]) ^ set(both[1]))}")
     with duckdb.connect() as con:
         for table in sorted(set(both[0]) & set(both[1])):
-            columns = ", ".join(_columns(one, table))
-            for side, rows in (("a", one), ("b", other)):
+            columns = ", ".join(_columns(here, table))
+            for side, rows in (("a", here), ("b", there)):
                 con.register(side, rows.execute(f"SELECT {columns} FROM {table}").to_arrow_table())
             sizes = [con.execute(f"SELECT count(*) FROM {side}").fetchall()[0][0] for side in "ab"]
             more = [
@@ -42,12 +42,12 @@ def differences(one: duckdb.DuckDBPyConnection, other: duckdb.DuckDBPyConnection
 
 
 def _tables(con: duckdb.DuckDBPyConnection) -> set[str]:
-    found = con.execute("SELECT table_name FROM information_schema.tables").fetchall()
-    return {name for (name,) in found}
+    rows = con.execute("SELECT table_name FROM information_schema.tables").fetchall()
+    return {name for (name,) in rows}
 
 
 def _columns(con: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    found = [
+    columns = [
         (f'"{name}"', kind) for name, kind, *_ in con.execute(f"DESCRIBE {table}").fetchall() if name not in OF_THE_RUN
     ]
-    return [f"printf('%.12g', {name}) AS {name}" if kind == "DOUBLE" else name for name, kind in found]
+    return [f"printf('%.12g', {name}) AS {name}" if kind == "DOUBLE" else name for name, kind in columns]

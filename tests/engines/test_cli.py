@@ -40,11 +40,11 @@ def test_ingest_and_materialize_on_an_engine(tmp_path: Path) -> None:
     assert [row["status"] for row in json.loads(done.stdout)] == ["ok"]
     done = call("materialize", "capture_ranks", "--lake", lake, "--engine", "in-process", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["units"], told["failed_units"]) == (1, [])
+    answer = json.loads(done.stdout)
+    assert (answer["units"], answer["failed_units"]) == (1, [])
     with connect(Lake(lake)) as con:  # published
-        found = con.execute("SELECT count(*) FROM kernels JOIN capture_ranks USING (trace_id)").fetchall()
-    assert found == [(4,)]
+        rows = con.execute("SELECT count(*) FROM kernels JOIN capture_ranks USING (trace_id)").fetchall()
+    assert rows == [(4,)]
 
 
 @pytest.mark.slow  # force without an engine: tests/runs/materialize
@@ -114,17 +114,17 @@ def test_ctrl_c_cancels_what_is_left_and_keeps_what_is_done(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--engine", "spork"), "there is no engine 'spork'"),
         (("--address", "x"), "--address and --store need --engine"),
         (("--store", "x"), "--address and --store need --engine"),
     ],
 )
-def test_wrong_words_are_told(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+def test_wrong_words_are_told(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     for verb in (("ingest", tmp_path), ("materialize",)):
         done = call(*verb, "--lake", tmp_path / "lake", *words)
-        assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+        assert done.exit_code == 2 and message in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("engine", [(), ("--engine", "in-process")])

@@ -56,9 +56,9 @@ def test_units_under_anything_else_make_the_tables_of_one_process(
     assert [task.wait() for task in tasks] == [0] * 4
     materialize_all(by_slurm)
     for lake in (by_xargs, by_slurm):
-        with lake.connect(stored_tables()) as one, reference.connect(stored_tables()) as other:
-            assert one.execute("SELECT count(*) FROM traces").fetchall() == [(3,)]
-            wrong, n_tables, n_rows = differences(one, other)
+        with lake.connect(stored_tables()) as con, reference.connect(stored_tables()) as reference_con:
+            assert con.execute("SELECT count(*) FROM traces").fetchall() == [(3,)]
+            wrong, n_tables, n_rows = differences(con, reference_con)
         assert wrong == [] and n_tables > 60 and n_rows > 500
 
     (function,) = blocks("py", by_slurm.root)

@@ -43,11 +43,11 @@ def test_halves_are_the_unit_again_down_to_single_groups(sizes: list[tuple[int, 
     for unit in cut(made(sizes), slots, UNIT_FILES):
         left, single = [unit], []
         while left:
-            one = left.pop()
-            left += one.halves
-            single += [] if one.halves else [one]
-        assert sorted(group.items for one in single for group in one.groups) == sorted(g.items for g in unit.groups)
-        assert all(len(one.groups) == 1 for one in single)
+            part = left.pop()
+            left += part.halves
+            single += [] if part.halves else [part]
+        assert sorted(group.items for part in single for group in part.groups) == sorted(g.items for g in unit.groups)
+        assert all(len(part.groups) == 1 for part in single)
 
 
 def test_a_large_trace_beside_a_thousand_small_ones_starts_first() -> None:
@@ -79,6 +79,6 @@ def test_files_that_belong_together_are_one_group(tmp_path: Path) -> None:
         )
     traces = [write_trace(tmp_path / f"rank{rank}.json", rank) for rank in range(2)]
     files = [*traces, *sorted((tmp_path / "dumps").iterdir()), tmp_path / "absent.json"]
-    found = [group.items for group in groups_of(files)]
-    assert sorted(len(items) for items in found) == [1, 1, 1, 3]
-    assert sorted(path for items in found for path in items) == sorted(files)
+    groups = [group.items for group in groups_of(files)]
+    assert sorted(len(items) for items in groups) == [1, 1, 1, 3]
+    assert sorted(path for items in groups for path in items) == sorted(files)

@@ -115,9 +115,9 @@ def test_units_done_twice_make_the_tables_of_one_process(
     assert [row.status for row in run.rows if "broken" in row.path] == ["rejected"]
     captures = materialize_on(Twice(), str(lake.root))
     assert captures.failed == [] and captures.n_done == captures.n_units > 0
-    with lake.connect(stored_tables()) as one, reference.connect(stored_tables()) as other:
-        wrong, n_tables, n_rows = differences(one, other)
-        n_traces = other.execute("SELECT count(*) FROM traces").fetchall()[0][0]
+    with lake.connect(stored_tables()) as con, reference.connect(stored_tables()) as reference_con:
+        wrong, n_tables, n_rows = differences(con, reference_con)
+        n_traces = reference_con.execute("SELECT count(*) FROM traces").fetchall()[0][0]
     assert wrong == [] and n_tables > 60 and n_rows > 500 and n_traces == 3
     again = materialize_on(InProcess(), str(lake.root))
     assert again.n_units == 0  # everything is up to date
@@ -145,7 +145,7 @@ def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path, monkeypatch
     lake = Lake(tmp_path / "lake")
     monkeypatch.setattr("pipelines.engines.run.UNIT_FILES", 3)
     run = ingest_on(Deadly("rank3.json"), str(lake.root), files)
-    assert [(one.items, one.attempts) for one in run.failed] == [((str(files[3]),), ATTEMPTS)]
+    assert [(failure.items, failure.attempts) for failure in run.failed] == [((str(files[3]),), ATTEMPTS)]
     assert run.n_done == run.n_units and run.size_done == run.size
     assert statuses(run) == [(f"rank{n}.json", "rejected" if n == 3 else "ok") for n in range(5)]
     with lake.connect(["traces", "rejects"]) as con:
@@ -206,7 +206,7 @@ def test_tables_that_are_missing_are_computed_in_the_lake(tmp_path: Path) -> Non
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "in" / "rank0.json", 1)], lake)
     run = materialize_on(InProcess(), str(lake.root), ["kernels"])
-    assert run.failed == [] and [one.n_files for one in run.results] == [1]
+    assert run.failed == [] and [result.n_files for result in run.results] == [1]
     with lake.connect(["kernels"]) as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(4,)]
     assert materialize_on(InProcess(), str(lake.root), ["kernels"]).n_units == 0
@@ -247,9 +247,9 @@ def test_lakes_of_killed_workers_are_removed(own_scratch: Path) -> None:
 
 def test_patterns_and_limits_of_who_submits_apply_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_RANK_PATTERN", r"r(\d+)")
-    told = Setting.here("ducklake:postgres:x", 1)
-    assert told.environment["TRACELAKE_RANK_PATTERN"] == r"r(\d+)" and SCRATCH not in told.environment
-    assert told.store == "ducklake:postgres:x"
+    setting = Setting.here("ducklake:postgres:x", 1)
+    assert setting.environment["TRACELAKE_RANK_PATTERN"] == r"r(\d+)" and SCRATCH not in setting.environment
+    assert setting.store == "ducklake:postgres:x"
     assert Setting.here("lake", 1).store == str(Path("lake").absolute())
 
 

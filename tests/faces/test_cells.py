@@ -24,7 +24,7 @@ from tests.effort import examples
 ROWS = st.lists(st.tuples(st.text(max_size=8), st.integers(-(2**127), 2**127)), max_size=30)
 
 
-class Given:
+class CountedRows:
     """An answer with these rows, of which it counts those that were read."""
 
     columns: tuple[str, ...] = ("text", "number")
@@ -42,11 +42,11 @@ class Given:
 @settings(max_examples=examples(400))
 @given(ROWS, st.integers(1, 35), st.integers(1, 400))
 def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: int, most_bytes: int) -> None:
-    answer: Any = Given(rows)
-    found = first_rows(answer, most, most_bytes)
-    n = len(found.rows)
-    assert found.rows == rows[:n] and n <= most
-    assert bool(found.cut) == (n < len(rows))
+    answer: Any = CountedRows(rows)
+    first = first_rows(answer, most, most_bytes)
+    n = len(first.rows)
+    assert first.rows == rows[:n] and n <= most
+    assert bool(first.cut) == (n < len(rows))
     assert answer.n_read <= n + min(500, most + 1)  # the rest is not computed
     sizes = [len(visible(text)) + 8 for text, _ in rows]
     assert n <= 1 or sum(sizes[:n]) <= most_bytes

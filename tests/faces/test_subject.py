@@ -116,26 +116,26 @@ def _held(shared: Path, names: tuple[str, ...], folder: Path) -> dict[str, Held]
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models that ran, but for rules: these are files of the program."""
-    found: list[str] = []
+    names: list[str] = []
     create = running._create
 
     def noted(con: object, model: running.Model, *args: object) -> None:
         if model.kind != "rules":
-            found.append(model.name)
+            names.append(model.name)
         create(con, model, *args)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(running, "_create", noted)
-    return found
+    return names
 
 
-def _both(one: Held, *words: str) -> None:
+def _both(trace: Held, *words: str) -> None:
     """Compares what is printed of an id and of its file, which differ in what they call the trace."""
     name, *options = words
-    of_id = tracelake(name, one.trace_id, *options, "--lake", one.lake)
-    of_file = _of_file(one.file, words)
+    of_id = tracelake(name, trace.trace_id, *options, "--lake", trace.lake)
+    of_file = _of_file(trace.file, words)
     assert of_id.returncode == of_file.returncode
     for printed in ("stdout", "stderr"):
-        assert _told(getattr(of_id, printed), one) == _told(getattr(of_file, printed), one)
+        assert _comparable(getattr(of_id, printed), trace) == _comparable(getattr(of_file, printed), trace)
 
 
 @cache
@@ -143,25 +143,25 @@ def _of_file(file: Path, words: tuple[str, ...]) -> CompletedProcess[str]:
     return tracelake(words[0], file, *words[1:])
 
 
-def _told(text: str, one: Held) -> str:
+def _comparable(text: str, trace: Held) -> str:
     """What was printed; a table is as wide as its title, in which the trace is named."""
     return re.sub(
         r"[ \n━─]+",
         " ",
-        text.replace(one.trace_id, "TRACE").replace(str(one.file), "TRACE").replace(one.file.name, "TRACE"),
+        text.replace(trace.trace_id, "TRACE").replace(str(trace.file), "TRACE").replace(trace.file.name, "TRACE"),
     )
 
 
-def _steps(one: Held) -> list[str]:
-    with subject(one.trace_id, one.lake, ["critical_path_windows"]) as (con, _):
+def _steps(trace: Held) -> list[str]:
+    with subject(trace.trace_id, trace.lake, ["critical_path_windows"]) as (con, _):
         return [step for (step,) in con.execute(_STEPS).fetchall()]
 
 
-def _all(one: Held) -> None:
+def _all(trace: Held) -> None:
     for words in COMMANDS:
-        _both(one, *words)
-    for step in _steps(one)[:2]:
-        _both(one, "critical-path", "--annotation", step, "--json")
+        _both(trace, *words)
+    for step in _steps(trace)[:2]:
+        _both(trace, "critical-path", "--annotation", step, "--json")
 
 
 @pytest.mark.parametrize("words", first_of(((words,) for words in COMMANDS[1::2]), 2), ids=" ".join)
@@ -184,35 +184,35 @@ def test_ids_of_more_traces_do_too(shared: Path, tmp_path: Path, name: str) -> N
 @pytest.mark.slow  # test_an_id_answers_as_its_file_does
 @pytest.mark.parametrize("words", first_of(((words,) for words in OTHERS), 1), ids=" ".join)
 def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], words: tuple[str, ...]) -> None:
-    one = held[SMALL[0]]
-    tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
+    trace = held[SMALL[0]]
+    tracelake(words[0], trace.trace_id, *words[1:], "--lake", trace.lake)
     assert "_profiles" in ran
-    _both(one, *words)
+    _both(trace, *words)
 
 
 def test_no_model_runs_for_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
     """But for two that count edges and nodes."""
-    for one in [*held.values()][: None if SLOW else 1]:
+    for trace in [*held.values()][: None if SLOW else 1]:
         for words in COMMANDS[:7] if SLOW else COMMANDS[1:7:2]:
-            tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
-        for step in _steps(one):
-            tracelake("critical-path", one.trace_id, "--annotation", step, "--json", "--lake", one.lake)
+            tracelake(words[0], trace.trace_id, *words[1:], "--lake", trace.lake)
+        for step in _steps(trace):
+            tracelake("critical-path", trace.trace_id, "--annotation", step, "--json", "--lake", trace.lake)
     assert len(_steps(held[SMALL[0]])) == 1 and len(_steps(held[SMALL[2]])) == 2
     assert set(ran) == {"_edge_counts", "_node_counts"}
 
 
 def test_a_scenario_takes_the_stored_graph(held: dict[str, Held], ran: list[str]) -> None:
-    one = held[SMALL[0]]
+    trace = held[SMALL[0]]
     for words in COMMANDS[7:]:
-        tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
+        tracelake(words[0], trace.trace_id, *words[1:], "--lake", trace.lake)
     assert set(ran) == {"_profiles"}
 
 
 def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
-    for one in held.values():
-        with subject(one.trace_id, one.lake, WINDOW_TABLES) as (con, trace_id):
+    for trace in held.values():
+        with subject(trace.trace_id, trace.lake, WINDOW_TABLES) as (con, trace_id):
             has_sync = load(con, load_catalog(), WindowRequest(trace_id)).states_waits
-        assert has_sync == (b'"cuda_sync"' in gzip.decompress(one.file.read_bytes()))
+        assert has_sync == (b'"cuda_sync"' in gzip.decompress(trace.file.read_bytes()))
     assert "_stated_traces" not in ran
 
 
@@ -220,10 +220,10 @@ def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, He
 def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> None:
     """Edges and the path in numbers, as the models make them; also where only edges are stored, as a capture's path needs them."""
     catalog = load_catalog()
-    for one in held.values():
-        request, made = WindowRequest(one.trace_id), []
+    for trace in held.values():
+        request, made = WindowRequest(trace.trace_id), []
         for tables in (TABLES, ("critical_path_edges",), ()):
-            with subject(one.trace_id, one.lake, tables) as (con, _):
+            with subject(trace.trace_id, trace.lake, tables) as (con, _):
                 request_windows(con, [request])
                 stored = use_stored(con, catalog, request)
                 assert ({"_edges", "_refused_windows"} <= stored) == bool(tables)
@@ -236,11 +236,11 @@ def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> N
 @pytest.mark.slow  # 3 s: the answers are compared above
 def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
     """Edges, and a saved path with its graph, which restores to the same answer."""
-    for one in held.values():
+    for trace in held.values():
         made = {}
-        for what, where in ((one.trace_id, "id"), (one.file, "file")):
+        for what, where in ((trace.trace_id, "id"), (trace.file, "file")):
             edges, saved = tmp_path / f"{where}.parquet", tmp_path / f"{where}.zip"
-            done = tracelake("critical-path", what, "--edges", edges, "--save", saved, "--lake", one.lake, "--json")
+            done = tracelake("critical-path", what, "--edges", edges, "--save", saved, "--lake", trace.lake, "--json")
             assert done.returncode == 0
             rows = pq.read_table(saved).replace_schema_metadata()  # without its digest
             made[where] = done.stdout, pq.read_table(edges), rows, restore_path(saved).meta
@@ -250,11 +250,11 @@ def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp
 @pytest.mark.slow  # drawn of a file and of stored tables in the tests of the overlay
 def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
     """With all edges and with counters, which are drawn from stored tables, too."""
-    one = held[SMALL[0]]
-    for options in ((), ("--all-edges",), ("--only-critical", "--annotation", _steps(one)[0])):
+    trace = held[SMALL[0]]
+    for options in ((), ("--all-edges",), ("--only-critical", "--annotation", _steps(trace)[0])):
         drawn = []
-        for what in (one.trace_id, one.file):
-            done = tracelake("overlay", what, *options, "--out", tmp_path, "--lake", one.lake, "--json")
+        for what in (trace.trace_id, trace.file):
+            done = tracelake("overlay", what, *options, "--out", tmp_path, "--lake", trace.lake, "--json")
             drawn.append(gzip.decompress(Path(json.loads(done.stdout)["path"]).read_bytes()))
         assert drawn[0] == drawn[1]
 
@@ -264,18 +264,18 @@ def test_a_table_that_is_not_up_to_date_is_computed(
     held: dict[str, Held], monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
 ) -> None:
     """By an older model, taken away, without a trace on which its model failed, or damaged."""
-    one = held[SMALL[0]]
-    with kept(one.lake.parent) as lake:
-        _make_old(lake, one, monkeypatch, broken)
+    trace = held[SMALL[0]]
+    with kept(trace.lake.parent) as lake:
+        _make_old(lake, trace, monkeypatch, broken)
         ran.clear()
-        with subject(one.trace_id, one.lake, TABLES) as (con, _):
+        with subject(trace.trace_id, trace.lake, TABLES) as (con, _):
             assert stored_tables(con) == set(TABLES) - {"critical_path"}
-        _both(one, "critical-path", "--json")
+        _both(trace, "critical-path", "--json")
         assert "critical_path" in ran or "_longest_path" in ran
 
 
-def _make_old(lake: Lake, one: Held, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    batch = lake.known_traces()[one.trace_id]
+def _make_old(lake: Lake, trace: Held, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    batch = lake.known_traces()[trace.trace_id]
     file = table_file(lake.root, "critical_path", batch)
     if broken == "older":
         version = Catalog.version
@@ -286,9 +286,9 @@ def _make_old(lake: Lake, one: Held, monkeypatch: pytest.MonkeyPatch, broken: st
         lake.take_away(batch, ["critical_path"])
     elif broken == "failed":
         empty = lake.staging(batch) / "critical_path.parquet"
-        failure = Failure(one.trace_id, "_clip", "OutOfMemoryException: …")
+        failure = Failure(trace.trace_id, "_clip", "OutOfMemoryException: …")
         pq.write_table(pq.ParquetFile(file).read().slice(0, 0), empty)
-        version = Lake(one.lake).catalog().version("critical_path")
+        version = Lake(trace.lake).catalog().version("critical_path")
         lake.put_all(batch, {"critical_path": Staged(empty, 0, (failure,), version)})
     else:
         file.write_bytes(file.read_bytes()[:-100])
@@ -308,7 +308,7 @@ def test_names_that_are_no_trace(held: dict[str, Held], tmp_path: Path) -> None:
         pass
     with pytest.raises(NoSuchTrace, match="is a prefix of 3 trace ids") as error:
         find_trace(Lake(lake), "")
-    assert all(one.trace_id in error.value.hint for one in held.values())
+    assert all(trace.trace_id in error.value.hint for trace in held.values())
     with pytest.raises(NotATrace, match="is a folder"), subject(tmp_path, lake):
         pass
     with pytest.raises(NotATrace, match="--process is for files"), subject("ab", lake, process="1"):

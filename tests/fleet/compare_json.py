@@ -31,12 +31,12 @@ def all_gpu_us(path: Path) -> float:
 
 
 def traces_in(shared: Path) -> list[Path]:
-    found = [
+    paths = [
         path
         for folder in ("critical_path", "single", "ranks", "dialects")
         for path in (shared / "traces" / folder).rglob("*.json*")
     ]
-    return sorted(path for path in found if "execution_trace" not in path.name)
+    return sorted(path for path in paths if "execution_trace" not in path.name)
 
 
 def launches_of(events: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
@@ -79,7 +79,7 @@ def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float
             window = (event["ts"], event["ts"] + event["dur"])
     launches = launches_of(events)
     earlier = {id(event) for event in from_before(events)} if first_step else set()
-    rules, found = modelled(), defaultdict(lambda: [0, 0.0])
+    rules, work_by_operator = modelled(), defaultdict(lambda: [0, 0.0])
     threads = defaultdict(list)
     for event in events:
         if cat(event) in ("cpu_op", "operator") and event["dur"] > 0:
@@ -98,10 +98,10 @@ def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float
         owning = [name for name in around if rules.get(name)]
         known = [name for name in around if name in rules]
         name = owning[:1] or known[-1:] or around[-1:]
-        one = found[name[0] if name else "(no operator)" if launch else "(launch not in the trace)"]
-        one[0] += 1
-        one[1] += event["dur"]
-    return found
+        work = work_by_operator[name[0] if name else "(no operator)" if launch else "(launch not in the trace)"]
+        work[0] += 1
+        work[1] += event["dur"]
+    return work_by_operator
 
 
 def kernels_of_the_first_step(path: Path) -> dict[str, list[float]]:
@@ -110,14 +110,14 @@ def kernels_of_the_first_step(path: Path) -> dict[str, list[float]]:
     steps = [e for e in events if e["name"].startswith("ProfilerStep#") and cat(e) == "user_annotation"]
     first = min(steps, key=lambda e: e["ts"])
     launches, earlier = launches_of(events), {id(event) for event in from_before(events)}
-    found: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    work_by_name: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for event in events:
         if cat(event) in GPU and id(event) not in earlier:
             at = launches.get(event["args"].get("correlation"), event)["ts"]
             if first["ts"] <= at < first["ts"] + first["dur"]:
-                found[event["name"]][0] += 1
-                found[event["name"]][1] += event["dur"]
-    return found
+                work_by_name[event["name"]][0] += 1
+                work_by_name[event["name"]][1] += event["dur"]
+    return work_by_name
 
 
 def shape(dims: Any) -> Any:

@@ -74,14 +74,14 @@ class World:
         return compare_pairs(self.con, choose(sides[0], sides[1], steps).pairs, by)
 
 
-GPU_BY = [one for one in BY if one != CAUSE]
+GPU_BY = [by for by in BY if by != CAUSE]
 """What divides GPU time; causes divide all time."""
 
 
 def times(rows: Iterable[Difference]) -> dict[str, tuple[float, float, str]]:
     """Times in us and change, by name, with shapes behind it."""
-    found = {f"{row.name} {row.input_dims or ''}".strip(): row for row in rows}
-    return {name: (row.control_ns / 1e3, row.test_ns / 1e3, row.change) for name, row in found.items()}
+    rows_by_name = {f"{row.name} {row.input_dims or ''}".strip(): row for row in rows}
+    return {name: (row.control_ns / 1e3, row.test_ns / 1e3, row.change) for name, row in rows_by_name.items()}
 
 
 def run_of(*kernels: float, host: float = 0, rank: int = 0) -> list[dict]:
@@ -139,7 +139,7 @@ def _overlapping() -> list[dict]:
     steps = [x("user_annotation", f"ProfilerStep#{n}", 90 * n, 100) for n in (0, 1)]
     launched = {1: 10, 2: 95, 4: 120}
     work = [(call("cudaLaunchKernel", at, 1, us), kernel("k", at + 6, us, us)) for us, at in launched.items()]
-    return [*steps, *(one for both in work for one in both)]
+    return [*steps, *(event for both in work for event in both)]
 
 
 def _on_the_host(us: float) -> list[dict]:
@@ -151,7 +151,7 @@ def _on_the_host(us: float) -> list[dict]:
 
 
 SMALL: dict[str, list[list[dict]]] = {
-    "pair": [BEFORE, AFTER, [one for one in BEFORE if one["cat"] in ("user_annotation", "cpu_op")]],
+    "pair": [BEFORE, AFTER, [event for event in BEFORE if event["cat"] in ("user_annotation", "cpu_op")]],
     "longer": [
         *(_launched("aten::mm", us) for us in (100, 101, 101.1)),
         [*_launched("aten::mm", 100), call("cudaLaunchKernel", 3, 1, 2), kernel("gemm", 120, 0.5, 2)],

@@ -23,12 +23,12 @@ def real_lanes(folder: Path, names: list[str]) -> list[RankLane]:
     lanes = []
     for rank, name in enumerate(names):
         events = json.loads(gzip.decompress((folder / name).read_bytes()))["traceEvents"]
-        found = sorted(
+        kernels = sorted(
             (round(e["ts"] * US), i, round(e["dur"] * US), _kind(e["name"]))
             for i, e in enumerate(events)
             if str(e.get("cat")).lower() == "kernel" and re.search("nccl|rccl", e["name"], re.IGNORECASE)
         )
-        start, _, dur, kind = (np.array(column) for column in zip(*found, strict=True))
+        start, _, dur, kind = (np.array(column) for column in zip(*kernels, strict=True))
         lanes.append(RankLane(rank, np.array([KINDS.index(k) for k in kind]), start, start + dur))
     return lanes
 

@@ -10,8 +10,8 @@ from pipelines.fleet.captures.input_tables import _capture
 
 
 def trace(name: str, rank: int | None, start: int = 0, **other: object) -> RankTrace:
-    one = RankTrace(name, "1", f"/jobs/a/{name}.json", "g", "a", rank, 4, start, start + 100, 10)
-    return replace(one, **other)  # pyright: ignore[reportArgumentType]
+    rank_trace = RankTrace(name, "1", f"/jobs/a/{name}.json", "g", "a", rank, 4, start, start + 100, 10)
+    return replace(rank_trace, **other)  # pyright: ignore[reportArgumentType]
 
 
 def kinds(capture: Capture) -> list[tuple[str, int]]:
@@ -45,9 +45,9 @@ def test_a_rank_of_another_job() -> None:
     odd = [trace("odd", 3, world_size=16), trace("far", 4, n_events=99)]
     (capture,) = find_captures([trace("a", 0), trace("b", 1), *odd])
     assert members(capture) == {"a": None, "b": None, "odd": "other_job", "far": "other_job"}
-    one, other = find_captures([trace("a", 0), replace(trace("x", 1), job="b", group_id="h")])
-    assert (one.job, other.job) == ("a", "b")
-    assert all(("other_jobs_in_folder", 1) in kinds(capture) for capture in (one, other))
+    first, second = find_captures([trace("a", 0), replace(trace("x", 1), job="b", group_id="h")])
+    assert (first.job, second.job) == ("a", "b")
+    assert all(("other_jobs_in_folder", 1) in kinds(capture) for capture in (first, second))
 
 
 def test_a_trace_that_does_not_tell_its_rank() -> None:
@@ -62,37 +62,42 @@ def test_a_file_that_lost_its_clock_takes_no_whole_file_s_place_and_no_capture_s
     whole = [trace(f"r{rank}", rank, now + rank) for rank in range(4)]
     cut = trace("cut", 0, 10**12, n_events=99)  # of a longer run, for all we know
     (capture,) = find_captures([cut, *whole])
-    assert members(capture) == {"cut": "rank_twice", **{one.trace_id: None for one in whole}}
+    assert members(capture) == {"cut": "rank_twice", **{rank_trace.trace_id: None for rank_trace in whole}}
     (capture,) = find_captures([replace(cut, rank=0), *whole[1:]])  # nothing else for its rank: it is used
     assert set(members(capture).values()) == {None}
     assert (_capture(capture)["capture_start_ns"], _capture(capture)["n_ranks"]) == (now + 1, 4)
     later = [
-        replace(one, trace_id=f"l{one.trace_id}", trace_start_ns=now + 10**9, trace_end_ns=now + 2 * 10**9)
-        for one in whole
+        replace(
+            rank_trace, trace_id=f"l{rank_trace.trace_id}", trace_start_ns=now + 10**9, trace_end_ns=now + 2 * 10**9
+        )
+        for rank_trace in whole
     ]
-    found = find_captures([*whole, *later, cut])  # of which of the two is not known
-    assert sorted(len(capture.members) for capture in found) == [1, 4, 4]
+    captures = find_captures([*whole, *later, cut])  # of which of the two is not known
+    assert sorted(len(capture.members) for capture in captures) == [1, 4, 4]
 
 
 def test_an_inbox_of_several_captures_of_a_job() -> None:
     rounds = [[trace(f"{n}{rank}", rank, 1_000 * n + rank, batch_id=str(n)) for rank in range(4)] for n in range(3)]
-    found = find_captures([one for traces in rounds for one in traces])
-    assert sorted(sorted(members(capture)) for capture in found) == [[f"{n}{r}" for r in range(4)] for n in range(3)]
-    assert not [finding for capture in found for finding in capture.findings]
-    (first,) = [capture for capture in found if "00" in members(capture)]
+    captures = find_captures([rank_trace for traces in rounds for rank_trace in traces])
+    assert sorted(sorted(members(capture)) for capture in captures) == [[f"{n}{r}" for r in range(4)] for n in range(3)]
+    assert not [finding for capture in captures for finding in capture.findings]
+    (first,) = [capture for capture in captures if "00" in members(capture)]
     assert first.capture_id == "g"
 
 
 def test_windows_back_to_back_are_told_apart_by_their_ranks() -> None:
     near = [trace(f"{n}{rank}", rank, 100 * n + 3 * rank) for n in range(2) for rank in range(4)]
-    found = find_captures(near)  # the first window of rank 3 ends after the second of rank 0 begins
-    assert sorted(sorted(members(capture)) for capture in found) == [["00", "01", "02", "03"], ["10", "11", "12", "13"]]
+    captures = find_captures(near)  # the first window of rank 3 ends after the second of rank 0 begins
+    assert sorted(sorted(members(capture)) for capture in captures) == [
+        ["00", "01", "02", "03"],
+        ["10", "11", "12", "13"],
+    ]
 
 
 def test_ids_stay_when_late_ranks_come_in_any_order() -> None:
     traces = [trace(f"{n}{rank}", rank, 1_000 * n + rank) for n in range(4) for rank in range(4)]
     Random(3).shuffle(traces)
-    traces = [replace(one, batch_id=f"{i:02}") for i, one in enumerate(traces)]
+    traces = [replace(rank_trace, batch_id=f"{i:02}") for i, rank_trace in enumerate(traces)]
     seen: dict[str, str] = {}
     for n in range(1, len(traces) + 1):
         for capture in find_captures(traces[:n]):
@@ -105,16 +110,16 @@ def test_ids_stay_when_late_ranks_come_in_any_order() -> None:
 def test_content_changes_with_what_the_user_tells() -> None:
     (plain,) = find_captures([trace("a", 0), trace("b", 1)])
     roles = [Role("a", 0, "dp", "x"), Role(None, 1, "dp", "y"), Role("b", 0, "dp", "z"), Role(None, 9, "dp", "z")]
-    (told,) = find_captures([trace("a", 0), trace("b", 1)], roles)
-    assert {(role.rank, role.group) for role in told.roles} == {(0, "x"), (1, "y")}
-    assert told.content != plain.content
+    (with_roles,) = find_captures([trace("a", 0), trace("b", 1)], roles)
+    assert {(role.rank, role.group) for role in with_roles.roles} == {(0, "x"), (1, "y")}
+    assert with_roles.content != plain.content
 
 
 def test_traces_without_times_that_share_a_folder() -> None:
     """A trace without timed events begins before everything; it is the first there is as well as any other."""
     nothing = {"trace_start_ns": None, "trace_end_ns": None, "n_events": 0}
-    found = find_captures([trace("a", 0), trace("empty", None, **nothing), trace("bare", None, **nothing)])
-    assert sorted(name for capture in found for name in members(capture)) == ["a", "bare", "empty"]
+    captures = find_captures([trace("a", 0), trace("empty", None, **nothing), trace("bare", None, **nothing)])
+    assert sorted(name for capture in captures for name in members(capture)) == ["a", "bare", "empty"]
     assert len(find_captures([trace("empty", 0, **nothing), trace("bare", 0, **nothing)])) == 1
 
 

@@ -60,8 +60,8 @@ def world_of(pairs: Path, name: str) -> World:
 def test_change_of_the_length(pairs: Path, name: str) -> None:
     a, b = world_of(pairs, name).traces
     truth = truth_of(pairs, name)
-    told = lengths(choose([a], [b]).pairs)
-    assert percent(*told) == pytest.approx(percent(*truth), abs=POINTS)
+    step_lengths = lengths(choose([a], [b]).pairs)
+    assert percent(*step_lengths) == pytest.approx(percent(*truth), abs=POINTS)
     for trace, of_program in zip((a, b), truth, strict=True):  # which includes the call that closes the recording
         mean = sum(window.duration_ns for window in trace.steps) / len(trace.steps)
         assert mean == pytest.approx(of_program, rel=0.01, abs=100_000)
@@ -79,17 +79,17 @@ def test_a_limit_is_kept_by_what_became_faster_alone(pairs: Path, name: str) -> 
 def test_on_the_command_line(pairs: Path) -> None:
     sides = [str(pairs / f"big_products.{variant}.json.gz") for variant in "AB"]
 
-    def run(*given: str, code: int = 0) -> str:
-        done = CliRunner().invoke(app, ["compare", *given])
+    def run(*args: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, ["compare", *args])
         assert done.exit_code == code, done.output
         return done.stdout
 
     windows = json.loads(run(*sides, "--json", "--fail-on", "5%"))["windows"]
     truth = truth_of(pairs, "big_products")
-    assert percent(*(one["duration_ns"] for one in windows)) == pytest.approx(percent(*truth), abs=1)
-    for one, of_program in zip(windows, truth, strict=True):
-        assert one["duration_ns"] == pytest.approx(of_program, rel=0.01)
-        assert one["host_ns"] < 0.06 * one["duration_ns"]  # the host has launched all while the first step runs
+    assert percent(*(window["duration_ns"] for window in windows)) == pytest.approx(percent(*truth), abs=1)
+    for window, of_program in zip(windows, truth, strict=True):
+        assert window["duration_ns"] == pytest.approx(of_program, rel=0.01)
+        assert window["host_ns"] < 0.06 * window["duration_ns"]  # the host has launched all while the first step runs
     assert "instead of 5.59 ms (+95.1 %" in run(*sides[::-1], "--fail-on", "5%", code=3)
 
 
@@ -132,10 +132,10 @@ def windows_of_steps(path: Path) -> list[tuple[Any, ...]]:
 
 def assert_steps_are_the_path(paths: list[Path]) -> int:
     """The lengths of steps add up to the path's window, less what work from before the first step holds that up."""
-    found = {path: rows[0] for path in paths if (rows := windows_of_steps(path))}
-    for path, (steps, window, late, goes_on) in found.items():
+    lengths_by_path = {path: rows[0] for path in paths if (rows := windows_of_steps(path))}
+    for path, (steps, window, late, goes_on) in lengths_by_path.items():
         assert goes_on and steps + late == pytest.approx(window, rel=1e-4), path
-    return len(found)
+    return len(lengths_by_path)
 
 
 @pytest.mark.slow  # 2 s

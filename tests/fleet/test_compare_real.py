@@ -45,10 +45,10 @@ def assert_adds_up(shared: Path, paths: list[Path]) -> None:
     expected = [all_gpu_us(path) for path in paths]
     assert sum(us > 0 for us in expected) > len(paths) // 2
     for by in GPU_BY:
-        for n, one in enumerate(world.traces):
+        for n, trace in enumerate(world.traces):
             other = (n + 1) % len(paths)
-            found = totals(world.compare(one, world.traces[other], by, "all").whole.rows)
-            assert [ns / 1e3 for ns in found] == pytest.approx([expected[n], expected[other]], rel=1e-6), (by, paths[n])
+            sums = totals(world.compare(trace, world.traces[other], by, "all").whole.rows)
+            assert [ns / 1e3 for ns in sums] == pytest.approx([expected[n], expected[other]], rel=1e-6), (by, paths[n])
 
 
 @pytest.mark.slow  # of one pair each operator is counted below
@@ -90,23 +90,26 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
         for rank in (0, 1)
     ]
     world = World(paths)
-    found = world.compare(world.traces[:2], world.traces[2:])
-    assert [part.pairs[0].where for part in found.places] == ["rank 0", "rank 1"]
+    comparison = world.compare(world.traces[:2], world.traces[2:])
+    assert [part.pairs[0].where for part in comparison.places] == ["rank 0", "rank 1"]
     # Only one side's first step may be warm-up.
-    assert [(one.pair.rank, one.pair.control.step) for one in found.pairs] == [
+    assert [(step_pair.pair.rank, step_pair.pair.control.step) for step_pair in comparison.pairs] == [
         (r, s) for r in (0, 1) for s in (4, 5, 6)
     ]
-    whole = totals(found.whole.rows)
-    assert whole == totals(found.whole.categories)
+    whole = totals(comparison.whole.rows)
+    assert whole == totals(comparison.whole.categories)
     for side in (0, 1):
-        assert sum(totals(part.rows)[side] for part in found.places) == whole[side] > 0
-        assert sum((one.gpu.control_ns, one.gpu.test_ns)[side] for one in found.pairs) == whole[side]
-    for one in found.pairs:  # alone, it has the same rows in long
-        rows = compare_pairs(world.con, [one.pair], "operator").whole.rows
-        assert totals(rows) == one.gpu[:2]
-        assert (rows[0].name, rows[0].diff_ns) == (one.gpu.changed_name, one.gpu.changed_ns)
-        assert one.gpu.grown_ns == max(row.diff_ns for row in rows)
-        assert one.gpu.grown_name in {row.name for row in rows if row.diff_ns == one.gpu.grown_ns}
+        assert sum(totals(part.rows)[side] for part in comparison.places) == whole[side] > 0
+        assert (
+            sum((step_pair.gpu.control_ns, step_pair.gpu.test_ns)[side] for step_pair in comparison.pairs)
+            == whole[side]
+        )
+    for step_pair in comparison.pairs:  # alone, it has the same rows in long
+        rows = compare_pairs(world.con, [step_pair.pair], "operator").whole.rows
+        assert totals(rows) == step_pair.gpu[:2]
+        assert (rows[0].name, rows[0].diff_ns) == (step_pair.gpu.changed_name, step_pair.gpu.changed_ns)
+        assert step_pair.gpu.grown_ns == max(row.diff_ns for row in rows)
+        assert step_pair.gpu.grown_name in {row.name for row in rows if row.diff_ns == step_pair.gpu.grown_ns}
 
 
 @pytest.mark.slow  # 2 s: what runs in a step is counted from its JSON below
@@ -171,13 +174,13 @@ def test_kernels_of_a_step_counted_from_their_json(
 ) -> None:
     paths = [shared / "traces" / "ranks" / folder / f"{name}.json.gz" for name in (a, b)]
     world = world_of(*paths)
-    found: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
+    work_by_name: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in world.compare(world.traces[0], world.traces[1], "kernel", "first").whole.rows:
         for place, value in enumerate((row.control_n, row.control_ns / 1e3, row.test_n, row.test_ns / 1e3)):
-            found[row.name][place] += value
+            work_by_name[row.name][place] += value
     before, after = map(kernels_of_the_first_step, paths)
-    assert found.keys() == before.keys() | after.keys() and len(found) > 10
-    for name, ours in found.items():
+    assert work_by_name.keys() == before.keys() | after.keys() and len(work_by_name) > 10
+    for name, ours in work_by_name.items():
         assert ours == pytest.approx([*before.get(name, (0, 0)), *after.get(name, (0, 0))]), name
 
 
@@ -191,15 +194,15 @@ def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[.
         key = (row.name, shape(json.loads(row.input_dims or "[]")))
         for side, ns in enumerate((row.control_ns, row.test_ns)):
             ours[side][key] += ns
-    for side, one in enumerate(golden):
+    for side, reference in enumerate(golden):
         theirs: Counter[Any] = Counter()
-        for row in one["tracelens_rows"]:
+        for row in reference["tracelens_rows"]:
             if row["matched"]:
                 theirs[row["name"], shape(ast.literal_eval(row["dims"]))] += row["tl_kernel_us"]
         assert len(theirs) > 25
         for key, us in theirs.items():
             assert ours[side][key] / 1e3 == pytest.approx(us, abs=0.01), key
-        summary = one["summary"]
+        summary = reference["summary"]
         unlaunched = ours[side]["(launch not in the trace)", ()]
         assert unlaunched / 1e3 == pytest.approx(summary["gpu_us_no_launch"])
         assert sum(ours[side].values()) / 1e3 == pytest.approx(summary["gpu_us_total"])
@@ -211,10 +214,10 @@ def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[.
 def test_operators_are_those_of_the_saved_question(shared: Path, world_of: Callable[..., World], name: str) -> None:
     """`ask gpu-operators`: the same sums, also of what replays of graphs ran."""
     names = SINGLE if name in SINGLE else (name,)
-    world = world_of(*(shared / "traces" / "single" / f"{one}.json.gz" for one in names))
+    world = world_of(*(shared / "traces" / "single" / f"{stem}.json.gz" for stem in names))
     only = world.traces[names.index(name)]
-    found = {row.name: row.control_ns for row in world.compare(only, only, steps="all").whole.rows}
+    ns_by_operator = {row.name: row.control_ns for row in world.compare(only, only, steps="all").whole.rows}
     asked = world.own.execute(
         f"SELECT op, sum(duration_ns) FROM kernel_owners WHERE op IS NOT NULL AND trace_id = {quoted(only.trace_id)} GROUP BY op"
     ).fetchall()
-    assert {op: ns for op, ns in found.items() if not op.startswith("(")} == dict(asked)
+    assert {op: ns for op, ns in ns_by_operator.items() if not op.startswith("(")} == dict(asked)

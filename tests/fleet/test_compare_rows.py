@@ -65,8 +65,8 @@ def test_counts_and_the_order_of_rows() -> None:
 
 @pytest.mark.slow  # 10 s
 def test_own_time_on_the_host() -> None:
-    found = times(small().compare(small().traces[0], small().traces[1]).whole.host)
-    assert found == {
+    host_times = times(small().compare(small().traces[0], small().traces[1]).whole.host)
+    assert host_times == {
         "ProfilerStep": (75, 69, "decreased"),  # 100 less the operators inside
         "aten::mm": (17, 25 - 3 + 6 - 3, "increased"),
         "aten::add": (3, 0, "deleted"),
@@ -76,8 +76,8 @@ def test_own_time_on_the_host() -> None:
 
 def test_python_functions_own_their_time_where_annotations_outlast_the_function_that_opens_them() -> None:
     world = small("crossing")
-    found = times(world.compare(world.traces[0], world.traces[0]).whole.host)
-    assert {name: us for name, (us, _, _) in found.items()} == {"train": 50, "__enter__": 20, "sleep": 30}
+    host_times = times(world.compare(world.traces[0], world.traces[0]).whole.host)
+    assert {name: us for name, (us, _, _) in host_times.items()} == {"train": 50, "__enter__": 20, "sleep": 30}
 
 
 def test_unchanged_is_of_time() -> None:
@@ -95,15 +95,15 @@ def test_kinds_of_kernels_without_operator() -> None:
     expected: Counter[str] = Counter({"communication": 100})  # that it is, whatever operator launched it
     for n, kind in enumerate(KINDS.values()):
         expected[kind] += n + 1
-    found = times(world.compare(only, only, "category").whole.rows)
-    assert {kind: us for kind, (us, _, _) in found.items()} == expected
+    times_by_kind = times(world.compare(only, only, "category").whole.rows)
+    assert {kind: us for kind, (us, _, _) in times_by_kind.items()} == expected
 
 
 def test_steps_that_overlap_have_no_work_in_common() -> None:
     world = small("overlap")
     (only,) = world.traces
     assert [window.duration_ns for window in only.steps] == [103_000, 87_000]
-    assert [one.gpu.control_ns for one in world.compare(only, only, "kernel").pairs] == [3000, 4000]
+    assert [step_pair.gpu.control_ns for step_pair in world.compare(only, only, "kernel").pairs] == [3000, 4000]
     assert totals(world.compare(only, only, "kernel", "all").whole.rows) == (7000, 7000)
 
 
@@ -123,10 +123,10 @@ def test_graph_replays_count_for_the_operator_that_was_captured() -> None:
 
     captured = calls([CAPTURED, ADD], 0, 0, is_captured=True)
     replays = [replay(["gemm", "add"], at, at) for at in (1000, 2000)]
-    world = World([[*captured, *(event for one in replays for event in one)]])
+    world = World([[*captured, *(event for events in replays for event in events)]])
     (only,) = world.traces
-    found = {row.name: row.control_n for row in world.compare(only, only, steps="all").whole.rows}
-    assert found == {"aten::mm": 2, "aten::add": 2}
+    counts = {row.name: row.control_n for row in world.compare(only, only, steps="all").whole.rows}
+    assert counts == {"aten::mm": 2, "aten::add": 2}
 
 
 def nanoseconds(answer: Any) -> Iterator[tuple[str, Any]]:
@@ -143,7 +143,7 @@ def test_times_in_json_are_whole_nanoseconds() -> None:
     parts, pairs = [], []
     for rank in (0, 1):
         windows = [Window("t", step, 0, 0, ns, 9, 0, host_ns=ns - 50) for step, ns in enumerate((101, 102, 103, 105))]
-        pairs += [Pair(f"rank {rank}", rank, one, one) for one in windows]
+        pairs += [Pair(f"rank {rank}", rank, window, window) for window in windows]
         parts.append(Part(pairs[-4:]))
     row = Difference("gpu", None, "k", None, None, 1, 1, 0, 5, 7, 2, "increased")
     for part in (whole := Part(pairs), *parts):

@@ -72,7 +72,7 @@ def test_a_verdict_without_gpu_work() -> None:
     assert judge(world.compare(a, b), 50).is_fine and judge(world.compare(b, a), 0).is_fine
     slower = judge(world.compare(a, b), 49)
     assert slower.is_judged and not slower.is_fine
-    assert slower.said.startswith("the length of step ") and slower.said.endswith(
+    assert slower.sentence.startswith("the length of step ") and slower.sentence.endswith(
         "grew most: on the host aten::sort +50.0 us"
     )
 
@@ -80,9 +80,9 @@ def test_a_verdict_without_gpu_work() -> None:
 def test_ranks_without_gpu_work() -> None:
     # Beside ranks with GPU work, too.
     world = small("hosts")
-    ranked = [replace(one, rank=n % 2) for n, one in enumerate(world.traces)]
-    found = world.compare(ranked[:2], ranked[2:])
-    assert [sentence(part).partition(": ")[2] for part in found.places] == [
+    ranked = [replace(trace, rank=n % 2) for n, trace in enumerate(world.traces)]
+    comparison = world.compare(ranked[:2], ranked[2:])
+    assert [sentence(part).partition(": ")[2] for part in comparison.places] == [
         *("no GPU work; host unchanged", "no GPU work; host: aten::sort +10.0 us"),
     ]
 
@@ -193,48 +193,51 @@ def test_every_step_is_judged() -> None:
     base, one_slow, all_slow, host = world.traces
     fine = judge(world.compare(base, one_slow), 6)
     assert (fine.is_judged, fine.is_fine) == (True, True)
-    assert "GPU time of step 3 went from 50.0 us to 53.0 us, +6.0 %, the worst of 4; the mean +1.5 %" in fine.said
+    assert "GPU time of step 3 went from 50.0 us to 53.0 us, +6.0 %, the worst of 4; the mean +1.5 %" in fine.sentence
     broken = judge(world.compare(base, one_slow), 5.9)
     assert not broken.is_fine
-    assert broken.said.endswith("the mean +1.5 %, more than 5.9 %; grew most: aten::mm +3.0 us")
+    assert broken.sentence.endswith("the mean +1.5 %, more than 5.9 %; grew most: aten::mm +3.0 us")
     assert judge(world.compare(base, one_slow, steps=2), 0).is_fine
     assert not judge(world.compare(base, all_slow), 3.9).is_fine and judge(world.compare(base, all_slow), 4).is_fine
     # GPU work is the same; the step is longer for what the host does.
     longer = judge(world.compare(base, host), 30)
-    assert "the length of step 2 went from 100.0 us to 140.0 us, +40.0 %" in longer.said
-    assert longer.said.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
+    assert "the length of step 2 went from 100.0 us to 140.0 us, +40.0 %" in longer.sentence
+    assert longer.sentence.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
     caused = [
-        replace(one, causes=Short(100, 140, None, 0, "data_loading", 40_000)) for one in world.compare(base, host).pairs
+        replace(step_pair, causes=Short(100, 140, None, 0, "data_loading", 40_000))
+        for step_pair in world.compare(base, host).pairs
     ]
-    said = judge(replace(world.compare(base, host), pairs=caused), 30).said
+    said = judge(replace(world.compare(base, host), pairs=caused), 30).sentence
     assert said.endswith("grew most: data loading +40.0 us; on the host enumerate(DataLoader) +40.0 us")
     # GPU work that grows in a step that became shorter has made nothing slower; by 1 % a step is unchanged.
     for shorter, is_fine in ((98_999, True), (99_000, False)):
-        found = world.compare(base, all_slow)
+        comparison = world.compare(base, all_slow)
         test = [
-            replace(one, pair=replace(one.pair, test=replace(one.pair.test, duration_ns=shorter)))
-            for one in found.pairs
+            replace(step_pair, pair=replace(step_pair.pair, test=replace(step_pair.pair.test, duration_ns=shorter)))
+            for step_pair in comparison.pairs
         ]
-        assert judge(replace(found, pairs=test), 3.9).is_fine == is_fine
+        assert judge(replace(comparison, pairs=test), 3.9).is_fine == is_fine
     # What may be warm-up on one side is judged in the mean alone.
-    found = world.compare(base, one_slow)
-    *others, slow = found.pairs
+    comparison = world.compare(base, one_slow)
+    *others, slow = comparison.pairs
     unsure = replace(slow, pair=replace(slow.pair, test=replace(slow.pair.test, warm_up_times=2.5)))
-    assert "the worst of 3; the mean +1.5 %" in judge(replace(found, pairs=[*others, unsure]), 5.9).said
-    assert judge(replace(found, pairs=[*others, unsure]), 1.5).is_fine
-    assert not judge(replace(found, pairs=[*others, unsure]), 1.49).is_fine
-    assert not judge(replace(found, pairs=[unsure]), 5.9).is_fine  # there is nothing else
+    assert "the worst of 3; the mean +1.5 %" in judge(replace(comparison, pairs=[*others, unsure]), 5.9).sentence
+    assert judge(replace(comparison, pairs=[*others, unsure]), 1.5).is_fine
+    assert not judge(replace(comparison, pairs=[*others, unsure]), 1.49).is_fine
+    assert not judge(replace(comparison, pairs=[unsure]), 5.9).is_fine  # there is nothing else
     # How long a trace is says how long it was recorded.
     whole = judge(world.compare(base, host, steps="all"), 0)
     assert whole.is_fine
-    assert whole.said.endswith("; at most 0 % allowed; the length is not judged, because these are whole traces")
-    assert "not judged" not in judge(world.compare(base, base), 0).said
+    assert whole.sentence.endswith("; at most 0 % allowed; the length is not judged, because these are whole traces")
+    assert "not judged" not in judge(world.compare(base, base), 0).sentence
     of_step = choose([base], [base], ("all", 2)).pairs
-    assert judge(compare_pairs(world.con, of_step, "operator"), 0).said.endswith("because the control is a whole trace")
+    assert judge(compare_pairs(world.con, of_step, "operator"), 0).sentence.endswith(
+        "because the control is a whole trace"
+    )
     before, _, on_host = small().traces
     for test, steps in ((on_host, "all"), (before, 7)):
         nothing = judge(small().compare(on_host, test, steps=steps), 5)
-        assert not nothing.is_judged and "has none" in nothing.said
+        assert not nothing.is_judged and "has none" in nothing.sentence
 
 
 def stepped(
@@ -252,7 +255,7 @@ def stepped(
 
 
 def compared(*pairs: OnePair) -> Comparison:
-    return Comparison("operator", Part([one.pair for one in pairs]), [], [*pairs])
+    return Comparison("operator", Part([step_pair.pair for step_pair in pairs]), [], [*pairs])
 
 
 def test_gpu_time_that_grows_by_little_of_its_step_is_judged_in_the_mean() -> None:
@@ -271,11 +274,11 @@ def test_what_grew_most_is_blamed_if_only_the_mean_is_too_long() -> None:
     """A step that may be warm-up counts in the mean alone, and makes it longer."""
     slow = stepped((0, 0), (100_000, 300_000), host="load", warm_up_times=3)
     same = [stepped((step, step), host="forward") for step in range(1, 6)]
-    assert judge(compared(slow, *same), 5).said.endswith(
+    assert judge(compared(slow, *same), 5).sentence.endswith(
         "the worst of 5; the mean +33.3 %, more than 5 %; grew most: on the host load +200.0 us in step 0"
     )
     longer = stepped((6, 6), (100_000, 150_000), host="save")
-    assert judge(compared(slow, *same, longer), 5).said.endswith(
+    assert judge(compared(slow, *same, longer), 5).sentence.endswith(
         "the length of step 6 went from 100.0 us to 150.0 us, +50.0 %, the worst of 6; the mean +35.7 %, more than 5 %"
         "; grew most: on the host save +50.0 us"
     )
@@ -302,11 +305,13 @@ def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
     for steps in ("all", 7):
         unmeasured = judge(small().compare(before, on_host, steps=steps), 5)
         assert (unmeasured.is_judged, unmeasured.is_fine) == (False, False)
-        assert unmeasured.said == "--fail-on compares GPU time, and the test has none in its whole trace"
+        assert unmeasured.sentence == "--fail-on compares GPU time, and the test has none in its whole trace"
     (window,) = [pair.control for pair in choose([before], [before], 7).pairs]
     idle = Window("t", 7, 0, 0, window.duration_ns, window.duration_ns, 0)
     becomes_idle = OnePair(Pair("rank 0", 0, window, idle), Short(50_000), Short(), Short())
-    found = small().compare(before, before)
-    assert judge(replace(found, pairs=[becomes_idle]), 5).is_fine
+    comparison = small().compare(before, before)
+    assert judge(replace(comparison, pairs=[becomes_idle]), 5).is_fine
     unmeasured_rank = replace(becomes_idle, pair=Pair("rank 1", 1, window, replace(idle, idle_ns=None)))
-    assert judge(replace(found, pairs=[becomes_idle, unmeasured_rank]), 5).said.endswith("whole trace (rank 1)")
+    assert judge(replace(comparison, pairs=[becomes_idle, unmeasured_rank]), 5).sentence.endswith(
+        "whole trace (rank 1)"
+    )

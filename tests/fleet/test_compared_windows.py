@@ -24,8 +24,8 @@ def steps_of(*lengths: float, first: int = 0) -> tuple[Window, ...]:
 
 def trace(*lengths: float, first: int = 0, rank: int | None = None, name: str = "x") -> Trace:
     windows = tuple(
-        replace(one, trace_id=f"{name}{rank}")
-        for one in (*steps_of(*lengths, first=first), Window("", None, 0, 0, 9, 0, 0))
+        replace(window, trace_id=f"{name}{rank}")
+        for window in (*steps_of(*lengths, first=first), Window("", None, 0, 0, 9, 0, 0))
     )
     return Trace(f"{name}{rank}", f"/{name}.json", f"{name}.json", rank, None, False, True, windows)
 
@@ -78,15 +78,15 @@ def test_few_numbers_in_common_are_chance() -> None:
 
 
 def test_one_step_where_it_is_asked_for() -> None:
-    one, other = trace(90, 9, 9, first=4), trace(9, 9, 9, first=5)
-    assert numbers(one, other, 6) == ([(6, 6)], [])
-    assert numbers(one, other, "first") == ([(4, 5)], [])
-    assert numbers(one, other, "all") == ([(None, None)], [])
-    assert numbers(one, other, (4, 7)) == ([(4, 7)], [])
-    assert numbers(one, other, (6, "all")) == ([(6, None)], [])
-    assert numbers(one, trace(), "first") == ([(None, None)], ["test has no steps: whole traces are compared"])
+    control, test = trace(90, 9, 9, first=4), trace(9, 9, 9, first=5)
+    assert numbers(control, test, 6) == ([(6, 6)], [])
+    assert numbers(control, test, "first") == ([(4, 5)], [])
+    assert numbers(control, test, "all") == ([(None, None)], [])
+    assert numbers(control, test, (4, 7)) == ([(4, 7)], [])
+    assert numbers(control, test, (6, "all")) == ([(6, None)], [])
+    assert numbers(control, trace(), "first") == ([(None, None)], ["test has no steps: whole traces are compared"])
     with pytest.raises(CompareError, match=r"x.json \(trace xNone\) has no step 4; it has 5, 6, 7"):
-        numbers(one, other, 4)
+        numbers(control, test, 4)
 
 
 def places(control: list[Trace], test: list[Trace]) -> tuple[list[tuple], list[str]]:
@@ -95,7 +95,7 @@ def places(control: list[Trace], test: list[Trace]) -> tuple[list[tuple], list[s
 
 
 def of_ranks(control: list[Trace], test: list[Trace], steps: Any = None) -> tuple[list[tuple], list[str]]:
-    sides = [[replace(one, rank=rank) for rank, one in enumerate(side)] for side in (control, test)]
+    sides = [[replace(unranked, rank=rank) for rank, unranked in enumerate(side)] for side in (control, test)]
     chosen = choose(sides[0], sides[1], steps)
     return [(pair.where, pair.control.step, pair.test.step) for pair in chosen.pairs], chosen.left_out
 
@@ -157,7 +157,7 @@ def test_rank_by_rank() -> None:
     assert places(a[1:2], b) == ([("", "a1", "b1")], ["test: rank 2, rank 3 without counterpart"])
     # No rank in common, or none known: in their order.
     assert places(a[:1], b)[0] == [("", "a0", "b1")]
-    unknown = [replace(one, rank=None, file=f"process {n}") for n, one in enumerate(a)]
+    unknown = [replace(ranked, rank=None, file=f"process {n}") for n, ranked in enumerate(a)]
     assert places(unknown, b)[0] == [
         *(
             ("process 0 and rank 1", "a0", "b1"),
@@ -177,10 +177,10 @@ def test_the_traces_of_an_id() -> None:
     )
     assert traces_of(con, "ca") == ["1a", "1b"]
     assert (traces_of(con, "ca", "first"), traces_of(con, "ca", 1), traces_of(con, "2")) == (["1a"], ["1b"], ["2c"])
-    for name, rank, told in (
+    for name, rank, message in (
         ("ca", 2, "no rank 2; it has 0, 1"),
         ("9", "all", "no capture"),
         ("1", "all", "prefix of 2"),
     ):
-        with pytest.raises(CompareError, match=told):
+        with pytest.raises(CompareError, match=message):
             traces_of(con, name, rank)

@@ -57,13 +57,13 @@ def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterat
     run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have)
     for trace_id in trace_ids:
         query = f"SELECT cause, gpu_ns, hidden_ns FROM gpu_time_by_cause WHERE capture_id = '{trace_id}'"
-        found = con.execute(query).fetchall()
-        assert all(ns % 1000 == 0 for _, ns, _ in found)
-        hidden = sum(ns for _, _, ns in found) // 1000
+        rows = con.execute(query).fetchall()
+        assert all(ns % 1000 == 0 for _, ns, _ in rows)
+        hidden = sum(ns for _, _, ns in rows) // 1000
         owners = con.execute(
             f"SELECT start_ns, end_ns, cause FROM idle_causes WHERE trace_id = '{trace_id}'"
         ).fetchall()
-        yield {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}, owners
+        yield {**{cause: ns // 1000 for cause, ns, _ in rows}, **({"hidden": hidden} if hidden else {})}, owners
 
 
 WAITS = [
@@ -82,7 +82,7 @@ AGAIN = [
 @cache
 def by_hand() -> list[dict[str, int]]:
     """Of WAITS, whose AllReduce waits for 30 us, and of AGAIN; the models run once."""
-    return [found for found, _ in losses_and_owners([(WAITS, {4: 30}), (AGAIN, {})])]
+    return [losses for losses, _ in losses_and_owners([(WAITS, {4: 30}), (AGAIN, {})])]
 
 
 def test_by_hand() -> None:
@@ -104,8 +104,8 @@ def test_by_hand() -> None:
 
 def test_recomputation_by_hand() -> None:
     """Forward in a module at 10; in the backward the module runs again, 110 to 140, the last 10 of it beside the backward's work."""
-    found = by_hand()[1]
-    assert (found["compute"], found["recompute"]) == (20 + 60, 20)
+    losses = by_hand()[1]
+    assert (losses["compute"], losses["recompute"]) == (20 + 60, 20)
 
 
 def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[str, int]:
@@ -118,7 +118,7 @@ def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[st
     timed = [e for e in trace if e["ph"] == "X"]
     first, last = min(e["ts"] for e in timed), max(e["ts"] + e["dur"] for e in timed)
     gpu = [e for e in timed if e["cat"] in ("kernel", "gpu_memcpy")]
-    found: Counter[str] = Counter()
+    us_by_cause: Counter[str] = Counter()
     for at in range(first, last):
 
         def runs(name: str, at: int = at) -> bool:
@@ -128,15 +128,15 @@ def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[st
         computes, busy = runs(GEMM), runs(GEMM) or runs(COMM) or runs(COPY)
         owner = next((cause for start, end, cause in owners if start <= 1000 * at < end), None)
         if waiting:
-            found["straggler_wait"] += 1
-            found["hidden"] += computes
+            us_by_cause["straggler_wait"] += 1
+            us_by_cause["hidden"] += computes
         elif runs(COMM) and not computes:
-            found["exposed_communication"] += 1
+            us_by_cause["exposed_communication"] += 1
         elif not busy:
-            found[kinds.get(owner or "unknown", "idle_host")] += 1
+            us_by_cause[kinds.get(owner or "unknown", "idle_host")] += 1
         else:
-            found["compute" if computes else "exposed_memory" if runs(COPY) else "unattributed"] += 1
-    return {cause: us for cause, us in found.items() if us}
+            us_by_cause["compute" if computes else "exposed_memory" if runs(COPY) else "unattributed"] += 1
+    return {cause: us for cause, us in us_by_cause.items() if us}
 
 
 def random_trace(seed: int) -> tuple[list[dict], dict[int, int]]:

@@ -32,10 +32,10 @@ COLUMNS = {
 COLUMNS["causes_without_profiler"] = COLUMNS["causes"].replace("share_percent", "percent")
 
 
-def kept(model: str, given: dict[str, Iterable[tuple[Any, ...]]]) -> list[dict[str, Any]]:
+def kept(model: str, tables: dict[str, Iterable[tuple[Any, ...]]]) -> list[dict[str, Any]]:
     """Return the rows of a model over these rows of the tables that it reads."""
     with duckdb.connect() as con:
-        for table, values in given.items():
+        for table, values in tables.items():
             con.execute(f"CREATE TABLE {table} ({COLUMNS[table]})")
             con.executemany(
                 f"INSERT INTO {table} VALUES ({', '.join(['?'] * len(COLUMNS[table].split(', ')))})", [*values]

@@ -63,7 +63,7 @@ def asking(folder: Path, files: dict[str, list[Path]]) -> Rows:
         ingest(paths, lake, job=job)
     materialize_all(lake, TABLES)
 
-    def found(job: str, columns: str) -> list[tuple]:
+    def rows_of(job: str, columns: str) -> list[tuple]:
         with lake.connect([*TABLES, "captures"]) as con:
             return con.execute(
                 f"SELECT {columns} FROM step_exposure AS e JOIN captures AS j USING (capture_id) "
@@ -71,7 +71,7 @@ def asking(folder: Path, files: dict[str, list[Path]]) -> Rows:
                 f"AND p.step = e.step WHERE j.job = '{job}' ORDER BY e.step, e.rank"
             ).fetchall()
 
-    return found
+    return rows_of
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def more_rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
 
 def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(rows: Rows) -> None:
     us = 1000
-    found = rows(
+    table = rows(
         "late",
         "e.rank, p.efficiency, p.comp_ns, e.efficiency, e.transfer_ns, e.exposed_transfer_ns, e.exposed_transfer_percent, "
         "e.wait_ns, e.exposed_wait_ns, e.n_communication, e.n_matched, p.communication_ns, p.exposed_communication_percent",
@@ -97,7 +97,7 @@ def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(r
     # Measured on one rank alone, nothing hides 720 of the 800 us in the collective.
     waits = (0, *same, 700 * us, 700 * us, 1, 1, 800 * us, 90)
     late = (1, *same, 0, 0, 1, 1, TRANSFER * us, 20)
-    assert found == [pytest.approx(row) for _ in range(6) for row in (waits, late)]
+    assert table == [pytest.approx(row) for _ in range(6) for row in (waits, late)]
 
 
 @pytest.mark.slow(together="exposure")  # 5 s for their lake
@@ -109,40 +109,40 @@ def test_exposure_without_waiting_is_not_told_where_no_rank_is_matched(more_rows
 
 @pytest.mark.slow(together="exposure")
 def test_beside_a_slow_rank_the_others_do_not_read_as_busy(more_rows: Rows, slow: Capture) -> None:
-    found = more_rows(
+    table = more_rows(
         "slow",
         "e.rank, e.efficiency, e.exposed_transfer_percent, p.exposed_communication_percent, e.wait_ns, e.transfer_ns + e.wait_ns, p.communication_ns",
     )
-    for (rank, efficiency, exposed, measured, *_), straggler in zip(found[::2], found[1::2], strict=True):
+    for (rank, efficiency, exposed, measured, *_), straggler in zip(table[::2], table[1::2], strict=True):
         assert (rank, straggler[0]) == (0, 1)
         assert efficiency < 0.35 < 0.8 < straggler[1]  # it computes a quarter of what the straggler does
         assert exposed < 60 < 90 < measured
         assert exposed == pytest.approx(straggler[2], abs=20)
         assert straggler[2] == pytest.approx(straggler[3])
     for rank in range(2):
-        waited = sum(row[4] for row in found if row[0] == rank)
+        waited = sum(row[4] for row in table if row[0] == rank)
         assert waited == pytest.approx(slow.ranks[rank].truth.collective_wait_ns, rel=0.02, abs=20_000)
-    assert [row[5] for row in found] == [row[6] for row in found]  # nothing of the communication is lost
+    assert [row[5] for row in table] == [row[6] for row in table]  # nothing of the communication is lost
 
 
 @pytest.mark.slow
 def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, tmp_path: Path) -> None:
     """Rank 2 is late; the three others waited in NCCL, and once read 0.98 to 1.03 beside its 0.92 to 0.94."""
     rows = asking(tmp_path, {"torchrec": sorted((shared / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))})
-    found = rows(
+    table = rows(
         "torchrec",
         "e.step, e.rank, e.efficiency, e.transfer_ns, e.wait_ns, e.exposed_transfer_ns + e.exposed_wait_ns, p.communication_ns, "
         "p.communication_ns - p.communication_overlapped_ns, e.exposed_transfer_percent",
     )
-    assert [row[:2] for row in found] == [(step, rank) for step in (4, 5, 6) for rank in range(4)]
+    assert [row[:2] for row in table] == [(step, rank) for step in (4, 5, 6) for rank in range(4)]
     for step in (4, 5, 6):
-        of_step = {row[1]: row for row in found if row[0] == step}
+        of_step = {row[1]: row for row in table if row[0] == step}
         straggler = of_step.pop(2)
         assert max(row[4] for row in of_step.values()) > 30 * straggler[4]  # they wait, it does not
         for row in of_step.values():
             assert row[2] == pytest.approx(straggler[2], rel=0.05) and row[2] < 0.8
             assert row[3] == straggler[3]  # one and the same collective
             assert row[8] < 30
-    for _, _, _, transfer, wait, exposed, communication, not_hidden, _ in found:
+    for _, _, _, transfer, wait, exposed, communication, not_hidden, _ in table:
         assert transfer + wait == communication
         assert 0.95 * not_hidden < exposed <= not_hidden  # kernels of other steps hide some of it, too

@@ -65,9 +65,9 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     seen: list[int] = []
 
     def counted(traces, roles, digests):
-        found = list(traces)
-        seen.append(len(found))
-        return grouping.find_captures(found, roles, digests)
+        listed = list(traces)
+        seen.append(len(listed))
+        return grouping.find_captures(listed, roles, digests)
 
     monkeypatch.setattr(input_tables, "find_captures", counted)
     world.add("a", rank=1)

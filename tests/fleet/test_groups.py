@@ -26,7 +26,7 @@ Group = tuple[str, str] | None
 
 def kernels_of(groups: dict[Group, tuple[int, ...]], n: int = 30) -> dict[int, Kernels]:
     """Four ranks with n collectives in each group, on a stream a group; clocks show OFFSETS more than true time."""
-    found = {rank: Kernels(rank) for rank in range(4)}
+    kernels = {rank: Kernels(rank) for rank in range(4)}
     rows: dict[int, list[tuple[Any, ...]]] = {rank: [] for rank in range(4)}
     for stream, (group, ranks) in enumerate(groups.items()):
         lanes, _ = simulated(len(ranks), n, tuple(OFFSETS[rank] for rank in ranks), seed=stream)
@@ -37,19 +37,19 @@ def kernels_of(groups: dict[Group, tuple[int, ...]], n: int = 30) -> dict[int, K
                 rows[rank].append(("t", i, "allreduce", True, 0, stream, start, end, 1, name, text, None, None))
     for rank, own in rows.items():
         for values in sorted(own, key=lambda row: (row[6], row[1])):
-            found[rank].add(*values)
-    return found
+            kernels[rank].add(*values)
+    return kernels
 
 
 def test_groups_that_join_all_ranks_have_one_clock() -> None:
     groups: dict[Group, tuple[int, ...]] = {("1", "[0, 1]"): (0, 1), ("1", "[2, 3]"): (2, 3), ("2", "[1, 2]"): (1, 2)}
     lanes, clocks = fit_capture([0, 1, 2, 3], kernels_of(groups))
-    assert [(one.lane.group, one.refused) for one in lanes] == [(group, None) for group in groups]
+    assert [(lane.lane.group, lane.refused) for lane in lanes] == [(group, None) for group in groups]
     offsets = [clock.clock.offset_ns if clock.clock else None for clock in clocks]
     assert offsets == [pytest.approx(truth, abs=3_000) for truth in OFFSETS]
-    for one in lanes:
-        assert one.starts is not None and one.ends is not None
-        assert np.ptp(one.ends, axis=0).max() < 20_000  # all leave together, on one clock
+    for lane in lanes:
+        assert lane.starts is not None and lane.ends is not None
+        assert np.ptp(lane.ends, axis=0).max() < 20_000  # all leave together, on one clock
 
 
 def test_groups_that_join_nobody_outside_are_not_aligned_with_them() -> None:
@@ -58,17 +58,17 @@ def test_groups_that_join_nobody_outside_are_not_aligned_with_them() -> None:
     assert [clock.refused for clock in clocks[:2]] == [None, None]
     assert [clock.refused for clock in clocks[2:]] == ["not_joined: with rank 2, but not with rank 0"] * 2
     assert all(clock.clock is None for clock in clocks[2:])
-    assert [one.starts is None for one in lanes] == [False, True]
+    assert [lane.starts is None for lane in lanes] == [False, True]
 
 
 def test_streams_without_groups_are_matched_in_the_order_of_their_first_start() -> None:
-    found = kernels_of({None: (0, 1, 2, 3)})
-    lanes, _ = fit_capture([0, 1, 2, 3], found)
-    assert [(one.lane.group, one.match.index.shape, one.refused) for one in lanes] == [(None, (4, 30), None)]
-    found[3].stream[0] = (0, 99)  # a second stream on one rank only
-    lanes, clocks = fit_capture([0, 1, 2, 3], found)
+    kernels = kernels_of({None: (0, 1, 2, 3)})
+    lanes, _ = fit_capture([0, 1, 2, 3], kernels)
+    assert [(lane.lane.group, lane.match.index.shape, lane.refused) for lane in lanes] == [(None, (4, 30), None)]
+    kernels[3].stream[0] = (0, 99)  # a second stream on one rank only
+    lanes, clocks = fit_capture([0, 1, 2, 3], kernels)
     reason = "lane_count_mismatch: rank 0 has 1 streams, rank 3 has 2"
-    assert {one.refused for one in lanes} == {clock.refused for clock in clocks} == {reason}
+    assert {lane.refused for lane in lanes} == {clock.refused for clock in clocks} == {reason}
 
 
 def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, Kernels]:
@@ -83,17 +83,17 @@ def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, 
                 calls[stage].append((sends_ns, ends_ns))
                 calls[stage + 1].append((free[stage + 1], ends_ns))
                 free[stage] = free[stage + 1] = ends_ns
-    found = {stage: Kernels(stage) for stage in range(n_stages)}
+    kernels = {stage: Kernels(stage) for stage in range(n_stages)}
     for stage, own in enumerate(calls):
         for number, (start, end) in enumerate(sorted(own)):
-            found[stage].add("t", number, "sendrecv", False, 0, 20, start, end, None, name, ranks, None, number)
-    return found
+            kernels[stage].add("t", number, "sendrecv", False, 0, 20, start, end, None, name, ranks, None, number)
+    return kernels
 
 
 def test_sends_between_pairs_of_a_larger_group_are_no_collectives_of_it() -> None:
     """Their numbers agree on all stages, and mean other calls on each."""
     lanes, clocks = fit_capture(range(4), pipeline(4, 64, "pp", "[0, 1, 2, 3]"))
-    assert [one.refused for one in lanes] == [
+    assert [lane.refused for lane in lanes] == [
         "point_to_point: each send and receive is between two ranks, and the group has more"
     ]
     assert all(clock.clock is None for clock in clocks)
@@ -113,7 +113,7 @@ def test_sends_of_a_group_are_numbered_apart_from_its_collectives() -> None:
             if column != "rank":
                 getattr(collectives[rank], column).extend(getattr(own, column))
     lanes, _ = fit_capture([0, 1], {rank: collectives[rank] for rank in (0, 1)})
-    assert [(one.lane.group, one.match.index.shape, one.match.refused) for one in lanes] == [
+    assert [(lane.lane.group, lane.match.index.shape, lane.match.refused) for lane in lanes] == [
         (("1", "[0, 1]"), (2, 30), None)
     ] * 2
 

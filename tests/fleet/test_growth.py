@@ -72,10 +72,10 @@ def test_the_truth_of_a_simulation(capture: Capture, whole: Path) -> None:
     )
     skew = capture.spec.collective_skew_ns
     assert len(rows) == 4
-    for (rank, n, wait, wait_clock, last, last_clock, flag, offset, error), one in zip(
+    for (rank, n, wait, wait_clock, last, last_clock, flag, offset, error), simulated in zip(
         rows, capture.ranks, strict=True
     ):
-        truth = one.truth
+        truth = simulated.truth
         assert n == capture.n_collectives
         assert wait == pytest.approx(truth.collective_wait_ns, abs=2 * n * skew)
         assert abs(offset - (truth.clock_offset_ns - capture.ranks[0].truth.clock_offset_ns)) <= error + skew

@@ -92,11 +92,11 @@ def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_pat
             "FROM capture_ranks"
         )
         query = load_catalog().models["capture_metrics"].sql
-        found = con.execute(
+        rows = con.execute(
             f"SELECT metric, name, value, unit FROM ({query}) WHERE rank IS NULL AND step IS NULL AND value > 0"
         ).fetchall()
     per_step, of_path = "ns per rank and step", "% of a rank's path"
-    assert {(metric, name): (value, unit) for metric, name, value, unit in found} == {
+    assert {(metric, name): (value, unit) for metric, name, value, unit in rows} == {
         ("step", None): (500, "ns"), ("span", None): (500, per_step), ("busy", None): (300, per_step),
         ("idle", None): (200, per_step), ("compute", None): (300, per_step), ("kernel", "gemm"): (300, per_step),
         ("path", "gpu"): (50, of_path), ("path", "cpu"): (50, of_path),
@@ -123,24 +123,23 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
 def test_the_slower_job_is_found_and_only_its_step(history: Lake) -> None:
     con = analyst(history)
-    found = {(one.job, one.metric): one for one in regressions(con)}
-    slower = found["slower", "step"]
+    verdicts = {(verdict.job, verdict.metric): verdict for verdict in regressions(con)}
+    slower = verdicts["slower", "step"]
     assert slower.verdict.status == "REGRESSION"
     assert slower.verdict.effect == pytest.approx(0.1, abs=0.005)
     assert slower.verdict.p_value == pytest.approx(1 / 6188)  # C(17, 5): clean separation of 12 and 5
     assert (slower.hardware, slower.n_ranks, slower.verdict.n_base, slower.verdict.n_new) == ("H200", 2, 12, 5)
     newest = con.execute("SELECT arg_max(capture_id, started_at) FROM captures WHERE job = 'slower'").fetchall()
     assert [(slower.newest,)] == newest
-    assert {metric for job, metric in found if job == "slower" and found[job, metric].verdict.status == "REGRESSION"} == {
-        "step", "idle", "span",
-    }  # fmt: skip
+    regressed = {key for key, verdict in verdicts.items() if verdict.verdict.status == "REGRESSION"}
+    assert {metric for job, metric in regressed if job == "slower"} == {"step", "idle", "span"}
 
 
 @pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
 def test_the_other_job_is_fine_and_its_half_capture_does_not_count(history: Lake) -> None:
-    found = regressions(analyst(history), "same")
-    assert {one.verdict.status for one in found} == {"OK"}
-    assert {(one.verdict.n_base, one.verdict.n_new) for one in found} == {(11, 5)}
+    verdicts = regressions(analyst(history), "same")
+    assert {verdict.verdict.status for verdict in verdicts} == {"OK"}
+    assert {(verdict.verdict.n_base, verdict.verdict.n_new) for verdict in verdicts} == {(11, 5)}
 
 
 @pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
@@ -201,8 +200,8 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
         )
         con.execute(f"CREATE VIEW capture_summary AS {models['capture_summary'].sql}")
         con.execute(f"CREATE VIEW regression_samples AS {models['regression_samples'].sql}")
-        (found,) = regressions(con)
-        assert (found.unit, found.newest, found.verdict.status) == ("ns per rank and step", "c59", "OK")
+        (verdict,) = regressions(con)
+        assert (verdict.unit, verdict.newest, verdict.verdict.status) == ("ns per rank and step", "c59", "OK")
         assert con.execute("SELECT count(*), max(ordinal) FROM regression_samples").fetchall() == [(30, 30)]
 
 
@@ -276,5 +275,5 @@ def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
 @pytest.mark.slow  # verdicts of few values are in test_regression.py
 def test_few_captures_are_insufficient(tmp_path: Path) -> None:
     captures = [write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(6)]
-    found = regressions(analyst(lake_of(tmp_path / "lake", *captures)))
-    assert {one.verdict.status for one in found} == {"INSUFFICIENT"}
+    verdicts = regressions(analyst(lake_of(tmp_path / "lake", *captures)))
+    assert {verdict.verdict.status for verdict in verdicts} == {"INSUFFICIENT"}

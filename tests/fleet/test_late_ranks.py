@@ -68,10 +68,10 @@ def answers(specs: Mapping[str, CaptureSpec], folder: Path) -> dict[str, tuple[C
             "FROM straggler_ranks AS s JOIN captures AS c USING (capture_id) LEFT JOIN path AS p USING (capture_id, rank)"
         ).fetchall()
     names = ("table", "caused", "waited", "path", "saves")
-    found: dict[str, dict[int, dict[str, Any]]] = {job: {} for job in specs}
+    ranks_by_job: dict[str, dict[int, dict[str, Any]]] = {job: {} for job in specs}
     for job, rank, *values in rows:
-        found[job][rank] = dict(zip(names, map(int, values), strict=True))
-    return {job: (written[job], ranks) for job, ranks in found.items()}
+        ranks_by_job[job][rank] = dict(zip(names, map(int, values), strict=True))
+    return {job: (written[job], ranks) for job, ranks in ranks_by_job.items()}
 
 
 def check(spec: CaptureSpec, capture: Capture, ranks: dict[int, dict[str, Any]]) -> None:
@@ -79,7 +79,7 @@ def check(spec: CaptureSpec, capture: Capture, ranks: dict[int, dict[str, Any]])
     for of_rank in ranks.values():
         assert of_rank["path"] == pytest.approx(of_rank["table"], abs=2_000)
     # What all wait is what the machine says, and what is caused of it is caused by the ranks that are late.
-    assert sum(one["waited"] for one in ranks.values()) == pytest.approx(
+    assert sum(of_rank["waited"] for of_rank in ranks.values()) == pytest.approx(
         sum(rank.truth.collective_wait_ns for rank in capture.ranks), abs=20_000 * spec.ranks
     )
     if spec.shape == "planted":  # the others arrive together
@@ -103,7 +103,7 @@ def test_the_path_and_the_table_agree_with_what_is_planted(job: str, tmp_path: P
 def test_other_captures(tmp_path: Path, job: str) -> None:
     ((capture, ranks),) = answers({job: MORE[job]}, tmp_path).values()
     check(MORE[job], capture, ranks)
-    late = [rank for rank, one in ranks.items() if one["path"] > LATE_NS / 2]
+    late = [rank for rank, of_rank in ranks.items() if of_rank["path"] > LATE_NS / 2]
     assert late == (
         [] if job == "nobody" else [0] if "turn" in job else [MORE[job].straggler] if job != "buckets" else []
     )
@@ -143,8 +143,8 @@ def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_
     case = joined(Case(tuple(events), tuple(deps)))
     path = walk_back(case)
     assert {segment.collective_id for segment in path} == {None, "c2"}
-    found = _late(case, path, [SegmentCause("gpu_computing") for _ in path])
-    assert sum(one.late_ns for one in found) == 2_500
+    causes = _late(case, path, [SegmentCause("gpu_computing") for _ in path])
+    assert sum(cause.late_ns for cause in causes) == 2_500
 
 
 def test_how_much_later_than_the_median_of_the_others() -> None:
@@ -178,10 +178,10 @@ def test_how_much_later_than_the_median_of_the_others() -> None:
             "CREATE TABLE collective_groups AS SELECT DISTINCT 'c' AS capture_id, lane, rank, 0 AS reference_rank, '0' AS group_name, "
             "NULL AS refused_reason FROM collective_ranks"
         )
-        found = con.execute(
+        rows = con.execute(
             f"SELECT late_of_median_ns FROM ({models['collectives'].sql}) ORDER BY collective_id"
         ).fetchall()
-    assert [ns for (ns,) in found] == [*expected, 100, 100]
+    assert [ns for (ns,) in rows] == [*expected, 100, 100]
 
 
 def test_stretches_of_waiting() -> None:

@@ -78,12 +78,12 @@ def check_clocks(world: World) -> None:
 
 
 def check_straggler(world: World) -> None:
-    found = stragglers_of(world.con, capture_id(world))
-    assert found.stragglers == [world.capture.straggler] == [found.ranks[0]["rank"]]
-    first, second = (row["root_percent"] for row in found.ranks[:2])
-    assert first > 40 and max(row["root_percent"] for row in found.ranks[1:]) < 15, (first, second)
-    assert sum(row["root_percent"] for row in found.ranks) == pytest.approx(100)
-    last = {row["rank"]: row["n_last"] for row in found.ranks}
+    answer = stragglers_of(world.con, capture_id(world))
+    assert answer.stragglers == [world.capture.straggler] == [answer.ranks[0]["rank"]]
+    first, second = (row["root_percent"] for row in answer.ranks[:2])
+    assert first > 40 and max(row["root_percent"] for row in answer.ranks[1:]) < 15, (first, second)
+    assert sum(row["root_percent"] for row in answer.ranks) == pytest.approx(100)
+    last = {row["rank"]: row["n_last"] for row in answer.ranks}
     assert sum(last.values()) == world.capture.n_collectives
 
 
@@ -121,13 +121,13 @@ def test_the_path_goes_through_the_straggler(few: World) -> None:
 
 @pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
 def test_what_is_drawn_of_many_ranks(few: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stragglers_of(few.con, capture_id(few))
-    assert found.drawn() == (found.cells, "")
+    answer = stragglers_of(few.con, capture_id(few))
+    assert answer.drawn() == (answer.cells, "")
     monkeypatch.setattr("pipelines.fleet.stragglers.DRAWN", 8)
-    cells, told = found.drawn()
+    cells, caveat = answer.drawn()
     ranks = {cell["rank"] for cell in cells}
-    assert ranks == {row["rank"] for row in (*found.ranks[:7], found.ranks[16])}
-    assert told == "8 of 32 ranks: those that most waiting goes back to, and the median"
+    assert ranks == {row["rank"] for row in (*answer.ranks[:7], answer.ranks[16])}
+    assert caveat == "8 of 32 ranks: those that most waiting goes back to, and the median"
 
 
 @pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each

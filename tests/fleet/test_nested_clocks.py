@@ -54,10 +54,10 @@ def test_offsets_are_right_however_far_the_clocks_are_apart(n_nodes: int, skew_n
     kernels, offsets = nested(n_nodes, max(skew_ns, 1), seed=n_nodes)
     lanes, clocks = fit_capture(sorted(kernels), kernels)
     assert [lane.refused for lane in lanes] == [None] * (n_nodes + 1)
-    for found, truth in zip(clocks, offsets, strict=True):
-        assert found.refused is None and found.clock is not None
-        assert abs(found.clock.offset_ns - (truth - offsets[0])) < NOISE_NS
-        assert found.clock.error_ns < 2 * NOISE_NS
+    for clock, truth in zip(clocks, offsets, strict=True):
+        assert clock.refused is None and clock.clock is not None
+        assert abs(clock.clock.offset_ns - (truth - offsets[0])) < NOISE_NS
+        assert clock.clock.error_ns < 2 * NOISE_NS
     for lane in lanes:
         assert lane.starts is not None and lane.ends is not None
         assert (np.ptp(lane.ends, axis=0) < 3 * NOISE_NS).all()
@@ -87,9 +87,9 @@ def test_lanes_joined_only_through_others() -> None:
                 start, end = at + int(draw.integers(0, 90_000)), at + 200_000 + int(draw.integers(0, NOISE_NS))
                 _add(kernels[own], f"pair{rank}", start + int(offsets[own]), end + int(offsets[own]), number)
     _, clocks = fit_capture(range(n), kernels)
-    found = [clock.clock.offset_ns if clock.clock else None for clock in clocks]
+    fitted = [clock.clock.offset_ns if clock.clock else None for clock in clocks]
     assert all(
-        got is not None and abs(got - (o - offsets[0])) < 4 * NOISE_NS for got, o in zip(found, offsets, strict=True)
+        got is not None and abs(got - (o - offsets[0])) < 4 * NOISE_NS for got, o in zip(fitted, offsets, strict=True)
     )
 
 
@@ -97,16 +97,16 @@ def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
     """Not even with noise and drift; what the ends say of an offset is in the error bar, and a contradiction refuses."""
     kernels, offsets = nested(2, 30_000, seed=7)
     lanes, clocks = fit_capture(sorted(kernels), kernels, one_clock=True)
-    assert {found.clock.offset_ns for found in clocks if found.clock} == {0} and len(clocks) == len(offsets)
-    for found, truth in zip(clocks, offsets, strict=True):
-        assert found.clock and abs(found.clock.error_ns - abs(truth - offsets[0])) < 3 * NOISE_NS
+    assert {clock.clock.offset_ns for clock in clocks if clock.clock} == {0} and len(clocks) == len(offsets)
+    for clock, truth in zip(clocks, offsets, strict=True):
+        assert clock.clock and abs(clock.clock.error_ns - abs(truth - offsets[0])) < 3 * NOISE_NS
     for lane in lanes:
         raw = lane.lane.instances(lane.match.index)
         assert lane.starts is not None and lane.ends is not None
         assert (lane.starts == raw.start_ns).all() and (lane.ends == raw.end_ns).all()
     far, _ = nested(2, 10_000_000, seed=7)  # ranks left before others arrived
     _, clocks = fit_capture(sorted(far), far, one_clock=True)
-    assert {(found.clock, str(found.refused).split(":")[0]) for found in clocks} == {(None, "contradiction")}
+    assert {(clock.clock, str(clock.refused).split(":")[0]) for clock in clocks} == {(None, "contradiction")}
 
 
 def test_both_estimates_of_an_offset_are_from_the_same_rank() -> None:

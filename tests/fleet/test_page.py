@@ -51,11 +51,11 @@ def test_what_is_planted_is_found(blocks: Blocks) -> None:
         return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
 
     planted = re.findall(r"rank (\d) waits +([\d.]+) us, comes last to (\d)", next(iter(said.values())))[:4]
-    found = {rank: (waits, last) for rank, waits, *_, last, _ in rows("--out heat.svg")[:4]}
+    by_rank = {rank: (waits, last) for rank, waits, *_, last, _ in rows("--out heat.svg")[:4]}
     for rank, us, last in planted:
         ms = float(us) / 1000
-        shown = float(found[rank][0].split()[0])
-        assert (abs(shown - ms) < 0.02, found[rank][1]) == (True, f"{last} of 8")
+        shown = float(by_rank[rank][0].split()[0])
+        assert (abs(shown - ms) < 0.02, by_rank[rank][1]) == (True, f"{last} of 8")
     clocks = {int(row[0]): (int(row[1]), int(row[2])) for row in rows("FROM clock_offsets")}
     for rank, offset in enumerate((0, 40_000, -25_000, 15_000)):
         assert abs(clocks[rank][0] - offset) <= clocks[rank][1] + clocks[0][1]

@@ -231,8 +231,8 @@ def irregular(seed: int = 4) -> list[RankLane]:
 
 
 def test_equal_counts_of_different_calls_are_matched_by_their_ends_and_that_is_told() -> None:
-    one, other = (unstepped(lane) for lane in irregular())
-    lanes = [chosen(one, slice(0, 18)), chosen(other, slice(1, 19))]
+    first, second = (unstepped(lane) for lane in irregular())
+    lanes = [chosen(first, slice(0, 18)), chosen(second, slice(1, 19))]
     match = match_lane(lanes)
     assert partners(match) == [list(range(1, 18)), list(range(17))]
     assert set(match.evidence) == {"spread"}
@@ -240,10 +240,10 @@ def test_equal_counts_of_different_calls_are_matched_by_their_ends_and_that_is_t
 
 
 def test_steps_come_before_ends_and_that_ends_say_otherwise_is_told() -> None:
-    one, other = irregular()
-    steps = other.step
+    first, second = irregular()
+    steps = second.step
     assert steps is not None
-    lanes = [chosen(one, slice(0, 18)), replace(chosen(other, slice(1, 19)), step=steps[:18])]
+    lanes = [chosen(first, slice(0, 18)), replace(chosen(second, slice(1, 19)), step=steps[:18])]
     match = match_lane(lanes)
     assert set(match.evidence) == {"step_order"} and partners(match) == [list(range(18))] * 2
     assert Contradiction(1, "step_order", "spread", 17) in match.contradictions
@@ -251,12 +251,12 @@ def test_steps_come_before_ends_and_that_ends_say_otherwise_is_told() -> None:
 
 def test_first_calls_outside_of_steps_are_matched_by_their_ends_where_these_agree_with_the_steps() -> None:
     outside = np.array([NONE] * 3 + [step for step in range(1, 7) for _ in range(3)][:16])
-    one, other = (replace(lane, step=outside) for lane in irregular())
-    match = match_lane([one, without(other, 0)])
+    first, second = (replace(lane, step=outside) for lane in irregular())
+    match = match_lane([first, without(second, 0)])
     assert partners(match) == [list(range(1, 19)), list(range(18))]
     assert match.evidence == ("spread",) * 2 + ("step_order",) * 16
-    noisy = replace(other, end_ns=other.end_ns + np.tile([0, 90, 45], 7)[:19] * MS)
-    assert match_lane([one, without(noisy, 0)]).index.shape == (2, 16)
+    noisy = replace(second, end_ns=second.end_ns + np.tile([0, 90, 45], 7)[:19] * MS)
+    assert match_lane([first, without(noisy, 0)]).index.shape == (2, 16)
 
 
 def test_a_shared_clock_tells_the_only_order_in_which_calls_overlap() -> None:
@@ -302,7 +302,7 @@ def test_evidence_is_counted_best_first() -> None:
 
 
 def kernels(lanes: list[RankLane], group: str | None = "0", stream: int = 7) -> dict[int, Kernels]:
-    found = {}
+    by_rank = {}
     for lane in lanes:
         own = Kernels(lane.rank)
         rows = zip(lane.start_ns.tolist(), lane.end_ns.tolist(), strict=True)
@@ -310,8 +310,8 @@ def kernels(lanes: list[RankLane], group: str | None = "0", stream: int = 7) -> 
             seq = None if lane.seq is None or lane.seq[place] == NONE else int(lane.seq[place])
             step = None if lane.step is None or lane.step[place] == NONE else int(lane.step[place])
             own.add("t", place, "allreduce", True, 0, stream, start, end, step, group, group, None, seq)
-        found[lane.rank] = own
-    return found
+        by_rank[lane.rank] = own
+    return by_rank
 
 
 def moved(lane: RankLane, ns: int) -> RankLane:
@@ -337,13 +337,13 @@ def test_noisy_ends_of_ranks_that_steps_match(hosts: dict[int, str | None], away
     lanes = job()
     lanes[2] = moved(lanes[2], away_ms * MS)
     (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
-    assert lane.refused is None and {one.method for one in clocks} == {method}
-    offsets = [one.clock.offset_ns if one.clock else None for one in clocks]
+    assert lane.refused is None and {clock.method for clock in clocks} == {method}
+    offsets = [clock.clock.offset_ns if clock.clock else None for clock in clocks]
     truth = [0, 0, away_ms * MS, 0]
     assert offsets == ([0] * 4 if method == "shared_clock" else pytest.approx(truth, abs=2 * MS))
     assert lane.starts is not None
     assert (lane.starts.argmax(axis=0)[::PER_STEP] == 3).all()
-    assert all(one.clock and one.clock.error_ns < 7 * MS for one in clocks)
+    assert all(clock.clock and clock.clock.error_ns < 7 * MS for clock in clocks)
 
 
 def test_noisy_ends_that_only_counts_match() -> None:
@@ -351,19 +351,19 @@ def test_noisy_ends_that_only_counts_match() -> None:
     lanes = [unstepped(lane) for lane in job()]
     for hosts in (ONE_HOST, UNKNOWN):
         (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
-        assert (lane.refused, {one.method for one in clocks}) == (None, {"shared_clock"})
+        assert (lane.refused, {clock.method for clock in clocks}) == (None, {"shared_clock"})
     lanes[2] = moved(lanes[2], 3 * SECOND)
     for hosts in (HOSTS, UNKNOWN):
         (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
         assert (lane.refused or "").startswith("ambiguous_shift: rank ") and lane.match.index.shape == (4, 0)
-        assert {one.refused for one in clocks} == {lane.refused}
+        assert {clock.refused for clock in clocks} == {lane.refused}
 
 
 def test_small_noise_does_not_hide_that_clocks_of_unknown_hosts_differ() -> None:
     lanes = job(noise_ms=0.8)
     lanes[2] = moved(lanes[2], 4 * MS)
     _, clocks = fit_capture(range(4), kernels(lanes), hosts=UNKNOWN)
-    assert {one.method for one in clocks} == {"collective_ends"}
+    assert {clock.method for clock in clocks} == {"collective_ends"}
     assert clocks[2].clock and clocks[2].clock.offset_ns == pytest.approx(4 * MS, abs=MS)
 
 
@@ -382,10 +382,10 @@ def test_noise_as_long_as_the_waiting_is_refused() -> None:
         (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
         # The steps match them, but nothing supports that: it is refused as what only ends could tell.
         assert (lane.refused or "").startswith("ambiguous_shift: rank ") and lane.match.index.shape == (4, 0)
-        assert all(one.clock is None for one in clocks)
+        assert all(clock.clock is None for clock in clocks)
     (lane,), _ = fit_capture(range(4), kernels(lanes), hosts=ONE_HOST)
     assert lane.refused is None
-    (lane,), _ = fit_capture(range(4), kernels([numbered(one) for one in lanes]), hosts=HOSTS)
+    (lane,), _ = fit_capture(range(4), kernels([numbered(lane) for lane in lanes]), hosts=HOSTS)
     assert (lane.refused or "").startswith("noisy_ends: ") and lane.match.index.shape == (
         4,
         6,
@@ -396,7 +396,7 @@ def test_a_shared_clock_that_is_contradicted_is_refused() -> None:
     lanes = job()
     lanes[3] = moved(lanes[3], 200 * MS)
     _, clocks = fit_capture(range(4), kernels(lanes), one_clock=True, hosts=ONE_HOST)
-    assert all("; contradiction: " in (one.refused or "") for one in clocks)
+    assert all("; contradiction: " in (clock.refused or "") for clock in clocks)
 
 
 def test_quiet_ends_are_fitted_on_one_host_too() -> None:
@@ -404,7 +404,7 @@ def test_quiet_ends_are_fitted_on_one_host_too() -> None:
     lanes = job(noise_ms=0.002)
     lanes[1] = moved(lanes[1], 40_000)
     _, clocks = fit_capture(range(4), kernels(lanes), hosts=ONE_HOST)
-    assert {one.method for one in clocks} == {"collective_ends"}
+    assert {clock.method for clock in clocks} == {"collective_ends"}
     assert clocks[1].clock and clocks[1].clock.offset_ns == pytest.approx(40_000, abs=3_000)
 
 
@@ -421,8 +421,8 @@ def test_two_groups_are_matched_each_by_its_own_evidence() -> None:
         order = np.argsort(both[rank].start_ns, kind="stable")
         both[rank] = both[rank].part(order.tolist())
     lanes, clocks = fit_capture(range(4), both, hosts=ONE_HOST)
-    assert [(set(one.match.evidence), one.match.index.shape[1]) for one in lanes] == [
+    assert [(set(lane.match.evidence), lane.match.index.shape[1]) for lane in lanes] == [
         ({"sequence_number"}, 18),
         ({"step_order"}, 15),
     ]
-    assert [one.refused for one in lanes] == [None, None] and all(one.clock for one in clocks)
+    assert [lane.refused for lane in lanes] == [None, None] and all(clock.clock for clock in clocks)

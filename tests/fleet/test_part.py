@@ -56,22 +56,22 @@ def capture_of(lake: Lake, job: str) -> str:
 
 @pytest.mark.slow
 def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> None:
-    one, two = capture_of(lake, "one"), capture_of(lake, "two")
-    part = part_of(lake, one)
-    assert (part.captures, part.batches) == ({one}, {lake.batches()[0]})
+    first, second = capture_of(lake, "one"), capture_of(lake, "two")
+    part = part_of(lake, first)
+    assert (part.captures, part.batches) == ({first}, {lake.batches()[0]})
     materialize_all(lake, LATER, part=part)
     assert [path.stem for path in table_files(lake.root, "temporal_breakdown")] == [lake.batches()[0].batch_id]
-    assert asked(lake, "SELECT capture_id FROM captures") == [(one,)]
-    assert asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks") == [(one,)]
+    assert asked(lake, "SELECT capture_id FROM captures") == [(first,)]
+    assert asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks") == [(first,)]
     assert not stale_captures(lake, load_catalog(), CAPTURES, part)
     assert stale_captures(lake, load_catalog(), CAPTURES) and stale_captures(
-        lake, load_catalog(), CAPTURES, part_of(lake, two)
+        lake, load_catalog(), CAPTURES, part_of(lake, second)
     )
     query = "SELECT capture_id, rank, wait_ns, n_last FROM straggler_ranks ORDER BY ALL"
-    only_one = asked(lake, query)
-    materialize_all(lake, LATER, part=part_of(lake, two))
+    rows_of_first = asked(lake, query)
+    materialize_all(lake, LATER, part=part_of(lake, second))
     both = asked(lake, query)
-    assert set(only_one) < set(both) and {row[0] for row in both} == {one, two}
+    assert set(rows_of_first) < set(both) and {row[0] for row in both} == {first, second}
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 
@@ -89,8 +89,8 @@ def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lak
     materialize_all(lake, FIRST)
     ingest(three[2:], lake, job="three")
     materialize_all(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
-    found = dict(asked(lake, "SELECT capture_id, count(*) FROM straggler_ranks GROUP BY capture_id"))
-    assert found == {capture_of(lake, job): ranks for job, ranks in (("one", 2), ("two", 2), ("three", 3))}
+    rank_counts = dict(asked(lake, "SELECT capture_id, count(*) FROM straggler_ranks GROUP BY capture_id"))
+    assert rank_counts == {capture_of(lake, job): ranks for job, ranks in (("one", 2), ("two", 2), ("three", 3))}
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 

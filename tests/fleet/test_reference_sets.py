@@ -54,13 +54,13 @@ def near(expected_us: float) -> Any:
 @pytest.mark.parametrize("name", SETS)
 def test_lanes(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)
-    rows = con_of(name).execute(
+    con = con_of(name)
+    rows = con.execute(
         "SELECT rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up_ns, contradiction_ns, refused_reason "
         "FROM collective_groups ORDER BY rank"
-    )
-    found = rows.fetchall()
-    assert [row[0] for row in found] == [int(rank) for rank in lane["counts"]]
-    for rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up, contradiction, refused in found:
+    ).fetchall()
+    assert [row[0] for row in rows] == [int(rank) for rank in lane["counts"]]
+    for rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up, contradiction, refused in rows:
         assert (n_kernels, n_unmatched) == (lane["counts"][str(rank)], lane["unmatched"][str(rank)])
         assert (n_matched, reference_rank, refused) == (lane["matched"], lane["reference"], None)
         assert shift == lane["shift"][str(rank)]
@@ -102,12 +102,12 @@ def test_collectives(con_of: Opened, shared: Path, name: str) -> None:
         "GROUP BY collective_id ORDER BY collective_id"
     ).fetchall()
     assert len(rows) == len(ranks) == len(lane["instances"])
-    for row, (collective_id, events, waits), one in zip(rows, ranks, lane["instances"], strict=True):
-        assert row[:2] == (one["i"], one["kind"]) and collective_id == one["i"]
-        assert events == one["ev"]
-        assert row[2] == near(one["transfer_us"])
-        assert waits == [near(wait) for wait in one["wait_us"]]
-        assert row[3:6] == (one["culprit_dur"], one["culprit_clock"], one["kept"])
+    for row, (collective_id, events, waits), instance in zip(rows, ranks, lane["instances"], strict=True):
+        assert row[:2] == (instance["i"], instance["kind"]) and collective_id == instance["i"]
+        assert events == instance["ev"]
+        assert row[2] == near(instance["transfer_us"])
+        assert waits == [near(wait) for wait in instance["wait_us"]]
+        assert row[3:6] == (instance["culprit_dur"], instance["culprit_clock"], instance["kept"])
         assert row[6:] == (None, None, None)  # these traces do not tell the bytes
     assert sum(row[2] for row in rows) == near(lane["transfer_us_total"])
     assert [row[0] for row in rows if not row[5]] == lane["dropped_instances"]
@@ -132,12 +132,12 @@ def test_waits_of_ranks(con_of: Opened, shared: Path, name: str) -> None:
     ).fetchall()
     assert len(rows) == len(lane["per_rank"])
     for rank, n, kernels, wait, wait_clock in rows:
-        one = lane["per_rank"][str(rank)]
-        assert n == one["n"]
-        assert kernels == near(one["kernel_us"])
-        assert wait == near(one["wait_us"])
+        expected = lane["per_rank"][str(rank)]
+        assert n == expected["n"]
+        assert kernels == near(expected["kernel_us"])
+        assert wait == near(expected["wait_us"])
         # The sum of n waits, each of which may differ by what two offsets may.
-        assert wait_clock == pytest.approx(one["wait_clock_us"] * 1000, abs=MICROSECOND)
+        assert wait_clock == pytest.approx(expected["wait_clock_us"] * 1000, abs=MICROSECOND)
 
 
 @pytest.mark.parametrize("name", SETS)

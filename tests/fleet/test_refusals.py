@@ -38,10 +38,10 @@ def test_a_clock_far_away_changes_nothing_but_its_offset(lanes: list[RankLane], 
     _, before = fitted(lanes)
     match, after = fitted(changed(lanes, 3, moved(lanes[3], away, away)))
     assert before is not None and after is not None and match.refused is None and after.refused is None
-    for rank, (one, other) in enumerate(zip(before.clocks, after.clocks, strict=True)):
-        assert other.offset_ns - one.offset_ns == (away if rank == 3 else 0)
-        assert other.max_residual_ns == one.max_residual_ns
-        assert other.sigma_ns == one.sigma_ns
+    for rank, (old, new) in enumerate(zip(before.clocks, after.clocks, strict=True)):
+        assert new.offset_ns - old.offset_ns == (away if rank == 3 else 0)
+        assert new.max_residual_ns == old.max_residual_ns
+        assert new.sigma_ns == old.sigma_ns
     assert (after.aligned_start_ns == before.aligned_start_ns).all()
 
 
@@ -67,8 +67,8 @@ def test_jitter_of_a_millisecond(lanes: list[RankLane], seed: int) -> None:
     draw = np.random.default_rng(seed)
     everywhere = [moved(lane, own, own) for lane in lanes for own in [_jitter(draw, lane)]]
     assert (refusal(everywhere) or "").startswith("noisy_ends: ")
-    one = _jitter(draw, lanes[3])
-    assert (refusal(changed(lanes, 3, moved(lanes[3], one, one))) or "").startswith("too_many_dropped: ")
+    jitter = _jitter(draw, lanes[3])
+    assert (refusal(changed(lanes, 3, moved(lanes[3], jitter, jitter))) or "").startswith("too_many_dropped: ")
 
 
 def _jitter(draw: np.random.Generator, lane: RankLane) -> np.ndarray:

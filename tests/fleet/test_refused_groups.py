@@ -9,7 +9,7 @@ from pipelines.models.catalog import load_catalog
 
 MODELS = ("rank_steps", "step_exposure", "straggler_ranks", "capture_metrics")
 # Two ranks and four collectives in one step. Rank 1 is last in those of lane 0, rank 0 in that of lane 1.
-GIVEN = """
+TABLES = """
 CREATE TABLE collectives AS
     SELECT 'c' AS capture_id, n AS collective_id, n // 3 AS lane, 5 AS step, 100 AS wait_ns, 70 AS late_ns, 80 AS late_of_median_ns,
         1 - n // 3 AS culprit_rank, 1 - n // 3 AS culprit_clock_rank, 1 - n // 3 AS root_rank,
@@ -48,7 +48,7 @@ CREATE TABLE ops_by_shape AS SELECT '' AS trace_id, '' AS device, '' AS name, 0 
 @pytest.mark.parametrize("model", MODELS)
 def test_collectives_of_a_refused_group_count_like_those_that_were_never_matched(model: str) -> None:
     with duckdb.connect() as con:
-        con.execute(GIVEN)
+        con.execute(TABLES)
         answers = []
         for change in (
             "SELECT 1",
@@ -64,7 +64,7 @@ def test_collectives_of_a_refused_group_count_like_those_that_were_never_matched
 def test_of_ranks_that_are_not_joined_with_the_others_no_gain_is_known() -> None:
     """Ranks 0 and 1 meet, and so do ranks 2 and 3, whose clocks are not aligned with theirs: unknown is not 0."""
     with duckdb.connect() as con:
-        con.execute(GIVEN)
+        con.execute(TABLES)
         con.execute(
             "INSERT INTO collectives SELECT capture_id, collective_id + 4, 2, step, 400, NULL, NULL, culprit_rank + 2, "
             "NULL, NULL, NULL FROM collectives WHERE lane = 0;"

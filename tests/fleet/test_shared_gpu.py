@@ -24,10 +24,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(shared: Path) -> Path:
-    found = shared / "traces" / "ranks" / "h100_ddp_late"
-    if not found.is_dir():
-        pytest.skip(f"{found} is missing")
-    return found
+    path = shared / "traces" / "ranks" / "h100_ddp_late"
+    if not path.is_dir():
+        pytest.skip(f"{path} is missing")
+    return path
 
 
 def asked(*words: object) -> Any:
@@ -109,9 +109,9 @@ def test_what_the_job_takes_without_what_makes_the_rank_late(folder: Path, tmp_p
     def unpolled(_rank: int, trace: Trace) -> None:
         trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("name") not in POLLS]
 
-    told = asked("what-if", changed(folder, tmp_path / "in", unpolled), "--remove", "rank:3:augment")
-    assert 100 * (told["after"]["length_us"] / told["before"]["length_us"] - 1) == pytest.approx(-33, abs=4)
-    assert told["matched_by"] == ["step_order"]
+    answer = asked("what-if", changed(folder, tmp_path / "in", unpolled), "--remove", "rank:3:augment")
+    assert 100 * (answer["after"]["length_us"] / answer["before"]["length_us"] - 1) == pytest.approx(-33, abs=4)
+    assert answer["matched_by"] == ["step_order"]
 
 
 def test_a_report_does_not_call_transfer_what_may_be_waiting(folder: Path, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def test_offsets_lie_within_their_bounds_and_close_to_the_truth(offsets: list[in
         assert away < 3 * 1.2533 * 2_000 / np.sqrt(60) * 2  # of a median of 60, and of the reference's
         assert clock.low_ns is not None and clock.high_ns is not None
         assert clock.low_ns <= truth - offsets[0] + 20_000 and clock.high_ns >= truth - offsets[0] - 20_000
-    found = fit.aligned_start_ns.max(axis=0) - fit.aligned_start_ns
-    assert np.abs(found - waits[:, late:]).max() < 10_000
+    aligned_waits = fit.aligned_start_ns.max(axis=0) - fit.aligned_start_ns
+    assert np.abs(aligned_waits - waits[:, late:]).max() < 10_000
 
 
 def test_a_drift_is_only_applied_to_several_steps_and_a_second() -> None:
@@ -47,8 +47,8 @@ def test_a_drift_is_only_applied_to_several_steps_and_a_second() -> None:
     assert steps.clocks[1].drift_applied
     drifts = [clock.drift_ppm - steps.clocks[0].drift_ppm for clock in steps.clocks]  # all are against their median
     assert drifts == [pytest.approx(truth, abs=1) for truth in (0, ppm, 0, 0)]
-    found = steps.aligned_start_ns.max(axis=0) - steps.aligned_start_ns
-    assert np.abs(found - waits).max() < 15_000
+    aligned_waits = steps.aligned_start_ns.max(axis=0) - steps.aligned_start_ns
+    assert np.abs(aligned_waits - waits).max() < 15_000
     short, _ = simulated(4, 40, noise_ns=2_000, seed=3)  # 0.3 s
     short[1] = moved(short[1], *(((t - zero) * 100 / 1e6).astype(int) for t in (short[1].start_ns, short[1].end_ns)))
     _, fit = fitted(short, n_steps=3)
@@ -91,15 +91,15 @@ def test_sequence_numbers_whose_kinds_differ_are_refused() -> None:
 def test_broadcasts_do_not_bound_clocks() -> None:
     """A sender leaves before a late receiver comes: that says nothing about clocks, and must not contradict them."""
     lanes, _ = simulated(2, 40, noise_ns=0, seed=4)
-    found = instances(lanes, match_lane(lanes))
-    early = found.end_ns.copy()
-    early[0, ::8] = found.start_ns[0, ::8] + 1_000
-    start = found.start_ns.copy()
+    matched = instances(lanes, match_lane(lanes))
+    early = matched.end_ns.copy()
+    early[0, ::8] = matched.start_ns[0, ::8] + 1_000
+    start = matched.start_ns.copy()
     start[1, ::8] = early[0, ::8] + 90 * US
     bounded = np.ones(40, bool)
-    all_bound = fit_clocks(Instances(start, early, found.present, bounded))
+    all_bound = fit_clocks(Instances(start, early, matched.present, bounded))
     bounded[::8] = False
-    some_bound = fit_clocks(Instances(start, early, found.present, bounded))
+    some_bound = fit_clocks(Instances(start, early, matched.present, bounded))
     assert some_bound.refused is None and some_bound.clocks[1].offset_ns == 0
     kept_out = np.flatnonzero(~all_bound.kept).tolist()
     assert all_bound.refused is not None or kept_out == list(range(0, 40, 8))
@@ -124,4 +124,4 @@ def test_unequal_ranks_are_never_matched_twice() -> None:
     match = match_lane(lanes)
     assert match.refused is None and match.index.shape == (4, 34)
     assert all((np.diff(row) == 1).all() for row in match.index)
-    assert all(one[0] - other[0] == 1 for one, other in pairwise(match.index))
+    assert all(row[0] - row_below[0] == 1 for row, row_below in pairwise(match.index))

@@ -34,32 +34,32 @@ def run(*words: object) -> Any:
 def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
     files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]
     picture = tmp_path / "heat.svg"
-    found = run(*files, "--out", picture)
+    answer = run(*files, "--out", picture)
     whole = json.loads((shared / "golden" / "fleet" / f"collectives_{name}.json").read_text())
     (lane,) = whole["lanes"]
-    ranks = {row["rank"]: row for row in found["ranks"]}
+    ranks = {row["rank"]: row for row in answer["ranks"]}
     assert len(ranks) == len(lane["per_rank"])
     for rank, row in ranks.items():
-        one = lane["per_rank"][str(rank)]
-        assert row["wait_ns"] == pytest.approx(one["wait_us"] * 1000, abs=MICROSECOND)
-        assert row["caused_wait_ns"] == pytest.approx(one["caused_wait_us"] * 1000, abs=MICROSECOND)
-        assert row["marginal_ns"] == pytest.approx(one["marginal_us"] * 1000, abs=MICROSECOND)
-        assert row["n_last"] == one["last_by_dur"]
-    assert found["agreement"] == pytest.approx(lane["culprit_agreement"])
+        expected = lane["per_rank"][str(rank)]
+        assert row["wait_ns"] == pytest.approx(expected["wait_us"] * 1000, abs=MICROSECOND)
+        assert row["caused_wait_ns"] == pytest.approx(expected["caused_wait_us"] * 1000, abs=MICROSECOND)
+        assert row["marginal_ns"] == pytest.approx(expected["marginal_us"] * 1000, abs=MICROSECOND)
+        assert row["n_last"] == expected["last_by_dur"]
+    assert answer["agreement"] == pytest.approx(lane["culprit_agreement"])
     assert next(iter(ranks)) == lane["culprit_ranking"][0]
-    assert (found["stragglers"], found["culprit_uncertain"]) == ([CULPRITS[name]], False)
-    by_step = [row["caused_wait_ns"] or 0 for row in found["cells"]]
-    assert sum(by_step) == sum(row["caused_wait_ns"] for row in found["ranks"])
+    assert (answer["stragglers"], answer["culprit_uncertain"]) == ([CULPRITS[name]], False)
+    by_step = [row["caused_wait_ns"] or 0 for row in answer["cells"]]
+    assert sum(by_step) == sum(row["caused_wait_ns"] for row in answer["ranks"])
     svg = ET.fromstring(picture.read_text())
     boxes = svg.findall(".//{*}rect/{*}title")
-    assert len(boxes) == len([row for row in found["cells"] if row["caused_wait_ns"] is not None])
+    assert len(boxes) == len([row for row in answer["cells"] if row["caused_wait_ns"] is not None])
 
 
 @pytest.mark.slow  # the same capture is above
 def test_the_longest_collective_is_the_victims(shared: Path, tmp_path: Path) -> None:
-    found = run(shared / "traces" / "ranks" / "dlrm_8" / "worker*.json.gz")
-    waits = {row["rank"]: row["wait_ns"] for row in found["ranks"]}
-    assert max(waits, key=lambda rank: waits[rank]) == 1 and found["stragglers"] == [7]
+    answer = run(shared / "traces" / "ranks" / "dlrm_8" / "worker*.json.gz")
+    waits = {row["rank"]: row["wait_ns"] for row in answer["ranks"]}
+    assert max(waits, key=lambda rank: waits[rank]) == 1 and answer["stragglers"] == [7]
 
 
 @pytest.mark.slow  # a changed table of roles is above
@@ -67,10 +67,10 @@ def test_groups_that_the_user_tells(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=4, steps=4, straggler=3, seed=2), tmp_path / "in")
     roles = tmp_path / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,first\n1,pp,first\n2,pp,second\n3,pp,second\n9,pp,third\n")
-    found = run(*capture.paths, "--roles", roles)
-    groups = {row["group_name"]: row for row in found["groups"]}
+    answer = run(*capture.paths, "--roles", roles)
+    groups = {row["group_name"]: row for row in answer["groups"]}
     assert set(groups) == {"first", "second"} and groups["second"]["worst_rank"] == 3
-    caused = {row["rank"]: row["caused_wait_ns"] for row in found["ranks"]}
+    caused = {row["rank"]: row["caused_wait_ns"] for row in answer["ranks"]}
     assert groups["first"]["caused_wait_ns"] == caused[0] + caused[1]
     assert groups["second"]["caused_wait_ns"] == caused[2] + caused[3]
 
@@ -81,10 +81,10 @@ def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
     assert capture.n_collectives == 4
     roles = tmp_path / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,first\n1,pp,first\n")
-    found = run(*capture.paths, "--roles", roles)
-    assert (found["ranks"], found["stragglers"], found["agreement"]) == ([], [], None)
-    assert [(row["worst_rank"], row["caused_wait_ns"]) for row in found["groups"]] == [(None, None)]
-    assert {"refused_lane", "refused_clock"} <= {row["check_name"] for row in found["quality"]}
+    answer = run(*capture.paths, "--roles", roles)
+    assert (answer["ranks"], answer["stragglers"], answer["agreement"]) == ([], [], None)
+    assert [(row["worst_rank"], row["caused_wait_ns"]) for row in answer["groups"]] == [(None, None)]
+    assert {"refused_lane", "refused_clock"} <= {row["check_name"] for row in answer["quality"]}
 
 
 def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> None:

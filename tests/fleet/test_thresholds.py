@@ -148,8 +148,8 @@ def straggler(
             f"FROM collectives, range({ranks}) AS r(rank)"
         )
         query = f"SELECT is_straggler, NOT culprit_uncertain FROM ({load_catalog().models['straggler_ranks'].sql}) WHERE rank = 0"
-        (found,) = con.execute(query).fetchall()
-        return found
+        (row,) = con.execute(query).fetchall()
+        return row
 
 
 def is_persistent(captures: int) -> bool:
@@ -229,7 +229,7 @@ def paired_by_number(common: int) -> bool:
     control, test = (
         [Window("t", first + n, 0, 0, 1, 0, 0) for n in range(of)] for first, of in ((0, 10), (10 - common, 20))
     )
-    return all(one.step == other.step for one, other in _paired_steps(control, test).pairs)
+    return all(before.step == after.step for before, after in _paired_steps(control, test).pairs)
 
 
 def by_operators(ns: int) -> bool:
@@ -277,7 +277,7 @@ def is_rare(*new: float) -> bool:
     return "and the new captures rank higher" in judged([float(n) for n in range(10)], list(new)).reason
 
 
-def is_told(n_base: int, n_new: int) -> bool:
+def has_verdict(n_base: int, n_new: int) -> bool:
     return judged([1.0] * n_base, [2.0] * n_new).status != "INSUFFICIENT"
 
 
@@ -321,8 +321,8 @@ TRENDS = {
     "regression_errors": (lambda grown: is_large(grown, 0.01), 0.024930, 0.024928),
     "regression_p": (lambda new: is_rare(*new), (9.5, 9.5, 9.5, 9.5, 3.5), (9.5, 9.5, 9.5, 9.5, 2.5)),
     "regression_false_discoveries": (lambda p: bool(discoveries({"m": p})), 0.05, 0.050001),
-    "regression_base": (lambda n: is_told(n, 5), 10, 9),
-    "regression_new": (lambda n: is_told(10, n), 5, 4),
+    "regression_base": (lambda n: has_verdict(n, 5), 10, 9),
+    "regression_new": (lambda n: has_verdict(10, n), 5, 4),
     "op_job_clock_s": (lambda s: carries_data("forward-send", 1 - s), 0.0000499999, 0.0000500001),
     "op_job_clock_s/after": (lambda s: carries_data("forward-recv", 1 + s), 0.0000499999, 0.0000500001),
     "op_job_late_s": (takes_no_time, 0.0100001, 0.0099999),

@@ -93,13 +93,13 @@ def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb
     day, newest = jobs["day"], order[-1]
     assert (day["capture_id"], day["n_captures"], day["n_ranks"], day["n_earlier"]) == (newest, 3, 3, 2)
     assert day["step_ns"] == round(values[newest, "step"])
-    assert day["earlier_step_ns"] == round(median(values[one, "step"] for one in order[:2]))
+    assert day["earlier_step_ns"] == round(median(values[capture, "step"] for capture in order[:2]))
     assert day["step_change_percent"] == pytest.approx(100 * (day["step_ns"] / day["earlier_step_ns"] - 1), abs=0.01)
     assert day["idle_percent"] == pytest.approx(100 * values[newest, "idle"] / values[newest, "span"])
     assert day["straggler_rank"] == 1 and day["straggler_percent"] > 50
-    one = jobs[NASTY]
-    assert (one["n_earlier"], one["earlier_step_ns"], one["step_change_percent"]) == (0, None, None)
-    assert one["price"] is None
+    nasty = jobs[NASTY]
+    assert (nasty["n_earlier"], nasty["earlier_step_ns"], nasty["step_change_percent"]) == (0, None, None)
+    assert nasty["price"] is None
 
 
 def read_metrics(text: str) -> list[Any]:
@@ -299,10 +299,10 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
     (tmp_path / "rank0.json").write_bytes(gzip.decompress(first.read_bytes())[:-3000])
     run("ingest", tmp_path / "whole", "--lake", tmp_path / "lake", "--job", "day")
     run("ingest", tmp_path / "rank0.json", "--lake", tmp_path / "lake", "--job", "day")
-    found = json.loads(run("fleet", "--lake", tmp_path / "lake", "--json"))
-    (job,) = found["jobs"]
+    answer = json.loads(run("fleet", "--lake", tmp_path / "lake", "--json"))
+    (job,) = answer["jobs"]
     assert (job["n_captures"], job["n_ranks"], job["began_at"][:10]) == (2, 2, "2024-04-01")
-    assert {(day["n_ranks"], day["began_on"]) for day in found["days"]} == {(2, "2024-04-01"), (1, None)}
+    assert {(day["n_ranks"], day["began_on"]) for day in answer["days"]} == {(2, "2024-04-01"), (1, None)}
     seconds = json.loads(
         run(
             "sql",
@@ -314,6 +314,6 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
             "json",
         )
     )[0]["s"]
-    assert sum(row["gpu_seconds"] for row in found["causes"]) == pytest.approx(seconds, abs=1e-5)  # they are rounded
+    assert sum(row["gpu_seconds"] for row in answer["causes"]) == pytest.approx(seconds, abs=1e-5)  # they are rounded
     (newest,) = json.loads(run("sql", NEWEST, "--lake", tmp_path / "lake", "--format", "json"))
     assert newest["file"] == "rank1.json.gz"

@@ -9,7 +9,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.rule_tables import create_rules
 
 # Two ranks, each with an all-reduce of group a from 0 to 100 and one of group b from 200 to 300, a gemm beside it from 250.
-GIVEN = """
+TABLES = """
 CREATE TABLE capture_ranks AS
     SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, CAST(NULL AS VARCHAR) AS left_out_reason FROM range(2) AS r(rank);
 CREATE TABLE traces AS SELECT trace_id, 0 AS trace_start_ns, 400 AS trace_end_ns FROM capture_ranks;
@@ -46,7 +46,7 @@ def spent(con: duckdb.DuckDBPyConnection, rank: int) -> dict[str, int]:
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
-    con.execute(GIVEN)
+    con.execute(TABLES)
     create_rules(con, load_catalog().models["class_kinds"])
     return con
 
@@ -89,10 +89,10 @@ def test_contradictions_and_gaps_in_steps_are_findings() -> None:
             "'step_order' AS matched_by, 'spread' AS against, 15 AS n"
         )
         query = f"SELECT check_name, severity, n, detail FROM ({models['capture_quality'].sql}) ORDER BY ALL"
-        found = con.execute(query).fetchall()
+        findings = con.execute(query).fetchall()
         con.execute("UPDATE _fitted_lanes SET refused_reason = 'noisy_ends: 400 us'")
         refused = con.execute(query).fetchall()
-    assert found == [
+    assert findings == [
         ("contradicting_evidence", "warning", 15,
          "rank 1, lane 0: step_order matches 15 kernels, of which spread says otherwise"),
         ("unmatched_kernels", "info", 2,

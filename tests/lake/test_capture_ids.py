@@ -47,8 +47,8 @@ def pairs(lake: Lake, query: str) -> list[tuple[str, str]]:
 
 def truth(lake: Lake) -> list[tuple[str, str]]:
     """Each trace with the capture that it is in, worked out anew from all traces."""
-    found = lake_captures(lake)
-    return sorted((member.trace.trace_id, name) for name, capture in found.items() for member in capture.members)
+    captures = lake_captures(lake)
+    return sorted((member.trace.trace_id, name) for name, capture in captures.items() for member in capture.members)
 
 
 @pytest.mark.slow
@@ -76,12 +76,12 @@ def test_every_trace_of_a_capture_joins_it_as_ranks_come_in(lake: Lake, tmp_path
 def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
     ingest([write_rank(tmp_path, 0, 0), write_rank(tmp_path, 1, 100)], lake)
     materialize_all(lake, ["captures"])
-    ((one, before), (other, same)) = pairs(lake, JOINED)
+    ((first, before), (second, same)) = pairs(lake, JOINED)
     assert before == same  # ranks of any time are one capture while no rank comes again
     ingest([write_rank(tmp_path, 0, 100)], lake)
     materialize_all(lake, ["captures"])
     after = dict(pairs(lake, JOINED))
-    assert len(after) == 3 and len({after[one], after[other]}) == 2
+    assert len(after) == 3 and len({after[first], after[second]}) == 2
     assert sorted(after.items()) == truth(lake)
 
 

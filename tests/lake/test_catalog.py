@@ -42,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ingest(capture(folder / "in", ranks=2), lake)
     ingest([write_trace(folder / "in" / "more.json", 5)], lake)
     materialize(lake, TABLES)
-    assert [one.state for one in compact(lake, older_than=0).merges] == ["merged"]
+    assert [merge.state for merge in compact(lake, older_than=0).merges] == ["merged"]
     ingest([write_trace(folder / "in" / "last.json", 6)], lake)
     materialize(lake, TABLES)
     return folder
@@ -244,8 +244,8 @@ def test_what_a_killed_writer_announced_is_what_is_in_place(lake: Lake, tmp_path
             break
         is_new = target.read_bytes() != old
         seen.add(is_new)
-        found = manifest.shown(lake.root)[batch.batch_id]
-        assert (found.kind.versions["kernels"] == "new") == is_new and found.is_plain, step
+        entry = manifest.shown(lake.root)[batch.batch_id]
+        assert (entry.kind.versions["kernels"] == "new") == is_new and entry.is_plain, step
         assert not check(lake).faults, step
         if is_new:
             break
@@ -257,9 +257,9 @@ def test_a_batch_is_not_there_before_it_is_confirmed_nor_by_halves(lake: Lake, m
     serial, states = content(lake.root).state[1], []
     place = Lake._place
 
-    def watched(self: Lake, *given: Any) -> list[Path]:
+    def watched(self: Lake, *args: Any) -> list[Path]:
         states.append((content(lake.root).state[1], len(Lake(lake.root).batches())))
-        return place(self, *given)
+        return place(self, *args)
 
     monkeypatch.setattr(Lake, "_place", watched)
     ingest([write_trace(lake.root.parent / "late" / "late.json", 77)], lake)
@@ -283,10 +283,10 @@ def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.
     """SQLite cannot open such a catalog: a copy of it is read, with what its log holds."""
     expected, connect = shown(lake, SHOWN), sqlite3.connect
 
-    def refused(name: str, *given: Any, **more: Any) -> sqlite3.Connection:
+    def refused(name: str, *args: Any, **more: Any) -> sqlite3.Connection:
         if str(lake.root) in name:
             connect("file:/nowhere/at/all?mode=ro", uri=True)
-        return connect(name, *given, **more)
+        return connect(name, *args, **more)
 
     monkeypatch.setattr(sqlite3, "connect", refused)
     catalog_file._memory.clear()
@@ -302,8 +302,8 @@ def test_a_copy_of_a_catalog_that_is_written_meanwhile_is_of_one_state(
     lake, connect, copyfile = Lake(tmp_path / "lake"), sqlite3.connect, shutil.copyfile
     ingest([write_trace(tmp_path / "in" / "0.json", 0)], lake)
 
-    def refused(name: str, *given: Any, **more: Any) -> sqlite3.Connection:
-        return connect("file:/nowhere/at/all?mode=ro" if str(lake.root) in name else name, *given, **more)
+    def refused(name: str, *args: Any, **more: Any) -> sqlite3.Connection:
+        return connect("file:/nowhere/at/all?mode=ro" if str(lake.root) in name else name, *args, **more)
 
     def overtaken(source: Path, target: Path) -> None:
         before = source.read_bytes()

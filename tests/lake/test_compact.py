@@ -91,8 +91,8 @@ def in_analyst(lake: Lake) -> dict[str, list[str]]:
 
 
 def everything(lake: Lake) -> dict[str, list]:
-    rows = shown(lake, ALL)
-    return {table: sorted(map(repr, found)) for table, found in rows.items()}
+    tables = shown(lake, ALL)
+    return {table: sorted(map(repr, rows)) for table, rows in tables.items()}
 
 
 def do_compact(root: Path) -> None:
@@ -106,7 +106,9 @@ def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
     due = compact(lake, dry_run=True).merges
     assert (everything(lake), len(batch_files(lake.root))) == (before, files)
     (merge,) = compact(lake).merges
-    assert [(one.state, one.batches, one.n_bytes) for one in due] == [("due", merge.batches, merge.n_bytes)]
+    assert [(planned.state, planned.batches, planned.n_bytes) for planned in due] == [
+        ("due", merge.batches, merge.n_bytes)
+    ]
     assert (merge.state, len(merge.batches), merge.n_traces) == ("merged", 4, 5)
     assert (merge.n_files, merge.n_files_after) == (19, 7)
     assert everything(lake) == before
@@ -120,7 +122,7 @@ def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
     assert [name for (name,) in kept_ids] == [*merge.batches[:3], None]  # the fourth has a rejected file
     assert compact(lake).merges == []
     removed = compact(lake, now=NOW + 2 * DAY, older_than=4).removed
-    assert [one.batch_id for one in removed] == list(merge.batches)
+    assert [retirement.batch_id for retirement in removed] == list(merge.batches)
     assert everything(lake) == before and in_analyst(lake).keys() == before.keys()
     assert len(batch_files(lake.root)) == files - merge.n_files + (merge.n_files_after or 0)
     assert not check(lake).faults and not notices(lake)
@@ -211,7 +213,7 @@ def test_a_merge_that_ends_before_its_mark_shows_nothing_twice(lake: Lake, monke
         with pytest.raises(OSError, match="killed"):
             compact(lake)
     assert everything(lake) == before and not check(lake).faults
-    assert [one.state for one in compact(lake).merges] == ["merged"]
+    assert [merge.state for merge in compact(lake).merges] == ["merged"]
     assert everything(lake) == before
 
 
@@ -221,9 +223,9 @@ def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: p
     merged_files = compact.__globals__["merged_files"]
 
     def changing(*args: object) -> object:
-        found = merged_files(*args)
+        files = merged_files(*args)
         materialize(lake, ["streams"], and_publish=False)
-        return found
+        return files
 
     monkeypatch.setitem(compact.__globals__, "merged_files", changing)
     (merge,) = compact(lake).merges
@@ -231,7 +233,7 @@ def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: p
     assert len(lake.batches()) == 4 and everything(lake) == before
     assert manifest.entries(lake.root).keys() == there and not check(lake).faults
     monkeypatch.undo()
-    assert [one.state for one in compact(lake).merges] == ["merged"]
+    assert [merge.state for merge in compact(lake).merges] == ["merged"]
     assert everything(lake) == before
 
 
@@ -239,7 +241,7 @@ def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: p
 def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
     first, *_ = sorted(lake.batches())
     materialize(lake, ["streams"], [first])
-    assert sorted(len(one.batches) for one in compact(lake, dry_run=True).merges) == [2, 2]
+    assert sorted(len(merge.batches) for merge in compact(lake, dry_run=True).merges) == [2, 2]
     assert compact(lake, smaller_than=1, dry_run=True).merges == []
     for days in (9, 400_000):  # the latter from the year 931
         assert compact(lake, older_than=days, dry_run=True).merges == []

@@ -65,7 +65,7 @@ def _work(lake: Lake) -> list[tuple]:
 
 
 def _done(lake: Lake) -> list[str]:
-    return sorted(one.table for one in materialize(lake, TABLES, and_publish=False))
+    return sorted(result.table for result in materialize(lake, TABLES, and_publish=False))
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_formulas_of_a_lake_make_outdated_what_reads_them(tmp_path: Path) -> Non
 
 def test_commands_on_a_trace_of_the_lake_have_its_models(tmp_path: Path) -> None:
     (tmp_path / OP_FORMULAS).write_text("op,formula,owns_below\nmylib::product,gemm,true\n")
-    told = catalog_of(tmp_path / OP_FORMULAS).version("kernel_owners")
-    assert subject.catalog_of("4bab96", tmp_path).version("kernel_owners") == told
+    version = catalog_of(tmp_path / OP_FORMULAS).version("kernel_owners")
+    assert subject.catalog_of("4bab96", tmp_path).version("kernel_owners") == version
     assert subject.catalog_of(str(tmp_path / OP_FORMULAS), tmp_path) is load_catalog()  # a file knows those shipped
 
 
@@ -133,11 +133,11 @@ def test_a_pattern_of_the_user_comes_before_those_shipped(tmp_path: Path) -> Non
             create_rules(con, catalog.models[name])
         names = ("triton_poi_fused_my_0", "triton_poi_fused_add_0", "triton_red_fused_add_0", "aten::mm", "aten::nope")
         con.execute(f"CREATE TABLE _op_calls AS SELECT unnest({list(names)}) AS op")
-        found = _formulas_of(con)
-    assert found.of_op("triton_poi_fused_my_0") == ("fused", "triton_part")
-    assert found.of_op("triton_poi_fused_add_0") == ("copy", "gemm")
-    assert found.of_op("triton_red_fused_add_0") == ("fused", "triton")
-    assert found.of_op("aten::mm") == ("gemm", "gemm") and found.of_op("aten::nope") is None
+        formulas = _formulas_of(con)
+    assert formulas.of_op("triton_poi_fused_my_0") == ("fused", "triton_part")
+    assert formulas.of_op("triton_poi_fused_add_0") == ("copy", "gemm")
+    assert formulas.of_op("triton_red_fused_add_0") == ("fused", "triton")
+    assert formulas.of_op("aten::mm") == ("gemm", "gemm") and formulas.of_op("aten::nope") is None
 
 
 def test_no_pattern_runs_for_ever(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_no_pattern_runs_for_ever(tmp_path: Path) -> None:
         for name in ("op_kinds", "op_patterns"):
             create_rules(con, catalog_of(tmp_path / OP_FORMULAS).models[name])
         con.execute(f"CREATE TABLE _op_calls AS SELECT unnest(['{'a' * 60}!', 'aa']) AS op")
-        found = _formulas_of(con)
-    assert found.of_op("aa") == ("copy", "copy") and found.of_op("a" * 60 + "!") is None
+        formulas = _formulas_of(con)
+    assert formulas.of_op("aa") == ("copy", "copy") and formulas.of_op("a" * 60 + "!") is None
 
 
 def test_rows_of_a_file_are_read_again_as_they_were_written(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_wrong_file_is_refused_by_file_line_and_column(tmp_path: Path, text: s
 def test_a_wrong_file_stops_only_what_reads_formulas(tmp_path: Path) -> None:
     lake = _lake(tmp_path)
     _write(lake, "op,formula", "mylib::product,gem")
-    assert [one.table for one in materialize(lake, ["kernels"], and_publish=False)] == ["kernels"]
+    assert [result.table for result in materialize(lake, ["kernels"], and_publish=False)] == ["kernels"]
     publish(lake)
     with analyst(lake) as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(3,)]
@@ -274,9 +274,9 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, h
     with database.connect() as con:
         create_rules(con, catalog.models["op_kinds"])
         create_rules(con, catalog.models["op_patterns"])
-        told = con.execute("SELECT op, formula FROM op_kinds").fetchall()
+        kinds = con.execute("SELECT op, formula FROM op_kinds").fetchall()
         patterns = con.execute("SELECT name_pattern, formula FROM op_patterns ORDER BY rowid").fetchall()
-    assert {(op, formula) for op, _, formula, *_ in formulas if op} <= set(told)
-    assert len({op for op, _ in told}) == len(told)
+    assert {(op, formula) for op, _, formula, *_ in formulas if op} <= set(kinds)
+    assert len({op for op, _ in kinds}) == len(kinds)
     mine = [(pattern, formula) for _, pattern, formula, *_ in formulas if pattern]
     assert patterns[: len(mine)] == mine

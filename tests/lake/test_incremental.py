@@ -36,18 +36,18 @@ CAPTURES = ["captures", "capture_ranks", "capture_quality"]
 
 def held(lake: Lake) -> dict[tuple[str, str], object]:
     """Everything in the analysts' file: rows, columns with types and comments, texts of views."""
-    found: dict[tuple[str, str], object] = {}
+    content: dict[tuple[str, str], object] = {}
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         relations = con.execute(
             "SELECT schema_name, table_name, estimated_size, comment, '' FROM duckdb_tables() UNION ALL "
             "SELECT schema_name, view_name, NULL, comment, sql FROM duckdb_views() WHERE NOT internal"
         ).fetchall()
-        for schema, name, most, *told in relations:
+        for schema, name, most, *texts in relations:
             columns = "*" if name != "published" else "root"
             # `most` counts rows that were deleted, too: where it is 0, none is there.
             rows = [] if most == 0 else con.execute(f'SELECT {columns} FROM {schema}."{name}"').fetchall()
-            found[schema, name] = (told, sorted(map(repr, rows)))
-        found["", "columns"] = sorted(
+            content[schema, name] = (texts, sorted(map(repr, rows)))
+        content["", "columns"] = sorted(
             map(
                 repr,
                 con.execute(
@@ -55,7 +55,7 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
                 ).fetchall(),
             )
         )
-    return found
+    return content
 
 
 def look_anew(lake: Lake) -> snapshot.Now:
@@ -256,8 +256,8 @@ def test_files_of_another_version_are_shown_with_their_own_columns(
     publish(lake)
     assert_as_anew(lake)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-        told = con.execute(f"SELECT {column}, of_another_version FROM {table} UNION SELECT 'none', 7").fetchall()
-        assert told == [("none", 7)]
+        values = con.execute(f"SELECT {column}, of_another_version FROM {table} UNION SELECT 'none', 7").fetchall()
+        assert values == [("none", 7)]
         documented = con.execute(
             f"SELECT count(*) FROM duckdb_columns() WHERE table_name = '{table}' AND comment IS NULL"
         )
@@ -265,16 +265,16 @@ def test_files_of_another_version_are_shown_with_their_own_columns(
 
 
 def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> None:
-    one, other = lake.batches()
+    first, second = lake.batches()
     for table in ("kernels", "events"):
-        path = table_file(lake.root, table, other)
+        path = table_file(lake.root, table, second)
         path.write_bytes(b"?" * path.stat().st_size)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-        (mine,) = con.execute("SELECT trace_id FROM traces WHERE batch_id = ?", [one.batch_id]).fetchall()[0]
+        (mine,) = con.execute("SELECT trace_id FROM traces WHERE batch_id = ?", [first.batch_id]).fetchall()[0]
         for table in ("kernels", "events"):
             for named in (f"= '{mine}'", f"IN ('{mine}', 'none')", f"LIKE '{mine[:12]}%'"):
-                found = con.execute(f"SELECT count(*) FROM {table} WHERE trace_id {named}").fetchall()
-                assert found != [(0,)], (table, named)
+                counts = con.execute(f"SELECT count(*) FROM {table} WHERE trace_id {named}").fetchall()
+                assert counts != [(0,)], (table, named)
             with pytest.raises(duckdb.Error):
                 con.execute(f"SELECT max(name) FROM {table}").fetchall()
 
@@ -286,10 +286,9 @@ def test_files_that_were_not_opened_are_read_past_the_mark_and_not_kept_in_memor
     publish(lake)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         plan = json.loads(con.execute("EXPLAIN (FORMAT json) SELECT sum(duration_ns) FROM events").fetchall()[0][1])
-    found = json.dumps(plan)
-    assert found.index("READ_PARQUET") < found.index("main.traces"), (
-        found
-    )  # the left side of a join is read past the right
+    text = json.dumps(plan)
+    # The left side of a join is read past the right.
+    assert text.index("READ_PARQUET") < text.index("main.traces"), text
 
 
 @pytest.mark.slow  # which parts change is below
@@ -388,10 +387,10 @@ def test_a_commit_is_read_without_those_before_it(lake: Lake, tmp_path: Path, mo
     read: list[int] = []
     rows = catalog_file._rows
 
-    def counted(*given: Any) -> Any:
-        found = rows(*given)
-        read.append(len(found))
-        return found
+    def counted(*args: Any) -> Any:
+        result = rows(*args)
+        read.append(len(result))
+        return result
 
     monkeypatch.setattr(catalog_file, "_rows", counted)
     ingest([write_trace(tmp_path / "late.json", 9)], lake)

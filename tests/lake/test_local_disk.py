@@ -71,4 +71,4 @@ def test_a_writer_is_refused_and_a_reader_is_not(tmp_path: Path, monkeypatch: py
     with lake.connect(["traces", "events"]) as con:
         assert con.execute("SELECT count(*) > 0 FROM events").fetchall() == [(True,)]
     table_files(lake.root, "events")[0].unlink()
-    assert [one.table for one in lake.broken()] == ["events"]
+    assert [broken.table for broken in lake.broken()] == ["events"]

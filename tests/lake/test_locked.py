@@ -174,8 +174,8 @@ def _asked(locked: LockedLake, query: str) -> list[tuple]:
 
 def _state(world: dict[str, Path]) -> dict[str, tuple[int, int]]:
     """Every file and folder with its size and time of change; SQLite makes and removes a file in a lake that is read."""
-    found = [p for root in (world["lake"], world["out"]) for p in root.rglob("*")]
-    return {str(p): (p.lstat().st_size, p.lstat().st_mtime_ns) for p in found}
+    paths = [p for root in (world["lake"], world["out"]) for p in root.rglob("*")]
+    return {str(p): (p.lstat().st_size, p.lstat().st_mtime_ns) for p in paths}
 
 
 def test_only_the_tables_are_read_and_nothing_is_written(world: dict[str, Path]) -> None:
@@ -188,9 +188,9 @@ def test_only_the_tables_are_read_and_nothing_is_written(world: dict[str, Path])
             query = template.format(**world, newline="\n")
             with pytest.raises((QueryRefused, duckdb.Error)) as refused:
                 _asked(locked, query)
-            told = str(refused.value)
-            assert "canary\n" not in told and len(told) < 600, query
-            assert isinstance(refused.value, QueryRefused), (query, told)
+            message = str(refused.value)
+            assert "canary\n" not in message and len(message) < 600, query
+            assert isinstance(refused.value, QueryRefused), (query, message)
         for template in UNKNOWN:
             with pytest.raises(duckdb.Error):
                 _asked(locked, template.format(**world, newline="\n"))

@@ -30,7 +30,7 @@ from tests.lake.test_incremental import look_anew
 from tests.lake.world import PROCESSES, kept, write_trace
 
 N = 4
-ONE = "(SELECT max(trace_id) FROM traces)"
+NEWEST = "(SELECT max(trace_id) FROM traces)"
 OF_ALL = "SELECT count(*) AS n FROM kernels"
 
 
@@ -77,13 +77,13 @@ def asked_of_all(lake: Lake, query: str) -> list[tuple]:
 
 IDS = "(SELECT list(trace_id ORDER BY trace_id) FROM traces)"
 NAMED = [
-    f"SELECT count(*), sum(duration_ns) FROM kernels WHERE trace_id = {ONE}",
+    f"SELECT count(*), sum(duration_ns) FROM kernels WHERE trace_id = {NEWEST}",
     "SELECT trace_id, count(*) FROM kernels WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank > 1) GROUP BY ALL ORDER BY ALL",
-    f"SELECT DISTINCT k.trace_id, event_id FROM kernels k JOIN events e USING (trace_id, event_id) WHERE e.trace_id = {ONE} ORDER BY ALL",
+    f"SELECT DISTINCT k.trace_id, event_id FROM kernels k JOIN events e USING (trace_id, event_id) WHERE e.trace_id = {NEWEST} ORDER BY ALL",
     "FROM kernels SELECT count(*) WHERE trace_id IN ('ID', 'none', 'ID')",
-    f"SELECT count(*) FROM kernels AS k WHERE {ONE} = k.trace_id AND duration_ns > 0 AND (duration_ns > 0 OR k.trace_id <> 'x')",
+    f"SELECT count(*) FROM kernels AS k WHERE {NEWEST} = k.trace_id AND duration_ns > 0 AND (duration_ns > 0 OR k.trace_id <> 'x')",
     "SELECT count(*) FROM kernels WHERE trace_id = (SELECT trace_id FROM traces ORDER BY random() LIMIT 1) HAVING count(*) = 0",
-    f"SELECT rank, sum(duration_ns) FROM kernels JOIN traces USING (trace_id) WHERE trace_id = {ONE} GROUP BY rank",
+    f"SELECT rank, sum(duration_ns) FROM kernels JOIN traces USING (trace_id) WHERE trace_id = {NEWEST} GROUP BY rank",
     "SELECT count(*) FROM kernels WHERE trace_id = 'ID'",
     "SELECT name, count(*) OVER () FROM kernels WHERE 'ID' = trace_id ORDER BY ALL",
 ]
@@ -91,7 +91,7 @@ OTHERS = [
     f"{OF_ALL} WHERE trace_id = 'ID' OR duration_ns > 0",
     f"{OF_ALL} WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 99)",
     f"{OF_ALL} WHERE trace_id = 'ID' AND duration_ns <= (SELECT max(duration_ns) FROM kernels)",
-    f"WITH traces AS (SELECT 'ID' AS trace_id) {OF_ALL} WHERE trace_id = {ONE}",
+    f"WITH traces AS (SELECT 'ID' AS trace_id) {OF_ALL} WHERE trace_id = {NEWEST}",
     OF_ALL,
     f"{OF_ALL} WHERE trace_id <> 'ID'",
     f"{OF_ALL} WHERE trace_id = (SELECT trace_id FROM traces WHERE rank = 99)",
@@ -111,8 +111,8 @@ OTHERS = [
 def test_an_answer_of_named_traces_is_that_of_all_files(read_only: Lake, query: str) -> None:
     lake = read_only
     query = query.replace("ID", max(lake.known_traces()))
-    found = asked_at_once(lake, query)
-    assert found is not None and found == asked_of_all(lake, query)
+    answer = asked_at_once(lake, query)
+    assert answer is not None and answer == asked_of_all(lake, query)
 
 
 @pytest.mark.parametrize("query", first_of(OTHERS, 4))
@@ -169,7 +169,7 @@ def test_a_commit_of_another_process_is_seen_by_the_next_query(lake: Lake, whole
 
 @pytest.mark.parametrize("fault", first_of(["cut", "not published", "gone", "another one"], 1))
 def test_damage_of_a_named_trace_is_noticed(lake: Lake, whole: Path, fault: str) -> None:
-    query = f"{OF_ALL} WHERE trace_id = {ONE}"
+    query = f"{OF_ALL} WHERE trace_id = {NEWEST}"
     expected = asked_at_once(lake, query)
     assert expected
     trace = max(lake.known_traces())

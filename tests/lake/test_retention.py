@@ -85,10 +85,10 @@ def files_of(lake: Lake) -> dict[str, int]:
 
 def test_dry_run_lists_batches_traces_and_bytes_and_changes_nothing(lake: Lake) -> None:
     before = files_of(lake)
-    found = retire(lake, 30, dry_run=True, now=NOW)
+    retirements = retire(lake, 30, dry_run=True, now=NOW)
     oldest = lake.batches()[0].batch_id
     old = {name: size for name, size in before.items() if oldest in name}
-    assert [(r.batch_id, r.state, len(r.traces), r.n_files, r.n_bytes) for r in found] == [
+    assert [(r.batch_id, r.state, len(r.traces), r.n_files, r.n_bytes) for r in retirements] == [
         (oldest, "due", 2, len(old), sum(old.values()))
     ]
     assert (files_of(lake), n_traces(lake)) == (before, 4)
@@ -253,7 +253,7 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.Monk
         retire(lake, 30, grace=timedelta(0), now=NOW)
         assert n_traces(lake) == 2, step
         assert len({Path(name).stem for name in files_of(lake)}) == 1, step
-        assert [one["is_removed"] for one in notices(lake).values()] == [True, True], step
+        assert [notice["is_removed"] for notice in notices(lake).values()] == [True, True], step
         # A part of a notice, if the kill left one, is swept after a day.
         assert len(list((lake.root / RETIRED).glob("*.json"))) == 2, step
         for part in (lake.root / RETIRED).glob(".*"):

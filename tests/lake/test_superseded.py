@@ -38,7 +38,7 @@ def seen(lake: Lake) -> list[tuple]:
         ).fetchall()
 
 
-def told(lake: Lake) -> list[str]:
+def reasons(lake: Lake) -> list[str]:
     return [row[2] for row in shown(lake, ["rejects"]).get("rejects", []) if "superseded" in row[2]]
 
 
@@ -66,10 +66,10 @@ def test_the_whole_file_supersedes_the_cut_one(tmp_path: Path, order: str, name:
             paths[which].write_bytes(texts[which])
             ingest([paths[which]], lake)
     assert seen(lake) == [(0, "ok", 12, 1)]
-    (reason,) = told(lake)
+    (reason,) = reasons(lake)
     assert "superseded by trace" in reason and "24 events, ok" in reason
     assert len(lake.known_traces()) == 2  # neither is ingested again
-    assert ingest([paths["whole"]], lake).rows[0].status == "known" and len(told(lake)) == 1
+    assert ingest([paths["whole"]], lake).rows[0].status == "known" and len(reasons(lake)) == 1
 
 
 def test_others_are_not_superseded(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_others_are_not_superseded(tmp_path: Path) -> None:
     ingest([cut(whole, inbox / "rank0.of-another-job.json")], lake, job="other")
     with lake.connect(["traces"]) as con:
         assert con.execute("SELECT count(*) FROM traces").fetchall() == [(5,)]
-    assert told(lake) == []
+    assert reasons(lake) == []
 
 
 @pytest.mark.slow  # others that are not superseded are above
@@ -103,8 +103,8 @@ def test_ranks_of_one_cut_file_do_not_supersede_each_other(tmp_path: Path) -> No
         path.write_text(whole[:length])
         ingest([path], lake)
         with lake.connect(["traces"]) as con:
-            found = con.execute("SELECT rank, status FROM traces ORDER BY rank").fetchall()
-        assert found == [*enumerate(statuses)]
+            rows = con.execute("SELECT rank, status FROM traces ORDER BY rank").fetchall()
+        assert rows == [*enumerate(statuses)]
 
 
 @pytest.mark.slow  # a whole file that supersedes a cut one is above
@@ -136,8 +136,8 @@ def test_with_the_clock_set_back_a_late_rank_joins_its_capture(tmp_path: Path, m
     ingest(files[2:], lake)
     materialize_all(lake, ["capture_ranks"])
     with lake.connect(["capture_ranks"]) as con:
-        found = con.execute("SELECT capture_id, list(rank ORDER BY rank) FROM capture_ranks GROUP BY 1").fetchall()
-    assert found == [(before, [0, 1, 2])]
+        rows = con.execute("SELECT capture_id, list(rank ORDER BY rank) FROM capture_ranks GROUP BY 1").fetchall()
+    assert rows == [(before, [0, 1, 2])]
     names = [batch.batch_id for batch in (*lake.batches(), *lake.batches("captures"))]
     assert len(set(names)) == 4 and all(Batch(name).is_valid for name in names)
     assert lake.batches() == sorted(lake.batches()) and lake.new_batch() > max(lake.batches("captures"))
@@ -165,10 +165,10 @@ def test_a_file_replaced_between_the_passes_is_refused(
     scan = reader.scan
 
     def scanned(*args, **named):
-        found = scan(*args, **named)
+        result = scan(*args, **named)
         replace(path, other)
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(reader, "scan", scanned)

@@ -48,7 +48,7 @@ def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
     ingest([files[0]], Lake(root))
     publish(Lake(root))
     done, reads = PROCESSES.Event(), PROCESSES.Value("i", 0)
-    writers = [PROCESSES.Process(target=write_one_by_one, args=(root, given)) for given in (files, files[::-1])]
+    writers = [PROCESSES.Process(target=write_one_by_one, args=(root, order)) for order in (files, files[::-1])]
     others = [PROCESSES.Process(target=publish_until, args=(root, done))]
     others += [PROCESSES.Process(target=read_until, args=(root, done, reads)) for _ in range(2)]
     for process in [*others, *writers]:

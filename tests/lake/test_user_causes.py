@@ -24,8 +24,8 @@ from tests.critical_path.whatif.windows import opened
 from tests.harness import op, x
 
 
-def run(*given: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [*map(str, given)])
+def run(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == code, (done.output, done.exception)
     return done.output
 
@@ -58,14 +58,14 @@ def test_they_are_those_of_its_captures_in_what_if(tmp_path: Path, monkeypatch: 
             monkeypatch.setattr(load_capture, name, lambda *_: nullcontext(con))
         monkeypatch.setattr(load_capture, "load", lambda *_: window)
         ranks = [JoinableRank(0, window.trace_id, 0, 1)]
-        (shipped,), (own,) = (load_capture._windows(con, ranks, given, [loading]) for given in (None, lake))
+        (shipped,), (own,) = (load_capture._windows(con, ranks, source, [loading]) for source in (None, lake))
         with pytest.raises(NothingMatches):
             change_of(shipped.window, loading)
         assert change_of(own.window, loading).of(own.window.graph.weight, own.window.graph.dst).sum() == 50_000
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("data_loading,,,", "2: give at least one of annotation_pattern"),
         ("data_loading,(,,", "2: annotation_pattern '(' is not a regular expression"),
@@ -73,8 +73,8 @@ def test_they_are_those_of_its_captures_in_what_if(tmp_path: Path, monkeypatch: 
         ("data_loading,^x,,maybe", "2: takes_gpu_work 'maybe' is neither true nor false"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, row: str, told: str) -> None:
+def test_a_row_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, row: str, message: str) -> None:
     path = tmp_path / "causes.csv"
     path.write_text(f"cause,annotation_pattern,call_pattern,takes_gpu_work\n{row}\n")
-    with pytest.raises(CatalogError, match=f"causes.csv:{told.replace('(', '[(]').replace('.*', '[.][*]')}"):
+    with pytest.raises(CatalogError, match=f"causes.csv:{message.replace('(', '[(]').replace('.*', '[.][*]')}"):
         read_causes(path)

@@ -180,9 +180,9 @@ def traces_of(root: Path) -> list[tuple]:
 
 def test_a_list_that_cannot_be_written_into_the_lake_is_a_temporary_file(tmp_path: Path) -> None:
     files = [tmp_path / f"{n}.json" for n in range(30)]
-    told = read_again(files, "new", tmp_path / "nowhere")
-    assert str(Path(tempfile.gettempdir())) in told
-    assert listed(Path(command_in(told)[-1])) == files
+    message = read_again(files, "new", tmp_path / "nowhere")
+    assert str(Path(tempfile.gettempdir())) in message
+    assert listed(Path(command_in(message)[-1])) == files
     assert "PATH..." in read_again([], "new")
 
 

@@ -77,15 +77,15 @@ def kept(folder: Path) -> Iterator[Lake]:
 def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]:
     """Every row that the lake shows, but for what names the run: batch, time of ingestion."""
     tables = tables or [name for name in load_catalog().public if load_catalog().models[name].kind != "rules"]
-    rows = {}
+    rows_by_table = {}
     with lake.connect(tables) as con:
         present = {row[0] for row in con.execute("SHOW TABLES").fetchall()}
         for table in sorted(present):
             left_out = "batch_id|ingest_batch_id|ingested_at|seen_at"
             columns = f"COLUMNS(lambda c: NOT regexp_matches(c, '^({left_out})$'))"
-            found = con.execute(f"SELECT {columns} FROM {table}").fetchall()
-            rows[table] = sorted(found, key=repr)
-    return rows
+            rows = con.execute(f"SELECT {columns} FROM {table}").fetchall()
+            rows_by_table[table] = sorted(rows, key=repr)
+    return rows_by_table
 
 
 def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
@@ -144,7 +144,7 @@ def _steps_made(step: int, verb: Callable[..., object], args: tuple[Any, ...], c
     return ours.recv() if process.exitcode == 0 else None
 
 
-def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str], told: Any) -> None:
+def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str], sender: Any) -> None:
     made = 0
 
     def count() -> None:
@@ -154,11 +154,11 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any, **named: Any) -> Any:
-            if str(cache_folder()) in str(given[-1]):  # what is kept for all lakes: written where it is not there yet
-                return call(*given, **named)
+        def wrapped(*values: Any, **named: Any) -> Any:
+            if str(cache_folder()) in str(values[-1]):  # what is kept for all lakes: written where it is not there yet
+                return call(*values, **named)
             count()
-            result = call(*given, **named)
+            result = call(*values, **named)
             count()
             return result
 
@@ -168,7 +168,7 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
         setattr(os, name, counted(getattr(os, name)))
     catalog_file.Writer.commit = counted(catalog_file.Writer.commit)  # type: ignore[method-assign]
     verb(*args)
-    told.send(made)
+    sender.send(made)
 
 
 def do_ingest(root: Path, paths: list[Path]) -> None:

@@ -22,49 +22,49 @@ def replay(
     call_name: str = "cudaGraphLaunch",
 ) -> list[Event]:
     """A launch of a graph and its kernels of 3 µs, 4 µs apart; a name may have its grid behind an @."""
-    found = [call(call_name, at, 2, correlation)]
+    events = [call(call_name, at, 2, correlation)]
     for place, name in enumerate(names):
-        found.append(work(name, times[place] if times else at + 10 + 4 * place, correlation))
+        events.append(work(name, times[place] if times else at + 10 + 4 * place, correlation))
         stream = streams[place] if streams else 7
-        found[-1] |= {"tid": stream}
-        found[-1]["args"] |= {"stream": stream}
+        events[-1] |= {"tid": stream}
+        events[-1]["args"] |= {"stream": stream}
         if nodes:
-            found[-1]["args"] |= {"graph id": 5, "graph node id": (5 << 32) + nodes[place]}
-    return found
+            events[-1]["args"] |= {"graph id": 5, "graph node id": (5 << 32) + nodes[place]}
+    return events
 
 
 def work(name: str, at: float, correlation: int) -> Event:
     """A kernel of 3 µs."""
     plain, _, grid = name.partition("@")
-    found = kernel(plain, at, 3, correlation, cat="gpu_memset" if plain == "Memset" else "kernel")
+    event = kernel(plain, at, 3, correlation, cat="gpu_memset" if plain == "Memset" else "kernel")
     if grid:
-        found["args"] |= {"grid": [int(grid), 1, 1], "block": [128, 1, 1]}
-    return found
+        event["args"] |= {"grid": [int(grid), 1, 1], "block": [128, 1, 1]}
+    return event
 
 
 def captured(ops: Iterable[Op | None], at: float, correlation: int, *, tid: int = 1) -> list[Event]:
     """A stream capture: each operator makes one call that launches nothing; None is a call outside operators."""
-    found = [call("cudaStreamBeginCapture", at, 1, correlation, tid)]
-    for place, one in enumerate(ops, 1):
+    events = [call("cudaStreamBeginCapture", at, 1, correlation, tid)]
+    for place, op in enumerate(ops, 1):
         begin = at + 10 * place
-        if one:
-            found.append(x("cpu_op", one[0], begin, 8, tid, **{"Input Dims": one[1]}))
-        name = "cudaMemsetAsync" if one and one[0] == "aten::zero_" else "cudaLaunchKernel"
-        found.append(call(name, begin + 2, 3, correlation + place, tid))
-    found.append(call("cudaStreamEndCapture", found[-1]["ts"] + 10, 1, correlation + 900, tid))
-    return found
+        if op:
+            events.append(x("cpu_op", op[0], begin, 8, tid, **{"Input Dims": op[1]}))
+        name = "cudaMemsetAsync" if op and op[0] == "aten::zero_" else "cudaLaunchKernel"
+        events.append(call(name, begin + 2, 3, correlation + place, tid))
+    events.append(call("cudaStreamEndCapture", events[-1]["ts"] + 10, 1, correlation + 900, tid))
+    return events
 
 
 def eager(ops: Iterable[tuple[Op | None, str]], at: float, correlation: int) -> list[Event]:
     """Operators that launch one kernel each."""
-    found = []
-    for place, (one, name) in enumerate(ops):
+    events = []
+    for place, (op, name) in enumerate(ops):
         begin = at + 10 * place
-        if one:
-            found.append(x("cpu_op", one[0], begin, 8, **{"Input Dims": one[1]}))
-        found.append(call("cudaLaunchKernel", begin + 2, 3, correlation + place))
-        found.append(work(name, begin + 6, correlation + place))
-    return found
+        if op:
+            events.append(x("cpu_op", op[0], begin, 8, **{"Input Dims": op[1]}))
+        events.append(call("cudaLaunchKernel", begin + 2, 3, correlation + place))
+        events.append(work(name, begin + 6, correlation + place))
+    return events
 
 
 def blocks(signatures: Sequence[Any], kernels: Sequence[bool] = ()) -> tuple[int, int, int] | None:
@@ -72,7 +72,7 @@ def blocks(signatures: Sequence[Any], kernels: Sequence[bool] = ()) -> tuple[int
 
     `kernels`: which of the work is a kernel, and neither a copy nor a memset; by default all is.
     """
-    n, found = len(signatures), []
+    n, candidates = len(signatures), []
     for period in range(1, n // 3 + 1):
         start = None
         for at in range(n - period + 1):
@@ -80,10 +80,10 @@ def blocks(signatures: Sequence[Any], kernels: Sequence[bool] = ()) -> tuple[int
                 start = at if start is None else start
             elif start is not None:
                 if not kernels or any(kernels[start : at + period]):
-                    found.append((start - at - period, period, start))
+                    candidates.append((start - at - period, period, start))
                 start = None
-    found = [one for one in found if -one[0] >= 3 * one[1] and -2 * one[0] >= n]
-    if not found or min(found)[1] < 2:
+    candidates = [candidate for candidate in candidates if -candidate[0] >= 3 * candidate[1] and -2 * candidate[0] >= n]
+    if not candidates or min(candidates)[1] < 2:
         return None
-    covered, period, start = min(found)
+    covered, period, start = min(candidates)
     return period, start, -covered

@@ -64,7 +64,7 @@ class Walk:
     def forward_of(self, backward: int) -> int | None:
         """Without arrows no thread is known: the last operator of the number on another thread."""
         b = self.events[backward]
-        found = [
+        candidates = [
             (e["ts"], -e["dur"], i)
             for i, e in enumerate(self.events)
             if e["args"].get("Sequence number") == b["args"]["Sequence number"]
@@ -72,7 +72,7 @@ class Walk:
             and e["tid"] != b["tid"]
             and e["ts"] <= b["ts"]
         ]
-        return max(found)[2] if found else None
+        return max(candidates)[2] if candidates else None
 
     def above(self, forward: int | None, inside: list[int], deeper: int = 1) -> list[int]:
         """The modules of a forward operator, those that were computed again (`inside`) and what is below them left out."""
@@ -89,12 +89,12 @@ class Walk:
 
     def owners(self) -> set[Owner]:
         launches = {e["args"]["correlation"]: i for i, e in enumerate(self.events) if e["cat"] == "cuda_runtime"}
-        found: set[Owner] = set()
+        owners: set[Owner] = set()
         for event in self.events:
             if event["cat"] == "kernel":
                 launch = launches[event["args"]["correlation"]]
-                found |= {(event["name"], *owner) for owner in (*self._walked(launch), *self._windows(launch))}
-        return found
+                owners |= {(event["name"], *owner) for owner in (*self._walked(launch), *self._windows(launch))}
+        return owners
 
     def _walked(self, launch: int) -> set[tuple[int, str]]:
         before, backward, after = self.up(launch)

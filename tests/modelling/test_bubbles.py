@@ -40,11 +40,11 @@ def simulated_gpipe(p: int, m: int, forward: int, backward: int) -> int:
 
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(1, 9), st.integers(1, 9))
 def test_gpipe_idles_as_long_as_a_run_of_it(p: int, m: int, forward: int, backward: int) -> None:
-    found = bubble("GPipe", p, m, Stage(forward, backward))
+    gpipe = bubble("GPipe", p, m, Stage(forward, backward))
     wall = simulated_gpipe(p, m, forward, backward)
-    assert found.idle == wall - m * (forward + backward)
-    assert found.ratio == pytest.approx((p - 1) / m)
-    assert found.share == pytest.approx(found.idle / wall) == pytest.approx((p - 1) / (m + p - 1))
+    assert gpipe.idle == wall - m * (forward + backward)
+    assert gpipe.ratio == pytest.approx((p - 1) / m)
+    assert gpipe.share == pytest.approx(gpipe.idle / wall) == pytest.approx((p - 1) / (m + p - 1))
 
 
 def test_the_formulas_without_a_simulation() -> None:

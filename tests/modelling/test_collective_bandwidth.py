@@ -29,8 +29,8 @@ def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
     events = json.loads(gzip.decompress((shared / "traces" / "single" / f"{trace}.json.gz").read_bytes()))[
         "traceEvents"
     ]
-    found = [row[1:] for row in rows if "multimem" not in events[row[0]]["name"]]
-    assert (len(found) < len(rows)) == trace.startswith("b200")
+    nccl_rows = [row[1:] for row in rows if "multimem" not in events[row[0]]["name"]]
+    assert (len(nccl_rows) < len(rows)) == trace.startswith("b200")
     keys = ("coll", "group", "pg", "stream", "S")
     expected = [
         (
@@ -38,9 +38,9 @@ def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
             *((row[k] for k in keys) if "coll" in row else (None, None, None, stream, None)),
             *(None if "coll" not in row else pytest.approx(row[k], rel=1e-12) for k in ("algbw", "busbw")),
         )
-        for row, (*_, stream, _, _, _) in zip(sorted(reference, key=lambda row: row["ts"]), found, strict=True)
+        for row, (*_, stream, _, _, _) in zip(sorted(reference, key=lambda row: row["ts"]), nccl_rows, strict=True)
     ]
-    assert found == expected
+    assert nccl_rows == expected
 
 
 @pytest.mark.slow
@@ -57,12 +57,12 @@ def test_ideal_times_of_a_step_are_the_reference_s(shared: Path) -> None:
 
 
 def collective(name: str, start: float, size: int, ranks: str, **more: Any) -> dict[str, Any]:
-    told = {
+    args = {
         **{"Collective name": name, "In msg nelems": 1000, "Out msg nelems": 1000 * size, "dtype": "BFloat16"},
         **{"Group size": size, "Process Group Name": "0", "Process Group Ranks": ranks, **more},
     }
     event = kernel("ncclDevKernel_Generic", start, 10, 1)
-    event["args"] |= told
+    event["args"] |= args
     return event
 
 

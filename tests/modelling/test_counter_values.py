@@ -48,8 +48,11 @@ def rows(con: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
 def test_both_pages_have_equal_values_whatever_prefix_each_chose(tmp_path: Path) -> None:
     details = [csv_line([*BEFORE, *DETAILS])]
     details += [csv_line([*of(0), f"Section {unit}", label, unit, value]) + "," for label, unit, value, *_ in SAME]
-    raw = [csv_line([*BEFORE, *(one[3] for one in SAME)]), csv_line([*[""] * len(BEFORE), *(one[4] for one in SAME)])]
-    raw += [csv_line([*of(0), *(one[5] for one in SAME)])]
+    raw = [
+        csv_line([*BEFORE, *(case[3] for case in SAME)]),
+        csv_line([*[""] * len(BEFORE), *(case[4] for case in SAME)]),
+    ]
+    raw += [csv_line([*of(0), *(case[5] for case in SAME)])]
     expected = sorted((metric, value, unit) for *_, metric, _, _, value, unit in SAME)
     for lines in (details, raw):
         (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")

@@ -20,14 +20,14 @@ BAD = NotModelled("bad_args")
 sizes = st.integers(1, 4)
 
 
-def told(op: str, *arguments: Any) -> Work | NotModelled:
+def cost(op: str, *arguments: Any) -> Work | NotModelled:
     """Work of a call; an argument is (type, *dims) for a tensor, None for a missing one, else a literal."""
     dims, types, concrete = [], [], []
-    for one in arguments:
-        is_tensor = isinstance(one, tuple)
-        dims.append(list(one[1:]) if is_tensor else [])
-        types.append(one[0] if is_tensor else "" if one is None else "Scalar")
-        concrete.append("" if is_tensor or one is None else str(one))
+    for argument in arguments:
+        is_tensor = isinstance(argument, tuple)
+        dims.append(list(argument[1:]) if is_tensor else [])
+        types.append(argument[0] if is_tensor else "" if argument is None else "Scalar")
+        concrete.append("" if is_tensor or argument is None else str(argument))
     return work_of(op, dims, types, concrete)
 
 
@@ -54,33 +54,33 @@ def test_each_token_is_multiplied_by_each_of_its_experts(
         for _ in range(width):
             counted += 2 * inner
     for op in ("vllm::inplace_fused_experts", "sglang::outplace_fused_experts"):
-        found = told(op, *experts(tokens, width, inner, n, top, gate))
-        assert isinstance(found, Work)
-        assert (found.flops_matrix, found.kind, found.dtype) == (counted, "experts", "bf16")
+        work = cost(op, *experts(tokens, width, inner, n, top, gate))
+        assert isinstance(work, Work)
+        assert (work.flops_matrix, work.kind, work.dtype) == (counted, "experts", "bf16")
         if tokens == 1:  # x in and out, weights and ids, and the matrices of its experts
-            assert found.bytes == 2 * 2 * width + top * 8 + 2 * top * (gate + 1) * inner * width
+            assert work.bytes == 2 * 2 * width + top * 8 + 2 * top * (gate + 1) * inner * width
         else:  # which matrices are read is data
-            assert found.bytes is None
+            assert work.bytes is None
 
 
 def test_mixtral_by_hand() -> None:
     """Mixtral 8x7B (arXiv 2401.04088): hidden 4096, 14336 inside, 2 of 8 experts, SwiGLU; 1024 tokens.
     3 products of 2 * 4096 * 14336 for each token and expert.
     """
-    found = told("vllm::inplace_fused_experts", *experts(1024, 4096, 14336, 8, 2))
-    assert isinstance(found, Work)
-    assert found.flops_matrix == 1024 * 2 * 3 * 2 * 4096 * 14336 == 721_554_505_728
+    work = cost("vllm::inplace_fused_experts", *experts(1024, 4096, 14336, 8, 2))
+    assert isinstance(work, Work)
+    assert work.flops_matrix == 1024 * 2 * 3 * 2 * 4096 * 14336 == 721_554_505_728
 
 
 def test_experts_on_other_ranks_and_packed_weights_are_no_guess() -> None:
-    given = experts(8, 64, 32, 4, 2)
-    assert told("vllm::inplace_fused_experts", *given, (INT, 16)) == BAD  # expert_map
-    assert told("sglang::inplace_fused_experts", *given, True) == BAD  # filter_expert
-    packed = [given[0], ("unsigned char", 4, 64, 32), *given[2:]]
-    assert told("vllm::inplace_fused_experts", *packed) == BAD
-    assert told("vllm::inplace_fused_experts", given[0], (BF16, 4, 65, 64), *given[2:]) == BAD
-    assert told("vllm::inplace_fused_experts", *given[:4], (INT, 7, 2)) == BAD
-    fp8, int8 = (told("vllm::inplace_fused_experts", *experts(8, 64, 32, 4, 2, w=w)) for w in (FP8, "signed char"))
+    arguments = experts(8, 64, 32, 4, 2)
+    assert cost("vllm::inplace_fused_experts", *arguments, (INT, 16)) == BAD  # expert_map
+    assert cost("sglang::inplace_fused_experts", *arguments, True) == BAD  # filter_expert
+    packed = [arguments[0], ("unsigned char", 4, 64, 32), *arguments[2:]]
+    assert cost("vllm::inplace_fused_experts", *packed) == BAD
+    assert cost("vllm::inplace_fused_experts", arguments[0], (BF16, 4, 65, 64), *arguments[2:]) == BAD
+    assert cost("vllm::inplace_fused_experts", *arguments[:4], (INT, 7, 2)) == BAD
+    fp8, int8 = (cost("vllm::inplace_fused_experts", *experts(8, 64, 32, 4, 2, w=w)) for w in (FP8, "signed char"))
     assert isinstance(fp8, Work) and isinstance(int8, Work) and (fp8.dtype, int8.dtype) == ("fp8", "bf16")
 
 
@@ -88,16 +88,16 @@ def test_experts_on_other_ranks_and_packed_weights_are_no_guess() -> None:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), sizes, sizes)
 def test_grouped_products_are_the_sum_of_their_groups(groups: list[int], k: int, n: int) -> None:
     rows, offsets = sum(groups), (INT, len(groups))
-    by_rows = told("aten::_grouped_mm", (BF16, rows, k), (BF16, len(groups), k, n), offsets, None, None)
-    by_columns = told("aten::_grouped_mm", (BF16, n, rows), (BF16, rows, k), offsets, None, None)
-    each = told("aten::_grouped_mm", (BF16, len(groups), n, k), (BF16, len(groups), k, n), None, None, None)
-    last = told("aten::_grouped_mm", (BF16, len(groups), n, k), (BF16, k, rows), offsets, None, None)
-    assert all(isinstance(one, Work) for one in (by_rows, by_columns, each, last))
+    by_rows = cost("aten::_grouped_mm", (BF16, rows, k), (BF16, len(groups), k, n), offsets, None, None)
+    by_columns = cost("aten::_grouped_mm", (BF16, n, rows), (BF16, rows, k), offsets, None, None)
+    each = cost("aten::_grouped_mm", (BF16, len(groups), n, k), (BF16, len(groups), k, n), None, None, None)
+    last = cost("aten::_grouped_mm", (BF16, len(groups), n, k), (BF16, k, rows), offsets, None, None)
+    assert all(isinstance(work, Work) for work in (by_rows, by_columns, each, last))
     assert by_rows.flops_matrix == sum(2 * m * k * n for m in groups) and by_rows.bytes is None  # type: ignore[union-attr]
     assert last.flops_matrix == sum(2 * n * k * m for m in groups)  # type: ignore[union-attr]
     assert by_columns.flops_matrix == sum(2 * n * m * k for m in groups)  # type: ignore[union-attr]
     assert by_columns.bytes == 2 * (n * rows + rows * k + len(groups) * n * k)  # type: ignore[union-attr]
-    bmm = told("aten::bmm", (BF16, len(groups), n, k), (BF16, len(groups), k, n))
+    bmm = cost("aten::bmm", (BF16, len(groups), n, k), (BF16, len(groups), k, n))
     assert (each.flops_matrix, each.bytes) == (bmm.flops_matrix, bmm.bytes)  # type: ignore[union-attr]
 
 
@@ -118,7 +118,7 @@ def paged(
         [(FP32, sequences, heads, 3), (FP32, sequences, heads, 3), (BF16, sequences, heads, 3, width)] if second else []
     )
     rest = [pages, pages, kv_heads, 0.1, (INT, sequences, 4), (INT, sequences), 16, length, None, "auto"]
-    return told(f"_C::paged_attention_v{2 if second else 1}", query, *scratch, query, *rest)
+    return cost(f"_C::paged_attention_v{2 if second else 1}", query, *scratch, query, *rest)
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -128,13 +128,13 @@ def test_a_single_sequence_is_as_long_as_the_longest(
 ) -> None:
     """The same as dense attention of one query over keys of that length."""
     heads = groups * kv_heads
-    dense = told(
+    dense = cost(
         "aten::_scaled_dot_product_flash_attention", (BF16, 1, heads, 1, width), *[(BF16, 1, kv_heads, length, width)] * 2,
         0.0, False, False, None,
     )  # fmt: skip
-    found = paged(1, length, heads, kv_heads, width, second)
-    assert isinstance(found, Work) and isinstance(dense, Work)
-    assert (found.flops_matrix, found.bytes, found.kind) == (dense.flops_matrix, dense.bytes, "attention")
+    work = paged(1, length, heads, kv_heads, width, second)
+    assert isinstance(work, Work) and isinstance(dense, Work)
+    assert (work.flops_matrix, work.bytes, work.kind) == (dense.flops_matrix, dense.bytes, "attention")
 
 
 def test_lengths_of_several_sequences_are_data() -> None:
@@ -170,27 +170,27 @@ def test_lengths_of_several_sequences_are_data() -> None:
     ],
 )
 def test_by_hand(op: str, arguments: list[Any], n_bytes: int, flops: int) -> None:
-    found = told(op, *arguments)
-    assert isinstance(found, Work)
-    assert (found.bytes, found.flops_vector, found.flops_matrix) == (n_bytes, flops, 0)
+    work = cost(op, *arguments)
+    assert isinstance(work, Work)
+    assert (work.bytes, work.flops_vector, work.flops_matrix) == (n_bytes, flops, 0)
 
 
 @pytest.mark.parametrize(
     "op", ["_C::silu_and_mul", "_C::static_scaled_fp8_quant", "_C::rms_norm", "_C::fused_add_rms_norm"]
 )
 def test_shapes_that_do_not_fit(op: str) -> None:
-    assert told(op, (BF16, 4, 8), (BF16, 5, 8), (FP32, 8)) == BAD
-    assert told(op, (BF16, 4, 8)) == BAD
+    assert cost(op, (BF16, 4, 8), (BF16, 5, 8), (FP32, 8)) == BAD
+    assert cost(op, (BF16, 4, 8)) == BAD
 
 
 # TorchInductor --------------------------------------------------------------------------------------------------------
 
 
 def test_a_fused_kernel_reads_or_writes_each_tensor_once() -> None:
-    found = told("triton_poi_fused_add_mul_0", (BF16, 64, 8), (FP32, 8), (BF16, 64, 8), 512)
-    assert isinstance(found, Work)
-    assert (found.bytes, found.flops_matrix, found.flops_vector, found.kind) == (2 * 512 * 2 + 32, 0, None, "fused")
-    assert told("triton_poi_fused_add_mul_0", 512) == BAD
+    work = cost("triton_poi_fused_add_mul_0", (BF16, 64, 8), (FP32, 8), (BF16, 64, 8), 512)
+    assert isinstance(work, Work)
+    assert (work.bytes, work.flops_matrix, work.flops_vector, work.kind) == (2 * 512 * 2 + 32, 0, None, "fused")
+    assert cost("triton_poi_fused_add_mul_0", 512) == BAD
 
 
 @pytest.mark.parametrize(
@@ -210,31 +210,31 @@ def test_a_fused_kernel_reads_or_writes_each_tensor_once() -> None:
 def test_a_kernel_that_may_use_a_part_is_known_only_if_that_does_not_matter(
     name: str, tensors: list[Any], is_known: bool
 ) -> None:
-    assert isinstance(told(name, *tensors, 512), Work) == is_known
-    assert is_known or told(name, *tensors, 512) == BAD
+    assert isinstance(cost(name, *tensors, 512), Work) == is_known
+    assert is_known or cost(name, *tensors, 512) == BAD
 
 
 @settings(max_examples=examples(25), deadline=None)
 @given(sizes, sizes, sizes)
 def test_templates_are_products(m: int, k: int, n: int) -> None:
-    found = told("triton_tem_fused_addmm_relu_3", (BF16, n), (BF16, m, k), (BF16, k, n), (BF16, m, n), 1)
-    expected = told("aten::mm", (BF16, m, k), (BF16, k, n))
-    assert isinstance(found, Work) and isinstance(expected, Work)
-    assert (found.flops_matrix, found.bytes, found.kind) == (expected.flops_matrix, expected.bytes + 2 * n, "gemm")  # type: ignore[operator]
+    work = cost("triton_tem_fused_addmm_relu_3", (BF16, n), (BF16, m, k), (BF16, k, n), (BF16, m, n), 1)
+    expected = cost("aten::mm", (BF16, m, k), (BF16, k, n))
+    assert isinstance(work, Work) and isinstance(expected, Work)
+    assert (work.flops_matrix, work.bytes, work.kind) == (expected.flops_matrix, expected.bytes + 2 * n, "gemm")  # type: ignore[operator]
 
 
 def test_templates_whose_operands_cannot_be_told() -> None:
-    assert told("triton_tem_fused_mm_3", (BF16, 2, 2), (BF16, 2, 3), (BF16, 4, 4)) == BAD
+    assert cost("triton_tem_fused_mm_3", (BF16, 2, 2), (BF16, 2, 3), (BF16, 4, 4)) == BAD
     # [3, 3] by [3, 3], or [3, 2] by [2, 3]
     square = (BF16, 3, 3)
-    assert told("triton_tem_fused_mm_3", square, square, (BF16, 3, 2), (BF16, 2, 3), square) == BAD
+    assert cost("triton_tem_fused_mm_3", square, square, (BF16, 3, 2), (BF16, 2, 3), square) == BAD
 
 
 @pytest.mark.parametrize(
     "name", ["triton__0d1d2d", "triton_", "my_triton_poi_fused_add_0", "triton_tem_fused_flex_attention_0"]
 )
 def test_other_names_have_no_formula(name: str) -> None:
-    assert told(name, (BF16, 8)) == NotModelled("op_not_modelled")
+    assert cost(name, (BF16, 8)) == NotModelled("op_not_modelled")
 
 
 def test_what_inductor_s_kernels_of_a_real_trace_do(shared: Path) -> None:
@@ -243,8 +243,8 @@ def test_what_inductor_s_kernels_of_a_real_trace_do(shared: Path) -> None:
         gzip.decompress((shared / "traces" / "single" / "b200_eager_71_process_groups.json.gz").read_bytes())
     )
     (event,) = [e for e in trace["traceEvents"] if e.get("cat") == "cpu_op" and e["name"].startswith("triton_")]
-    found = work_of(event["name"], *(event["args"][k] for k in ("Input Dims", "Input type", "Concrete Inputs")))
-    assert isinstance(found, Work) and found.bytes == 888 * (4 + 8 + 1)
+    work = work_of(event["name"], *(event["args"][k] for k in ("Input Dims", "Input type", "Concrete Inputs")))
+    assert isinstance(work, Work) and work.bytes == 888 * (4 + 8 + 1)
 
 
 def test_every_formula_is_used_and_broken_arguments_are_refused() -> None:

@@ -28,8 +28,8 @@ def test_every_device_has_the_reference_s_numbers(reference: dict) -> None:
         keys = ("key", "vendor", "sm", "hbm_gbs", "link_gbs_unidir", "pcie_gbs_unidir")
         assert ours[row["key"]][:6] == tuple(row[key] for key in keys)
         assert ours[row["key"]][6] == float(row["cc"])
-        given = {dtype: tflops for dtype, tflops in row["peak_tflops"].items() if tflops is not None}
-        assert {dtype: tflops for key, dtype, tflops in peaks if key == row["key"]} == given
+        expected = {dtype: tflops for dtype, tflops in row["peak_tflops"].items() if tflops is not None}
+        assert {dtype: tflops for key, dtype, tflops in peaks if key == row["key"]} == expected
     assert len(ours) == len(reference["rows"])
 
 
@@ -42,8 +42,8 @@ def test_devices_are_recognised_or_left_unknown(reference: dict) -> None:
         ]
         con, _ = connect({"deviceProperties": listed, "traceEvents": []})
         run_models(con, load_catalog(), ["trace_devices"])
-        found = con.execute("SELECT name, device_key FROM trace_devices ORDER BY device").fetchall()
-        assert found == [(case["name"], case["expect"]) for case in some]
+        rows = con.execute("SELECT name, device_key FROM trace_devices ORDER BY device").fetchall()
+        assert rows == [(case["name"], case["expect"]) for case in some]
 
 
 @pytest.mark.parametrize("name", ["NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA L40", "NVIDIA A10"])

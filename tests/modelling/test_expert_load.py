@@ -25,7 +25,7 @@ from tests.harness import call, each, kernel, rows_of, x
 LOAD = "peer, peer_rank, sent_rows, received_rows, sent_bytes, received_bytes, all_sent_rows, all_received_rows"
 
 
-def told(numbers: list[int]) -> str:
+def format_list(numbers: list[int]) -> str:
     """As PyTorch's format_list writes it: cut off after 30 numbers."""
     return f"[{', '.join(map(str, numbers[:30]))}{', ...' if len(numbers) > 30 else ''}]"
 
@@ -35,8 +35,8 @@ def exchange(
 ) -> dict:
     args = {
         "Collective name": "all_to_allv", "dtype": "BFloat16", "Group size": len(sent), "Process Group Name": "ep",
-        "Process Group Ranks": told(list(range(len(sent)))), "In msg nelems": sum(sent) * width,
-        "Out msg nelems": sum(received) * width, "In split size": told(sent), "Out split size": told(received),
+        "Process Group Ranks": format_list(list(range(len(sent)))), "In msg nelems": sum(sent) * width,
+        "Out msg nelems": sum(received) * width, "In split size": format_list(sent), "Out split size": format_list(received),
     }  # fmt: skip
     event = kernel("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", start, dur, 1, stream=9)
     return event | {"args": event["args"] | args | more}
@@ -52,11 +52,11 @@ def test_rows_and_bytes_of_each_peer() -> None:
 
 
 def test_sizes_of_the_call_count_where_the_kernel_has_none() -> None:
-    told_by_call = x("cpu_op", "record_param_comms", 0, 5, **exchange([3, 4], [1, 2])["args"], **{"External id": 77})
+    comms_op = x("cpu_op", "record_param_comms", 0, 5, **exchange([3, 4], [1, 2])["args"], **{"External id": 77})
     bare = kernel("ncclDevKernel_SendRecv", 20, 9, 1, stream=9)
     bare["args"]["External id"] = 77
-    found = rows_of([told_by_call, bare], "expert_load", "event_id, peer, sent_rows, received_rows, duration_ns")
-    assert found == [(1, 0, 3, 1, 9000), (1, 1, 4, 2, 9000)]
+    rows = rows_of([comms_op, bare], "expert_load", "event_id, peer, sent_rows, received_rows, duration_ns")
+    assert rows == [(1, 0, 3, 1, 9000), (1, 1, 4, 2, 9000)]
 
 
 NO_SIZES: tuple[dict[str, Any], ...] = (
@@ -82,23 +82,23 @@ def test_what_is_not_written_is_null() -> None:
     unknown = exchange([3, 4], [1, 2], dtype="Qint8")
     one_side = exchange([3, 4], [1, 2])
     one_side["args"] |= {"Out split size": "[]"}
-    found = [con.execute(f"SELECT {LOAD} FROM expert_load ORDER BY peer").fetchall() for con in each(
+    loads = [con.execute(f"SELECT {LOAD} FROM expert_load ORDER BY peer").fetchall() for con in each(
         [[cut], [uneven], [unknown], [one_side]], "expert_load"
     )]  # fmt: skip
-    assert found[0] == [(peer, peer, 1, 2, None, None, None, None) for peer in range(30)]
-    assert found[1][0] == (0, 0, 3, 1, None, 8, 7, 3)
-    assert found[2][0] == (0, 0, 3, 1, None, None, 7, 3)
-    assert found[3] == [(0, 0, 3, None, 24, None, 7, None), (1, 1, 4, None, 32, None, 7, None)]
+    assert loads[0] == [(peer, peer, 1, 2, None, None, None, None) for peer in range(30)]
+    assert loads[1][0] == (0, 0, 3, 1, None, 8, 7, 3)
+    assert loads[2][0] == (0, 0, 3, 1, None, None, 7, 3)
+    assert loads[3] == [(0, 0, 3, None, 24, None, 7, None), (1, 1, 4, None, 32, None, 7, None)]
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.integers(0, 2**40), max_size=40), st.lists(st.integers(0, 2**40), max_size=40))
 def test_lists_come_back(sent: list[int], received: list[int]) -> None:
-    found = peers(told(sent), told(received), None)
+    rows = peers(format_list(sent), format_list(received), None)
     for numbers, place, total in ((sent, 2, 4), (received, 3, 5)):
-        assert [row[place] for row in found if row[place] is not None] == numbers[:30]
-        assert {row[total] for row in found} <= {sum(numbers) if 0 < len(numbers) <= 30 else None}
-    assert [row[0] for row in found] == list(range(min(30, max(len(sent), len(received)))))
+        assert [row[place] for row in rows if row[place] is not None] == numbers[:30]
+        assert {row[total] for row in rows} <= {sum(numbers) if 0 < len(numbers) <= 30 else None}
+    assert [row[0] for row in rows] == list(range(min(30, max(len(sent), len(received)))))
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -125,7 +125,7 @@ def rank_trace(rank: int, **more: Any) -> dict[str, Any]:
         sent, received = rows[rank], [row[rank] for row in rows]
         if number % 2:  # what was received goes back
             sent, received = received, sent
-        latest, late = max(LATE[one][number] for one in LATE), LATE[rank][number]
+        latest, late = max(times[number] for times in LATE.values()), LATE[rank][number]
         begin, end = start + late, start + latest + 20
         done = exchange(sent, received, start=begin, dur=end - begin, **more)
         done["args"] |= {"correlation": number + 1}
@@ -146,9 +146,9 @@ def balance(folder: Path, ranks: tuple[int, ...] = (0, 1, 2), **more: Any) -> tu
     answers = []
     with LockedLake(lake) as locked:
         for query in queries:
-            with locked.asked(query) as found:
-                assert found is not None
-                answers.append([dict(zip(found.columns, row, strict=True)) for row in found.rows()])
+            with locked.asked(query) as answer:
+                assert answer is not None
+                answers.append([dict(zip(answer.columns, row, strict=True)) for row in answer.rows()])
     return answers[0], answers[1]
 
 

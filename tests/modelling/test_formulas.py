@@ -23,17 +23,17 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
     reference = json.loads((shared / "golden" / "modelling" / f"flops__{trace}.json").read_text())
     assert reference["ops"]
     for op in reference["ops"]:
-        found = work_of(op["name"], op["input_dims"], op["input_type"], op["concrete"])
+        work = work_of(op["name"], op["input_dims"], op["input_type"], op["concrete"])
         expected = op["cost"]
         if expected is None:
             # Our formulas of servers' and compilers' kernels are younger than the reference (test_custom_formulas.py).
             younger = op["name"].startswith(YOUNGER)
-            assert (younger and isinstance(found, Work)) or found == NotModelled(op["why_null"]), op
+            assert (younger and isinstance(work, Work)) or work == NotModelled(op["why_null"]), op
             continue
-        assert isinstance(found, Work), op
+        assert isinstance(work, Work), op
         keys = ("flops_matrix", "flops_vector", "bytes", "dtype")
-        assert [getattr(found, key) for key in keys] == [expected[key] for key in keys], op
-        assert found.flops_uncausal == expected["params"].get("flops_uncausal", expected["flops_matrix"])
+        assert [getattr(work, key) for key in keys] == [expected[key] for key in keys], op
+        assert work.flops_uncausal == expected["params"].get("flops_uncausal", expected["flops_matrix"])
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
 )
 def test_work_in_proportion_to_the_elements(op: str, moved: int, flops: int) -> None:
     """Of 4 x 8 elements of 4 bytes: how often each is read or written, and how many operations it takes."""
-    found = work_of(op, [[4, 8], []], ["float", "Scalar"], ["", "1"])
-    assert isinstance(found, Work)
-    assert (found.bytes, found.flops_vector, found.flops_matrix) == (moved * 32 * 4, flops * 32, 0)
+    work = work_of(op, [[4, 8], []], ["float", "Scalar"], ["", "1"])
+    assert isinstance(work, Work)
+    assert (work.bytes, work.flops_vector, work.flops_matrix) == (moved * 32 * 4, flops * 32, 0)
 
 
 def test_shapes_that_torch_was_asked_about(shared: Path) -> None:
@@ -54,9 +54,9 @@ def test_shapes_that_torch_was_asked_about(shared: Path) -> None:
     assert made
     for case in made:
         args = case["args"]
-        found = work_of(case["name"], args["Input Dims"], args["Input type"], args["Concrete Inputs"])
-        assert isinstance(found, Work)
-        assert found.flops_uncausal == case["mine"]
+        work = work_of(case["name"], args["Input Dims"], args["Input type"], args["Concrete Inputs"])
+        assert isinstance(work, Work)
+        assert work.flops_uncausal == case["mine"]
 
 
 sizes = st.integers(1, 24)
@@ -74,9 +74,9 @@ def counted(run: Any) -> int:
 def flops(op: str, dims: list, concrete: list[str] | None = None, tensors: int | None = None) -> int:
     n = len(dims) if tensors is None else tensors
     types = ["float"] * n + ["ScalarList"] * (len(dims) - n)
-    found = work_of(op, dims, types, concrete or [""] * len(dims))
-    assert isinstance(found, Work)
-    return found.flops_uncausal
+    work = work_of(op, dims, types, concrete or [""] * len(dims))
+    assert isinstance(work, Work)
+    return work.flops_uncausal
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ def test_convolutions_as_torch_counts_them(
     concrete = ["", "", "", *map(str, more)]
     expected = counted(lambda t: t.ops.aten.convolution(t.ones(x), t.ones(w), None, *more))
     types = ["float", "float", "", *["ScalarList"] * 3, "Scalar", "ScalarList", "Scalar"]
-    found = work_of("aten::convolution", [x, w, *[[]] * 7], types, concrete)
-    assert isinstance(found, Work)
-    assert found.flops_matrix == expected
+    work = work_of("aten::convolution", [x, w, *[[]] * 7], types, concrete)
+    assert isinstance(work, Work)
+    assert work.flops_matrix == expected
 
 
 @settings(max_examples=examples(15), deadline=None)
@@ -120,22 +120,22 @@ def test_attention_is_the_same_as_its_products(
     """Masked by counting the pairs that a causal mask leaves; unmasked the two products, as torch counts them above."""
     q, k = [batch, heads, rows, width], [batch, heads, columns, width]
     types = ["c10::BFloat16"] * 3 + ["Scalar"] * 4
-    found = work_of(
+    work = work_of(
         "aten::_scaled_dot_product_flash_attention",
         [q, k, k, [], [], [], []],
         types,
         ["", "", "", "0.", str(causal), "False", ""],
     )
-    assert isinstance(found, Work)
+    assert isinstance(work, Work)
     pairs = [batch * heads, rows, columns]
     full = flops("aten::bmm", [[batch * heads, rows, width], [batch * heads, width, columns]])
     full += flops("aten::bmm", [pairs, [batch * heads, columns, width]])
-    assert found.flops_uncausal == full
+    assert work.flops_uncausal == full
     if causal and rows != columns:
         n_pairs = sum(1 for i in range(rows) for j in range(columns) if j <= i)
-        assert found.flops_matrix == 4 * batch * heads * width * n_pairs
+        assert work.flops_matrix == 4 * batch * heads * width * n_pairs
     else:
-        assert found.flops_matrix == (full // 2 if causal else full)
+        assert work.flops_matrix == (full // 2 if causal else full)
 
 
 @pytest.mark.slow  # 3 s: torch is loaded; the first position is in the test above

@@ -40,8 +40,8 @@ KNOWN = "ordinal, op, dims, source, confidence"
 
 def known(*ops: Op | None, source: str, confidence: float) -> list[tuple]:
     """Rows of KNOWN: what is known of each piece of work of a replay."""
-    shown = [(one[0], json.dumps(one[1]).replace(" ", "")) if one else (None, None) for one in ops]
-    rest = [(source, confidence) if one else (None, None) for one in ops]
+    shown = [(op[0], json.dumps(op[1]).replace(" ", "")) if op else (None, None) for op in ops]
+    rest = [(source, confidence) if op else (None, None) for op in ops]
     return [(place, *a, *b) for place, (a, b) in enumerate(zip(shown, rest, strict=True))]
 
 
@@ -64,7 +64,7 @@ Shown = Callable[..., duckdb.DuckDBPyConnection]
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """graph_kernels, and further tables, of one of TRACES or SYNTHETIC, over which the models run once."""
     folder, names = tmp_path_factory.mktemp("captures"), [*TRACES, *SYNTHETIC]
-    synthetic = [write_capture(one, folder / name).paths[0] for name, one in SYNTHETIC.items()]
+    synthetic = [write_capture(capture_spec, folder / name).paths[0] for name, capture_spec in SYNTHETIC.items()]
     con, trace_ids = connect_all([*TRACES.values(), *synthetic])
     ids = dict(zip(names, trace_ids, strict=True))
     for name, capture in PAIRS.items():
@@ -94,8 +94,8 @@ def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict],
     text = gzip.decompress((shared / "traces" / "single" / f"{request.param}.json.gz").read_bytes())
     events = json.loads(text, parse_float=Decimal)["traceEvents"]
     con = computed(shared, request.param, (request.param,), ("graph_kernels",))
-    found = con.execute(f"SELECT {COLUMNS} FROM graph_kernels ORDER BY event_id").fetchall()
-    return request.param, events, [dict(zip(COLUMNS.split(", "), row, strict=True)) for row in found]
+    rows = con.execute(f"SELECT {COLUMNS} FROM graph_kernels ORDER BY event_id").fetchall()
+    return request.param, events, [dict(zip(COLUMNS.split(", "), row, strict=True)) for row in rows]
 
 
 def replays_of(events: list[dict]) -> dict[int, list[int]]:
@@ -105,12 +105,12 @@ def replays_of(events: list[dict]) -> dict[int, list[int]]:
         for i, e in enumerate(events)
         if e.get("cat") == "cuda_runtime" and "GraphLaunch" in e["name"]
     }
-    found = defaultdict(list)
+    replays = defaultdict(list)
     for i, event in enumerate(events):
         is_work = event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
         if is_work and (launch := launches.get(event["args"]["correlation"])) is not None:
-            found[launch].append(i)
-    return {launch: sorted(of, key=lambda i: (events[i]["ts"], i)) for launch, of in found.items()}
+            replays[launch].append(i)
+    return {launch: sorted(of, key=lambda i: (events[i]["ts"], i)) for launch, of in replays.items()}
 
 
 def signature(event: dict) -> tuple:
@@ -122,8 +122,8 @@ def test_every_piece_of_a_replay_once_in_order(real: tuple[str, list[dict], list
     replays = replays_of(events)
     assert (len(replays), sum(map(len, replays.values()))) == REAL[name]
     expected = {i: (launch, min(of), place, len(of)) for launch, of in replays.items() for place, i in enumerate(of)}
-    found = {r["event_id"]: (r["launch_event_id"], r["replay_id"], r["ordinal"], r["n_nodes"]) for r in rows}
-    assert len(rows) == len(found) and found == expected
+    places = {r["event_id"]: (r["launch_event_id"], r["replay_id"], r["ordinal"], r["n_nodes"]) for r in rows}
+    assert len(rows) == len(places) and places == expected
     for row in rows:
         event = events[row["event_id"]]
         assert (row["name"], row["duration_ns"]) == (event["name"], int(event["dur"] * 1000))
@@ -141,7 +141,7 @@ def test_replays_of_the_same_work_share_a_sequence(real: tuple[str, list[dict], 
 
 def test_blocks_are_those_that_trying_every_period_finds(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
     name, events, rows = real
-    found = {r["event_id"]: (r["period"], r["repetition"], r["repetition_ordinal"]) for r in rows}
+    repetitions = {r["event_id"]: (r["period"], r["repetition"], r["repetition_ordinal"]) for r in rows}
     seen = set()
     for of in replays_of(events).values():
         block = blocks([signature(events[i]) for i in of], [events[i]["cat"] == "kernel" for i in of])
@@ -150,7 +150,7 @@ def test_blocks_are_those_that_trying_every_period_finds(real: tuple[str, list[d
             expected = (None, None, None)
             if block and block[1] <= place < block[1] + block[2]:
                 expected = (block[0], *divmod(place - block[1], block[0]))
-            assert found[i] == expected
+            assert repetitions[i] == expected
     blocks_seen = {
         "mi300_sglang_decode_graph": {(15, 2, 540)},  # 36 layers
         "a100_cuda_graphs_rank0_of_16": {None, (5, 3, 16)},  # backward of an MLP's three layers
@@ -177,7 +177,7 @@ def test_the_shares_in_the_docs(real: tuple[str, list[dict], list[dict[str, Any]
     whole = sum(int(e["dur"] * 1000) for e in events if e.get("cat") in work)
     graph = sum(row["duration_ns"] for row in rows)
     guessed = sum(row["duration_ns"] for row in rows if row["source"] == "repetition")
-    (line,) = (one for one in PAGE.read_text().splitlines() if one.startswith(f"| {LABELS[name]} |"))
+    (line,) = (line for line in PAGE.read_text().splitlines() if line.startswith(f"| {LABELS[name]} |"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[1].startswith(f"{100 * graph / whole:.1f} % ({len(rows)} kernels, {REAL[name][0]} replay")
     assert cells[2:4] == [f"{100 * guessed / graph:.1f} %", f"{100 - 100 * guessed / graph:.1f} %"]
@@ -237,9 +237,9 @@ def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple
 def test_another_trace_has_the_capture(shown: Shown, name: str) -> None:
     """Other kernels, other steps, another seed; the replays of the first trace get the operators of the second."""
     ((capture_id,),) = shown(PAIRS[name], "traces").execute("SELECT trace_id FROM traces").fetchall()
-    found = rows(shown(name), "repetition_ordinal, op, capture_trace_id")
-    assert len(found) == 240
-    assert {*found} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
+    ops = rows(shown(name), "repetition_ordinal, op, capture_trace_id")
+    assert len(ops) == 240
+    assert {*ops} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
 
 
 # By hand --------------------------------------------------------------------------------------------------------------
@@ -327,9 +327,9 @@ TRACES["node ids"] = [
 
 def test_node_ids_are_the_order_of_the_capture(shown: Shown) -> None:
     """The second node, on another stream, ran last."""
-    found = sorted(rows(shown("node ids"), f"{KNOWN}, name, graph_node, start_ns"))
-    assert [row[:5] for row in found] == known(*OPS, source="capture", confidence=0.7)
-    assert found[1][5:] == ("add", (5 << 32) + 1, 540_000)
+    kernels = sorted(rows(shown("node ids"), f"{KNOWN}, name, graph_node, start_ns"))
+    assert [row[:5] for row in kernels] == known(*OPS, source="capture", confidence=0.7)
+    assert kernels[1][5:] == ("add", (5 << 32) + 1, 540_000)
 
 
 def of_hip() -> dict[str, list[dict[str, Any]]]:
@@ -400,8 +400,8 @@ TRACES["a launch is missing"] = [event for n in (1, 2) for event in replay(NAMES
 
 
 def test_a_replay_whose_launch_is_missing_is_known_by_its_correlation(shown: Shown) -> None:
-    found = rows(shown("a launch is missing"), "replay_id, launch_event_id, sequence_id, ordinal")
-    assert found == [(0, None, 0, n) for n in range(4)] + [(5, 4, 0, n) for n in range(4)]
+    kernels = rows(shown("a launch is missing"), "replay_id, launch_event_id, sequence_id, ordinal")
+    assert kernels == [(0, None, 0, n) for n in range(4)] + [(5, 4, 0, n) for n in range(4)]
 
 
 TRACES["mostly in a graph"] = [*eager([(MM, "gemm")], 0, 100), *replay(NAMES, 500, 1)]
@@ -419,14 +419,14 @@ TRACES["seven replays"] = [event for n, names in enumerate(ORDERS) for event in 
 
 def test_only_equal_replays_share_a_sequence(shown: Shown) -> None:
     """The last two have equal sums of places and of squared places for each name: the sums alone would join them."""
-    found = sorted({*rows(shown("seven replays"), "replay_id, sequence_id")})
-    assert found == [(1, 1), (6, 6), (11, 1), (16, 16), (21, 6), (26, 26), (35, 35)]
+    sequences = sorted({*rows(shown("seven replays"), "replay_id, sequence_id")})
+    assert sequences == [(1, 1), (6, 6), (11, 1), (16, 16), (21, 6), (26, 26), (35, 35)]
 
 
 # Periods --------------------------------------------------------------------------------------------------------------
 
 
-def found_blocks(con: duckdb.DuckDBPyConnection) -> tuple[int, int, int] | None:
+def computed_blocks(con: duckdb.DuckDBPyConnection) -> tuple[int, int, int] | None:
     rows = con.execute(
         "SELECT period, min(ordinal), count(*) FROM graph_kernels WHERE period IS NOT NULL GROUP BY period"
     ).fetchall()
@@ -444,7 +444,7 @@ def test_blocks_of_random_replays(many: list[list[str]]) -> None:
     """Up to 16 kernels, so that all distances are tried: as trying every period finds."""
     traces = [replay(names, 0, 1) for names in many]
     for names, con in zip(many, each(traces, "graph_kernels"), strict=True):
-        assert found_blocks(con) == blocks(names), names
+        assert computed_blocks(con) == blocks(names), names
 
 
 MEMSETS = ["Memset@1", "Memset@2"] * 5
@@ -453,8 +453,8 @@ TRACES["memsets"] = [*replay(MEMSETS, 0, 1), *replay([*MEMSETS, *["gemm", "Memse
 
 def test_a_block_without_a_kernel_is_no_layer(shown: Shown) -> None:
     con = shown("memsets")
-    found = con.execute("SELECT DISTINCT replay_id, period FROM graph_kernels ORDER BY ALL NULLS FIRST").fetchall()
-    assert found == [(1, None), (12, None), (12, 2)]
+    periods = con.execute("SELECT DISTINCT replay_id, period FROM graph_kernels ORDER BY ALL NULLS FIRST").fetchall()
+    assert periods == [(1, None), (12, None), (12, 2)]
 
 
 @st.composite
@@ -474,7 +474,7 @@ def test_layers_that_were_put_there_are_found(many: list[tuple[list[str], int, i
     traces = [replay(names, 0, 1) for names, *_ in many]
     for (names, period, begin, covered), con in zip(many, each(traces, "graph_kernels"), strict=True):
         expected = (period, begin, covered) if 2 * covered >= len(names) else None
-        assert found_blocks(con) == expected == blocks(names)
+        assert computed_blocks(con) == expected == blocks(names)
 
 
 @st.composite
@@ -501,8 +501,8 @@ def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[int, Op | None
 @settings(max_examples=LISTS)
 @given(at_once(programs(), 60))
 def test_operators_are_right_or_null_and_no_work_is_lost(many: list[tuple[list[dict[str, Any]], dict]]) -> None:
-    many = [one for one in many if one[0]]
-    for (events, expected), con in zip(many, each([one[0] for one in many], "graph_kernels"), strict=True):
+    many = [program for program in many if program[0]]
+    for (events, expected), con in zip(many, each([program[0] for program in many], "graph_kernels"), strict=True):
         rows = con.execute("SELECT event_id, op, dims, source, duration_ns FROM graph_kernels").fetchall()
         assert {row[0] for row in rows} == expected.keys() and len(rows) == len(expected)
         for event_id, op, dims, source, duration_ns in rows:

@@ -34,13 +34,13 @@ KERNELS = {"aten::mm": "gemm", "aten::add": "add", "aten::sum": "reduce", "aten:
 
 def calls(program: Sequence[Call | None], at: float, correlation: int, *, is_captured: bool) -> list[dict[str, Any]]:
     """Operators one after another, with types; captured, their calls launch nothing. None: a call outside operators."""
-    found = [call("cudaStreamBeginCapture", at, 1, correlation)] if is_captured else []
-    for one in program:
-        name, dims, n = one or ("", [], 1)
+    events = [call("cudaStreamBeginCapture", at, 1, correlation)] if is_captured else []
+    for op in program:
+        name, dims, n = op or ("", [], 1)
         at += 10
-        if one:
+        if op:
             types = ["float"] * len(dims)
-            found.append(
+            events.append(
                 x(
                     "cpu_op",
                     name,
@@ -51,14 +51,14 @@ def calls(program: Sequence[Call | None], at: float, correlation: int, *, is_cap
             )
         for place in range(n):
             correlation += 1
-            found.append(call("cudaLaunchKernel", at + 1 + 2 * place, 1, correlation))
+            events.append(call("cudaLaunchKernel", at + 1 + 2 * place, 1, correlation))
             if not is_captured:
-                found.append(work(KERNELS.get(name, "other"), at + 5, correlation))
-    return [*found, call("cudaStreamEndCapture", at + 10, 1, correlation + 1)] if is_captured else found
+                events.append(work(KERNELS.get(name, "other"), at + 5, correlation))
+    return [*events, call("cudaStreamEndCapture", at + 10, 1, correlation + 1)] if is_captured else events
 
 
 def kernels_of(program: Sequence[Call | None]) -> list[str]:
-    return [KERNELS[one[0]] if one else "other" for one in program for _ in range(one[2] if one else 1)]
+    return [KERNELS[op[0]] if op else "other" for op in program for _ in range(op[2] if op else 1)]
 
 
 def work_rows(con: duckdb.DuckDBPyConnection) -> list[tuple]:
@@ -140,10 +140,10 @@ def test_every_replay_runs_the_operators_of_the_capture_again(by_hand: ByHand) -
             (at + 3, "aten::add", [[8], [8]], 1, 3000, 0, None, *known),
         )
     ]
-    found = con.execute(
+    totals = con.execute(
         "SELECT gpu_ns, with_op_ns, graph_ns, graph_known_ns, flops_matrix, coverage FROM op_work_coverage"
     )
-    assert found.fetchall() == [(24_000, 24_000, 0, 24_000, 96, 1.0)]
+    assert totals.fetchall() == [(24_000, 24_000, 0, 24_000, 96, 1.0)]
 
 
 def test_a_replay_without_capture_stays_the_graph_s(by_hand: ByHand) -> None:
@@ -214,19 +214,19 @@ def test_names_of_another_trace_have_no_spans_here(by_hand: ByHand) -> None:
 
 def test_names_that_the_program_gave_are_annotations(by_hand: ByHand) -> None:
     con = by_hand("with names")
-    found = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
-    assert found == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
+    owners = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
+    assert owners == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
     assert con.execute(_NAMES).fetchall() == [("annotation", f"layers.{n}", "replay", 1, 3000) for n in (0, 1)]
 
 
 def test_the_innermost_module_of_launched_work(by_hand: ByHand) -> None:
     """An annotation inside the module, and a module around both, are not it."""
     con = by_hand("launched in modules")
-    found = con.execute("SELECT op, module, source FROM kernel_owners ORDER BY event_id").fetchall()
-    assert [row[:2] for row in found] == [
+    owners = con.execute("SELECT op, module, source FROM kernel_owners ORDER BY event_id").fetchall()
+    assert [row[:2] for row in owners] == [
         ("aten::mm", "Linear_3"), ("aten::sum", "Net_0"), ("aten::sum", "Net_0"), ("aten::add", "Net_0"),
     ]  # fmt: skip
-    assert {row[2] for row in found} == {"launch"}
+    assert {row[2] for row in owners} == {"launch"}
 
 
 # Any program ----------------------------------------------------------------------------------------------------------
@@ -253,17 +253,17 @@ def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[Call | None], 
 @settings(max_examples=LISTS)
 @given(at_once(programs(), 30))
 def test_every_run_of_every_operator_is_counted_once(many: list[tuple]) -> None:
-    for (trace, program, begins), con in zip(many, each([one[0] for one in many], *TABLES), strict=True):
+    for (trace, program, begins), con in zip(many, each([case[0] for case in many], *TABLES), strict=True):
         expected = []
         for at in begins:
-            for one in program:
-                n = one[2] if one else 1
-                if one:
-                    flops = 2 * 2 * 3 * 4 if one[0] == "aten::mm" else None
-                    expected.append((at, one[0], one[1], n, 3000 * n, flops))
+            for op in program:
+                n = op[2] if op else 1
+                if op:
+                    flops = 2 * 2 * 3 * 4 if op[0] == "aten::mm" else None
+                    expected.append((at, op[0], op[1], n, 3000 * n, flops))
                 at += n
-        found = [row for row in work_rows(con) if row[7] == "capture"]
-        assert [(*row[:5], row[5] or None) for row in found] == expected, program
+        rows = [row for row in work_rows(con) if row[7] == "capture"]
+        assert [(*row[:5], row[5] or None) for row in rows] == expected, program
         whole = sum(event["dur"] * 1000 for event in trace if event["cat"] == "kernel")
         check_sums(con, whole)
 
@@ -316,7 +316,9 @@ SLOW = [pytest.mark.slow]
 REAL = ("a100_cuda_graphs_rank0_of_16", "h100_qwen", "mi300_rccl_metadata")
 
 
-@pytest.fixture(scope="module", params=["mi300_sglang_decode_graph", *(pytest.param(one, marks=SLOW) for one in REAL)])
+@pytest.fixture(
+    scope="module", params=["mi300_sglang_decode_graph", *(pytest.param(name, marks=SLOW) for name in REAL)]
+)
 def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, duckdb.DuckDBPyConnection]:
     con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
     run_models(con, load_catalog(), [*TABLES, "critical_path", "critical_path_by_operator", "_call_operators"])
@@ -348,7 +350,7 @@ def test_work_outside_graphs_keeps_its_operator(real: tuple[str, duckdb.DuckDBPy
 def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
     """By window: the GPU work that the path's rows name, and its time."""
     _, con = real
-    found = con.execute(
+    sums = con.execute(
         "SELECT window_id, sum(n_events), sum(duration_ns) FROM critical_path_by_operator GROUP BY 1 ORDER BY 1"
     ).fetchall()
     expected = con.execute(
@@ -356,7 +358,7 @@ def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]
         "JOIN events AS e ON e.event_id = p.attributed_event_id "
         "WHERE e.cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    assert found == expected != []
+    assert sums == expected != []
 
 
 @pytest.mark.parametrize("real", ["mi300_sglang_decode_graph"], indirect=True)

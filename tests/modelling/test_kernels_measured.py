@@ -46,9 +46,9 @@ def ncu(path: Path, name: str, *metrics: tuple[str, str, str]) -> Path:
     """Page raw of Nsight Compute: one dispatch of 4 blocks of 64 threads."""
     shared = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size"]
     table = [
-        [*shared, *(one[0] for one in metrics)],
-        [""] * len(shared) + [one[1] for one in metrics],
-        ["0", "9", name, "(64, 1, 1)", "(4, 1, 1)", *(one[2] for one in metrics)],
+        [*shared, *(metric[0] for metric in metrics)],
+        [""] * len(shared) + [metric[1] for metric in metrics],
+        ["0", "9", name, "(64, 1, 1)", "(4, 1, 1)", *(metric[2] for metric in metrics)],
     ]
     path.write_text("\n".join(",".join(f'"{field}"' for field in line) for line in table) + "\n")
     return path
@@ -230,16 +230,16 @@ def test_real_counters_meet_the_real_trace_of_their_program(shared: Path, tmp_pa
     from pipelines.faces.cli.refresh_tables import open_analyst
 
     con = open_analyst(lake.root, ["kernels", "trace_devices"])
-    told = con.execute(
+    counts = con.execute(
         "SELECT matched_by, count(*), sum(n_kernels), count(bytes_read), count(occupancy_percent), count(l2_hit_percent), "
         "count(bytes_written) FROM kernels_measured GROUP BY matched_by ORDER BY 1"
     ).fetchall()
-    assert told == [("shape", 19, 133, 19, 19, 19, 0), (None, 2, 11, 0, 0, 0, 0)]
+    assert counts == [("shape", 19, 133, 19, 19, 19, 0), (None, 2, 11, 0, 0, 0, 0)]
     ((kib, n),) = con.execute(
         "SELECT avg(value), count(*) FROM kernel_counters WHERE counter = 'FETCH_SIZE' AND kernel_name LIKE '%type)12,%'"
     ).fetchall()
-    (found,) = con.execute("SELECT n_kernels, bytes_read FROM kernels_measured WHERE name LIKE '%type)12,%'").fetchall()
-    assert found == (6, pytest.approx(6 * kib * 1024)) and n == 2
+    (row,) = con.execute("SELECT n_kernels, bytes_read FROM kernels_measured WHERE name LIKE '%type)12,%'").fetchall()
+    assert row == (6, pytest.approx(6 * kib * 1024)) and n == 2
     con.close()
 
 

@@ -119,14 +119,16 @@ def test_a_step_is_divided(rows: Rows) -> None:
 
 def test_who_was_busy(rows: Rows) -> None:
     """The host from 2 to 4 and from 27 to 50; the GPU from 10 to 20, 50 to 55, 60 to 65 and 70 to 75."""
-    found = rows(EVENTS, "host_gpu_overlap", "step, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
+    overlaps = rows(
+        EVENTS, "host_gpu_overlap", "step, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns"
+    )
     times = (100 * US, 0, 25 * US, 25 * US, 50 * US)
-    assert found == [(1, *times), (None, *times)]
+    assert overlaps == [(1, *times), (None, *times)]
 
 
 def test_an_operator_that_waits_is_not_busy(rows: Rows) -> None:
-    found = rows(WAITING, "host_gpu_overlap", "both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
-    assert found == [(2 * US, 8 * US, 8 * US, 12 * US)]  # busy 0 to 5 and 15 to 20
+    overlaps = rows(WAITING, "host_gpu_overlap", "both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
+    assert overlaps == [(2 * US, 8 * US, 8 * US, 12 * US)]  # busy 0 to 5 and 15 to 20
 
 
 def test_one_side_alone_is_no_overlap(rows: Rows) -> None:
@@ -174,7 +176,7 @@ def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool =
 @given(at_once(events_of_a_trace, 40))
 def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, int, int]]]) -> None:
     """Brute force: a device, a microsecond, its one owner. Both devices, leading and trailing idle time included."""
-    traces = [made(one) for one in shapes]
+    traces = [made(shape) for shape in shapes]
     for events, con in zip(traces, each(traces, *TABLES), strict=True):
         cells = range(64)
         owned = con.execute("SELECT device, start_ns, end_ns FROM idle_causes").fetchall()
@@ -182,15 +184,15 @@ def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, in
             work = [e for e in events if "stream" in e["args"] and e["args"]["device"] == device]
             for at in cells:
                 busy = any(e["ts"] <= at < e["ts"] + e["dur"] for e in work)
-                owners = sum(start <= US * at < end for one, start, end in owned if one == device)
-                there = US * at < max(end for one, _, end in owned if one == device)
+                owners = sum(start <= US * at < end for gpu, start, end in owned if gpu == device)
+                there = US * at < max(end for gpu, _, end in owned if gpu == device)
                 assert owners == int(there and not busy and US * at >= min(US * e["ts"] for e in events)), (device, at)
         overlaps = (
             "SELECT start_ns, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns FROM host_gpu_overlap"
         )
-        for start, duration, *found in con.execute(overlaps).fetchall():
+        for start, duration, *times in con.execute(overlaps).fetchall():
             states = [sides(events, at + 0.5) for at in cells if start <= US * at < start + duration]
-            assert found == [US * states.count(state) for state in ((1, 1), (1, 0), (0, 1), (0, 0))]
+            assert times == [US * states.count(state) for state in ((1, 1), (1, 0), (0, 1), (0, 0))]
         assert sums_that_differ(con) == []
 
 
@@ -299,10 +301,10 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured(rows: Rows)
     measured = "busy_ns, own_busy_ns, compute_ns, communication_ns"
     assert rows(WITHOUT_WORK, "step_times", measured) == [(None,) * 4]
     # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
-    found = rows(ONE_OF_TWO, "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
-    assert found == [(1, None, 0, 100_000, None), (2, 0, 30_000, 70_000, "host_between_operators")]
-    found = rows(ONE_OF_TWO, "step_times", f"step, {measured}")
-    assert found == [(1, 0, 0, 0, 0), (2, 30_000, 30_000, 30_000, 0)]
+    losses = rows(ONE_OF_TWO, "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
+    assert losses == [(1, None, 0, 100_000, None), (2, 0, 30_000, 70_000, "host_between_operators")]
+    times = rows(ONE_OF_TWO, "step_times", f"step, {measured}")
+    assert times == [(1, 0, 0, 0, 0), (2, 30_000, 30_000, 30_000, 0)]
 
 
 def real_traces() -> list[Path]:
@@ -310,9 +312,9 @@ def real_traces() -> list[Path]:
 
 
 def check(traces: list[Path]) -> None:
-    con, found = connect_all(traces)
+    con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), [*TABLES, "python_frame_gpu_time", "tensor_core_use"])
-    assert sums_that_differ(con) == [] and len(found) == len(traces)
+    assert sums_that_differ(con) == [] and len(trace_ids) == len(traces)
     assert con.execute(SUMS_OF_FRAMES).fetchall() == [] == con.execute(SUMS_OF_CORES).fetchall()
 
 
@@ -331,7 +333,7 @@ def test_idle_time_of_a_capture_has_the_same_owners(shared: Path, shown: Shown) 
     con = shown(ALEXNET)
     causes = dict(con.execute("SELECT cause, sum(gpu_ns) FROM gpu_time_by_cause GROUP BY cause").fetchall())
     ours = dict(con.execute("SELECT cause, sum(duration_ns) FROM idle_causes GROUP BY cause").fetchall())
-    launch = sum(ours.pop(one, 0) for one in ("launching", "gpu_waiting"))
+    launch = sum(ours.pop(cause, 0) for cause in ("launching", "gpu_waiting"))
     assert causes["launch_overhead"] == launch > 0 and causes["idle_host"] == sum(ours.values()) > 0
 
 
@@ -347,17 +349,17 @@ def test_a_wait_for_work_that_the_trace_lacks_is_said_alike(shared: Path, shown:
     """A copy of 463 ms in a decode waits for what is not recorded: its owner, its rates and its idle time say so."""
     con = shown(SGLANG)
     assert sums_that_differ(con) == []
-    found = con.execute(
+    gaps = con.execute(
         "SELECT cause, name, owned_ns // 1000000 FROM idle_gaps ORDER BY duration_ns DESC LIMIT 1"
     ).fetchall()
-    assert found == [("earlier_work", "earlier work, not in the trace", 463)]
+    assert gaps == [("earlier_work", "earlier work, not in the trace", 463)]
     owners = con.execute(
         "SELECT sum(path_weight_ns) // 1000000 FROM critical_path WHERE owner = 'earlier work, not in the trace'"
     ).fetchall()
     assert owners == [(463,)]
     (row,) = con.sql(load_questions()["gpu-idle"].sql).to_arrow_table().to_pylist()
     assert (row["idle_cause"], row["idle_percent"]) == ("earlier_work", 97.9)
-    told = con.sql(load_questions()["serving-steps"].sql).to_arrow_table().to_pylist()
-    assert [(one["earlier_percent"] > 90, one["caveat"]) for one in told] == [
+    steps = con.sql(load_questions()["serving-steps"].sql).to_arrow_table().to_pylist()
+    assert [(step["earlier_percent"] > 90, step["caveat"]) for step in steps] == [
         (True, "rates include work from before the trace")
-    ] * len(told)
+    ] * len(steps)

@@ -35,12 +35,12 @@ KEYS = {
 
 def memory(ts: float, size: int, address: int | None = None, device: tuple[int, int] = (1, 0), **args: Any) -> dict:
     """An instant named [memory]."""
-    told = {"Bytes": size, "Device Type": device[0], "Device Id": device[1], **args}
+    fields = {"Bytes": size, "Device Type": device[0], "Device Id": device[1], **args}
     if address is not None:
-        told["Addr"] = address
+        fields["Addr"] = address
     return {
         "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 100, "tid": 1, "ts": ts,
-        "args": told,
+        "args": fields,
     }  # fmt: skip
 
 
@@ -48,8 +48,8 @@ def memory(ts: float, size: int, address: int | None = None, device: tuple[int, 
 def test_peaks_are_the_reference_s(shared: Path, name: str) -> None:
     expected = json.loads((shared / "golden" / "modelling" / "memory_events.json").read_text())[name]["devices"]
     columns = f"device_type, device, {', '.join(KEYS.values())}"
-    found = rows_of(shared / "traces" / REFERENCE[name], "memory_peaks", columns)
-    ours = {f"({row[0]}, {row[1]})": dict(zip(KEYS, row[2:], strict=True)) for row in found}
+    peaks = rows_of(shared / "traces" / REFERENCE[name], "memory_peaks", columns)
+    ours = {f"({row[0]}, {row[1]})": dict(zip(KEYS, row[2:], strict=True)) for row in peaks}
     assert ours == {device: {key: row[key] for key in KEYS} for device, row in expected.items()}
 
 
@@ -127,9 +127,9 @@ def test_pairs_and_owners_are_those_of_a_walk(seed: int) -> None:
             open_at[address] = len(events), at
             events.append(memory(at, 64, address))
     expected += [(event, None, _innermost(events, at)) for event, at in open_at.values()]
-    found = rows_of(events, "memory_blocks", "event_id, lifetime_ns, owner", "event_id")
-    assert found == sorted(expected, key=lambda row: row[0])
-    assert sum(row[2] is not None for row in found) > 10
+    blocks = rows_of(events, "memory_blocks", "event_id, lifetime_ns, owner", "event_id")
+    assert blocks == sorted(expected, key=lambda row: row[0])
+    assert sum(row[2] is not None for row in blocks) > 10
 
 
 def _nest(dice: random.Random, events: list[dict], start: int, end: int, depth: int) -> None:

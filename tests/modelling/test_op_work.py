@@ -36,11 +36,11 @@ def test_every_operator_has_the_reference_s_calls_and_times(computed: tuple[duck
         "n_kernels, gpu_ns, flops_matrix, flops_vector, w.bytes, not_modelled "
         "FROM op_work AS w JOIN events USING (trace_id, event_id)"
     ).fetchall()
-    for name, dims, types, concrete, n_kernels, gpu_ns, *found in rows:
+    for name, dims, types, concrete, n_kernels, gpu_ns, *modelled in rows:
         key = (name, *(json.dumps(json.loads(text)) for text in (dims, types, concrete)))
         for place, amount in enumerate((1, n_kernels, gpu_ns)):
             ours[key][place] += amount
-        work[key] = found
+        work[key] = modelled
     expected: dict[tuple, list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in reference["ops"]:  # one row for each set of strides
         key = (row["name"], *(json.dumps(row[k]) for k in ("input_dims", "input_type", "concrete")))
@@ -59,7 +59,7 @@ def test_totals_and_coverage_are_the_reference_s(computed: tuple[duckdb.DuckDBPy
     ((more_ns, more_bytes),) = con.execute(
         f"SELECT coalesce(sum(gpu_ns), 0), coalesce(sum(bytes), 0) FROM op_work WHERE not_modelled IS NULL AND NOT ({OLDER})"
     ).fetchall()
-    found = con.execute(
+    rows = con.execute(
         "SELECT gpu_ns, with_op_ns, modelled_ns, matrix_ns, no_launch_ns, launch_without_op_ns, op_not_modelled_ns, "
         "flops_matrix, flops_uncausal, bytes, graph_ns + no_shapes_ns + bad_args_ns, coverage FROM op_work_coverage"
     ).fetchall()
@@ -70,7 +70,7 @@ def test_totals_and_coverage_are_the_reference_s(computed: tuple[duckdb.DuckDBPy
     totals = [expected[f"{key}_total"] for key in ("flops_matrix", "flops_matrix_uncausal", "bytes")]
     totals[2] += more_bytes
     coverage = expected["coverage_time"] + more_ns / times[1]
-    assert [list(row) for row in found] == [[*times, *totals, 0, pytest.approx(coverage, rel=1e-12)]]
+    assert [list(row) for row in rows] == [[*times, *totals, 0, pytest.approx(coverage, rel=1e-12)]]
     counts = con.execute(
         "SELECT count(*) FILTER (WHERE not_modelled = 'no_launch'), "
         "count(*) FILTER (WHERE not_modelled = 'launch_without_op') FROM op_kernels"
@@ -101,13 +101,13 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
         work = [cost[k] and row["calls"] * cost[k] for k in ("flops_matrix", "flops_vector", "bytes")]
         for place, amount in enumerate((row["calls"], row["kernels"], round(row["gpu_sum_us"] * 1000), *work)):
             sums[place] = None if amount is None else sums[place] + amount
-    found = con.execute(
+    rows = con.execute(
         "SELECT op, dims, dtype, not_modelled, n_ops, n_kernels, gpu_ns, flops_matrix, flops_vector, bytes, "
         "tflops, gigabytes_per_s, mfu, bandwidth_utilization FROM op_shape_utilization "
         f"WHERE coalesce(peak_kind, 'datasheet') = 'datasheet' AND {OLDER}"
     ).fetchall()
-    ours = {(op, json.dumps(json.loads(dims)), *row[:2]): row[2:] for op, dims, *row in found}
-    assert len(ours) == len(found)
+    ours = {(op, json.dumps(json.loads(dims)), *row[:2]): row[2:] for op, dims, *row in rows}
+    assert len(ours) == len(rows)
     assert {key: row[:6] for key, row in ours.items()} == dict(expected)
     for (_, _, dtype, _), (*sums, tflops, gigabytes_per_s, mfu, bandwidth) in ours.items():
         _, _, gpu_ns, flops, _, n_bytes = sums
@@ -128,11 +128,11 @@ def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: s
     con, _ = connect(shared / "traces" / "single" / f"{name}.json.gz")
     run_models(con, load_catalog(), ["op_kernels", "kernels"])
     walked = _walk(con)
-    found = con.execute(
+    rows = con.execute(
         "SELECT event_id, launch_event_id, op_event_id FROM op_kernels JOIN kernels USING (trace_id, event_id)"
     ).fetchall()
-    assert found
-    assert {row[0]: row[2] for row in found} == {row[0]: walked.get(row[1]) for row in found}
+    assert rows
+    assert {row[0]: row[2] for row in rows} == {row[0]: walked.get(row[1]) for row in rows}
 
 
 def _walk(con: duckdb.DuckDBPyConnection) -> dict[int, int | None]:

@@ -98,8 +98,8 @@ def test_frames_are_those_of_a_walk(shared: Path, name: str) -> None:
     for pid, tid, at, duration in con.execute(launches).fetchall():
         around = [text for start, end, text in stacks.get((pid, tid), []) if start <= at < end]
         expected[around[-1] if around else None] += duration
-    found = con.execute(
+    rows = con.execute(
         "SELECT frame, sum(gpu_ns) FROM python_frame_gpu_time WHERE phase IN ('launch', 'no_frame') GROUP BY frame"
     ).fetchall()
-    assert dict(found) == {text: ns for text, ns in expected.items() if ns}
+    assert dict(rows) == {text: ns for text, ns in expected.items() if ns}
     assert expected

@@ -18,7 +18,7 @@ from pipelines.models.run import run_models
 from tests.effort import LISTS, named
 from tests.harness import call, connect_all, each, kernel, only, rows_of, x
 
-TOLD = "phase, n_requests, n_prefill_requests, n_prefill_tokens, n_decode_requests, n_decode_tokens, n_tokens"
+PHASE_COLUMNS = "phase, n_requests, n_prefill_requests, n_prefill_tokens, n_decode_requests, n_decode_tokens, n_tokens"
 PAGED = "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>"
 CONTEXT = "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext"
 FLASH = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>"
@@ -108,10 +108,10 @@ TRACES["names"] = [annotation(name, 100 * place, 50) for place, name in enumerat
 
 
 def test_each_name_says_what_its_server_meant(shown: Shown) -> None:
-    found = rows(shown("names"), f"name, phase_source, {TOLD}", "start_ns")
-    assert {name: told for name, _, *told in found} == {name: list(told) for name, told in NAMES.items()}
-    assert {source for name, source, *_ in found if NAMES[name][0] != "unknown"} == {"annotation"}
-    assert {source for name, source, *_ in found if NAMES[name][0] == "unknown"} == {None}
+    steps = rows(shown("names"), f"name, phase_source, {PHASE_COLUMNS}", "start_ns")
+    assert {name: meaning for name, _, *meaning in steps} == {name: list(meaning) for name, meaning in NAMES.items()}
+    assert {source for name, source, *_ in steps if NAMES[name][0] != "unknown"} == {"annotation"}
+    assert {source for name, source, *_ in steps if NAMES[name][0] == "unknown"} == {None}
 
 
 def steps_of(seed: int) -> list[tuple[int, ...]]:
@@ -158,15 +158,15 @@ def expected(events: list[dict[str, Any]]) -> list[tuple]:
         owner = [step for step in (*own, *begun[-1:]) if launch["ts"] < step[0] + step[2]["dur"]][:1]
         for _, place, _ in owner:
             owned[place].append(k)
-    found = []
+    sums = []
     for ts, place, e in steps:
         work = owned[place]
         busy = {ns for k in work for ns in range(k["ts"], k["ts"] + k["dur"])}
         done = max([ts + e["dur"], *(k["ts"] + k["dur"] for k in work)]) - ts
         after = [s[0] - ts for s in steps if s[:2] > (ts, place) and whose(s[2]) == whose(e)][:1]
         times = (sum(k["dur"] for k in work), len(busy), min([done, *after]), done)
-        found.append((e["name"], str(e["pid"]), len(work), *(1000 * us for us in times)))
-    return found
+        sums.append((e["name"], str(e["pid"]), len(work), *(1000 * us for us in times)))
+    return sums
 
 
 def whose(event: dict[str, Any]) -> tuple[Any, Any]:
@@ -244,8 +244,8 @@ TRACES["names and frames"] = [
 
 def test_names_count_and_frames_then_do_not(shown: Shown) -> None:
     """The frame around a named step, and the step that names another one around it, are the same step."""
-    found = rows(shown("names and frames"), "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
-    assert found == [("vllm", "decode", "annotation", "prefill", 1)]
+    steps = rows(shown("names and frames"), "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
+    assert steps == [("vllm", "decode", "annotation", "prefill", 1)]
 
 
 def attention(ts: float, rows: int) -> dict[str, Any]:
@@ -277,8 +277,8 @@ def test_real_servers(shared: Path, name: str) -> None:
     """The name and the kernels say the same, each on its own; busy time is that of the JSON."""
     trace = json.loads(gzip.decompress((shared / "traces" / "single" / f"{name}.json.gz").read_bytes()))
     columns = "phase, n_requests, n_tokens, kernel_phase, n_gpu_pieces, gpu_busy_ns, start_ns, end_ns"
-    ((*told, n_pieces, busy_ns, start_ns, end_ns),) = rows_of(trace, "serving_steps", columns)
-    assert tuple(told) == REAL[name]
+    ((*meaning, n_pieces, busy_ns, start_ns, end_ns),) = rows_of(trace, "serving_steps", columns)
+    assert tuple(meaning) == REAL[name]
     works = [e for e in trace["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     calls = {
         e["args"]["correlation"]: e for e in trace["traceEvents"] if e.get("cat") in ("cuda_runtime", "cuda_driver")
@@ -295,8 +295,8 @@ def test_real_servers(shared: Path, name: str) -> None:
     assert (n_pieces, busy_ns) == (len(ours), busy) and n_pieces > 500
 
     nameless = [e for e in trace["traceEvents"] if "user_annotation" not in str(e.get("cat"))]
-    found = rows_of(trace | {"traceEvents": nameless}, "serving_steps", "phase, n_tokens, phase_source")
-    assert found == [(*BY_FRAMES[name], "kernels")]
+    steps = rows_of(trace | {"traceEvents": nameless}, "serving_steps", "phase, n_tokens, phase_source")
+    assert steps == [(*BY_FRAMES[name], "kernels")]
 
 
 @pytest.mark.slow
@@ -314,8 +314,8 @@ TRACES["rates"] = [
 
 def test_rates_are_over_the_time_of_the_steps(shown: Shown) -> None:
     """Four decodes of 1, 2, 3 and 4 ms with pauses of 10 ms between them; two tokens each."""
-    found = shown("rates").execute(load_questions()["serving-steps"].sql).fetchall()
-    assert [row[2:] for row in found] == [
+    rates = shown("rates").execute(load_questions()["serving-steps"].sql).fetchall()
+    assert [row[2:] for row in rates] == [
         ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0, None, None),
         ("mixed", 2, 1, 5.0, 5.0, 200.0, None, None, 0, None, None),
     ]

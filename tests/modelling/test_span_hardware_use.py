@@ -18,23 +18,23 @@ N = 1024
 
 def sent(start: float, duration: float, correlation: int, **more: Any) -> dict[str, Any]:
     """An all-reduce of 4 MB among the four ranks of this machine, if `more` says nothing else; on a stream of its own."""
-    told = {
+    args = {
         **{"Collective name": "allreduce", "In msg nelems": 1_000_000, "Out msg nelems": 1_000_000, "dtype": "Float"},
         **{"Group size": 4, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3]", **more},
     }
     event = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, duration, correlation, stream=20)
-    event["args"] |= told
+    event["args"] |= args
     return event
 
 
 def rows(events: list[dict[str, Any]], devices: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    con, _ = connect({"deviceProperties": devices * 4 and [{**one, "id": i} for i in range(4) for one in devices], "traceEvents": events})  # fmt: skip
+    con, _ = connect({"deviceProperties": devices * 4 and [{**device, "id": i} for i in range(4) for device in devices], "traceEvents": events})  # fmt: skip
     run_models(con, load_catalog(), ["span_hardware_use", "span_utilization"])
-    found = con.execute(
+    cursor = con.execute(
         "FROM span_hardware_use WHERE phase = 'window' AND coalesce(peak_kind, 'datasheet') = 'datasheet'"
     )
-    names = [one[0] for one in found.description or ()]
-    return {row["name"]: row for row in (dict(zip(names, values, strict=True)) for values in found.fetchall())}
+    names = [column[0] for column in cursor.description or ()]
+    return {row["name"]: row for row in (dict(zip(names, values, strict=True)) for values in cursor.fetchall())}
 
 
 def steps() -> list[dict[str, Any]]:
@@ -58,8 +58,8 @@ def steps() -> list[dict[str, Any]]:
 
 
 def test_each_part_has_its_own_coverage() -> None:
-    found = rows(steps(), H100)
-    first, second = found["ProfilerStep#1"], found["ProfilerStep#2"]
+    uses = rows(steps(), H100)
+    first, second = uses["ProfilerStep#1"], uses["ProfilerStep#2"]
     assert first["busy_ns"] == 60_000 and second["busy_ns"] == 10_000
     assert first["compute_utilization"] == pytest.approx(2 * N**3 / 989_400 / 60_000)
     assert first["memory_utilization"] == pytest.approx(6 * N**2 / 3350 / 60_000)
@@ -90,9 +90,9 @@ def test_what_links_would_take_is_the_reference_s(shared: Path) -> None:
     expected = {row["step"]: row["t_c2c_ideal_us"] * 1000 for row in reference["exposure_real_mi300_resnet_ckpt"]}
     con, _ = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")
     run_models(con, load_catalog(), ["span_hardware_use"])
-    found = con.execute(
+    uses = con.execute(
         "SELECT name, busy_ns * interconnect_utilization, interconnect_coverage FROM span_hardware_use "
         "WHERE kind = 'step' AND phase = 'window'"
     ).fetchall()
-    assert {name: ideal for name, ideal, _ in found} == pytest.approx(expected, rel=1e-9)
-    assert {coverage for *_, coverage in found} == {1.0}
+    assert {name: ideal for name, ideal, _ in uses} == pytest.approx(expected, rel=1e-9)
+    assert {coverage for *_, coverage in uses} == {1.0}

@@ -37,18 +37,18 @@ def ns(microseconds: float) -> int:
 
 def test_every_name_has_the_reference_s_calls_and_work_in_every_phase(trace: tuple[Any, dict]) -> None:
     con, reference = trace
-    found: dict[tuple, dict] = defaultdict(dict)
+    by_name: dict[tuple, dict] = defaultdict(dict)
     query = "SELECT kind, name, n_spans, host_ns, phase, n, sum_ns, busy_ns FROM span_names"
     for kind, name, n_spans, host_ns, phase, *work in con.execute(query).fetchall():
-        found[kind, name] |= {"calls": (n_spans, host_ns), phase: tuple(work)}
+        by_name[kind, name] |= {"calls": (n_spans, host_ns), phase: tuple(work)}
     for span in reference["spans"]:
-        ours = found[span["kind"], span["name"].removeprefix("nn.Module: ")]
+        ours = by_name[span["kind"], span["name"].removeprefix("nn.Module: ")]
         assert ours["calls"] == (span["calls"], ns(span["cpu_dur_us"])), span["name"]
         for phase in PHASES:
             expected = span.get(phase, {"n": 0, "sum_us": 0, "busy_us": 0})
             work = (expected["n"], ns(expected["sum_us"]), ns(expected["busy_us"]))
             assert ours.get(phase, (0, 0, 0)) == work, (span["name"], phase)
-    assert len(found) == len(reference["spans"])
+    assert len(by_name) == len(reference["spans"])
 
 
 def test_the_counts_of_the_attribution_are_the_reference_s(trace: tuple[Any, dict]) -> None:

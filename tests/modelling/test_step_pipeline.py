@@ -51,8 +51,8 @@ def test_exposure_ratios_are_the_reference_s(reference: dict) -> None:
     cases = reference["exposure"]
     names = {"duration_ns": "t_span", "comp_ideal_ns": "t_comp", "communication_ideal_ns": "t_c2c"}
     steps = [{name: case[theirs] for name, theirs in names.items()} for case in cases]
-    for case, found in zip(cases, of_times("exposure_ratio, suspect", steps), strict=True):
-        assert found == [near(case["expect"]), (case["expect"] or 0) < 0], case
+    for case, row in zip(cases, of_times("exposure_ratio, suspect", steps), strict=True):
+        assert row == [near(case["expect"]), (case["expect"] or 0) < 0], case
 
 
 def test_efficiencies_and_dragging_stages_are_the_reference_s(reference: dict) -> None:
@@ -60,8 +60,8 @@ def test_efficiencies_and_dragging_stages_are_the_reference_s(reference: dict) -
     names = {"duration_ns": "t_actual", "loader_ns": "t_load", "comp_ns": "t_comp", "save_ns": "t_save"}
     steps = [{name: case[theirs] for name, theirs in names.items()} for case in cases]
     *of_cases, unknown = of_times("efficiency, dragging_stage", [*steps, {"duration_ns": 8}])
-    for case, found in zip(cases, of_cases, strict=True):
-        assert found == [near(case["expect"]), case["dragging"]], case
+    for case, row in zip(cases, of_cases, strict=True):
+        assert row == [near(case["expect"]), case["dragging"]], case
     assert unknown == [None, None]
 
 
@@ -74,14 +74,14 @@ def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference:
             times = {"duration_ns": ns["actual"], "loader_ns": ns["dataloader"], "htod_ns": ns["htod"]}
             times |= {"comp_ns": ns["comp"], "save_ns": ns["save"], "stall_ns": round(stall["load_gpu_idle_us"] * 1000)}
             columns = "load_ns, efficiency, dragging_stage, loader_percent, loader_stall_ns <= loader_ns"
-            (found,) = of_times(columns, [times])
+            (row,) = of_times(columns, [times])
             expected = [near(case["t_load_us"] * 1000), near(case["efficiency"]), case["dragging"]]
-            assert found == [*expected, near(100 * case["load_stall_frac"]), True]
+            assert row == [*expected, near(100 * case["load_stall_frac"]), True]
 
 
 @pytest.mark.slow  # exposed time of real traces: tests/sql/summary
 def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dict, shared: Path) -> None:
-    found = rows_of(
+    rows = rows_of(
         shared / "traces" / "single" / "mi300_rccl_metadata.json.gz",
         "step_pipeline",
         "step, duration_ns, comp_ideal_ns, communication_ideal_ns, n_communication, n_communication_known, exposure_ratio, communication_ns, "
@@ -96,7 +96,7 @@ def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dic
         )
         for row in reference["exposure_real_mi300_resnet_ckpt"]
     ]
-    assert found == expected
+    assert rows == expected
 
 
 def transfer(name: str, start: float, duration: float, correlation: int) -> dict[str, Any]:

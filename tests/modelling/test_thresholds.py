@@ -22,10 +22,10 @@ def rows(model: str, **tables: str) -> list[tuple]:
 
 def is_suspect(gigabytes_per_s: float) -> bool:
     """A collective whose bytes went so fast over links of 100 GB/s."""
-    given = f"SELECT 't' AS trace_id, 'a' AS kind, {round(gigabytes_per_s * 1000)} AS bytes, 2 AS group_size, FALSE AS spans_nodes, "
+    select = f"SELECT 't' AS trace_id, 'a' AS kind, {round(gigabytes_per_s * 1000)} AS bytes, 2 AS group_size, FALSE AS spans_nodes, "
     (row,) = rows(
         "collective_bandwidth_by_size",
-        collective_bandwidth=f"{given} 100 AS limit_gigabytes_per_s, 1000 AS duration_ns, 9 AS ideal_ns, 1e0 AS factor",
+        collective_bandwidth=f"{select} 100 AS limit_gigabytes_per_s, 1000 AS duration_ns, 9 AS ideal_ns, 1e0 AS factor",
     )
     return row[-1]
 

@@ -60,12 +60,12 @@ def test_what_is_computed_once_more_counts_for_hfu_only(computed: tuple[duckdb.D
         for row in reference["rows"]
         if row["phase"] == "recompute" and row["name"].startswith("nn.Module: Conv2d_")
     )
-    found = con.execute(
+    rows = con.execute(
         "SELECT sum(flops_recompute), bool_and(mfu_busy <= hfu_busy), "
         "bool_and((mfu_busy < hfu_busy) = (flops_recompute > 0)) "
         "FROM span_name_utilization WHERE kind = 'step' AND phase = 'window'"
     ).fetchall()
-    assert found == [(again, True, True)]
+    assert rows == [(again, True, True)]
 
 
 def test_spans_and_operators_add_up(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
@@ -164,14 +164,14 @@ def step_row(con: duckdb.DuckDBPyConnection, columns: str) -> list[Any]:
 
 
 def test_fp32_has_both_bounds(by_hand: ByHand) -> None:
-    found = step_row(by_hand("fp32"), "mfu_busy, mfu_busy_tf32, mfu_wall, suspect, bound_by")
+    row = step_row(by_hand("fp32"), "mfu_busy, mfu_busy_tf32, mfu_wall, suspect, bound_by")
     at_peak_us = 2 * 1024**3 / 66.9e6, 2 * 1024**3 / 494.7e6
-    assert found == [near(at_peak_us[0] / 100), near(at_peak_us[1] / 100), near(at_peak_us[0] / 400), False, "compute"]
+    assert row == [near(at_peak_us[0] / 100), near(at_peak_us[1] / 100), near(at_peak_us[0] / 400), False, "compute"]
 
 
 def test_what_cannot_be_is_kept_and_flagged(by_hand: ByHand) -> None:
-    found = step_row(by_hand("too fast"), "mfu_busy, suspect")
-    assert found == [near(2 * 1024**3 / 989.4e6), True]
+    row = step_row(by_hand("too fast"), "mfu_busy, suspect")
+    assert row == [near(2 * 1024**3 / 989.4e6), True]
 
 
 def test_an_unknown_device_has_no_utilisation(by_hand: ByHand) -> None:

@@ -144,8 +144,8 @@ def test_what_if_scales_whatever_counts_as_a_class(target: str, saved_us: int, m
     monkeypatch.setattr(overlap, "rule_rows", lambda _: more)
     con, trace_id = connect(TRACE)
     window = load(con, extended(), WindowRequest(trace_id, profile="default"))
-    (found,) = what_if(window, [Scenario(((target, 0.5),))])
-    assert found.before.length_us - found.after.length_us == saved_us
+    (comparison,) = what_if(window, [Scenario(((target, 0.5),))])
+    assert comparison.before.length_us - comparison.after.length_us == saved_us
 
 
 def test_models_compare_with_the_six_classes_and_computing_by_what_a_class_counts_as() -> None:

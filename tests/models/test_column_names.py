@@ -26,22 +26,22 @@ EXCEPTIONS = Path(__file__).with_name("column_names.csv")
 
 
 def reserved() -> set[str]:
-    found = duckdb.sql("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'").fetchall()
-    return {name for (name,) in found}
+    rows = duckdb.sql("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'").fetchall()
+    return {name for (name,) in rows}
 
 
 def faults() -> dict[tuple[str, str], str]:
     """By table and column: what the name should be."""
     models, words = load_catalog().public, reserved()
-    found = {}
+    proposals = {}
     for table in models:
         for column in load_catalog().models[table].columns:
             for pattern, instead in RULES.items():
                 if re.search(pattern, column.name):
-                    found[table, column.name] = instead
+                    proposals[table, column.name] = instead
             if column.name in words:
-                found[table, column.name] = "another word: this one is reserved in SQL"
-    return found
+                proposals[table, column.name] = "another word: this one is reserved in SQL"
+    return proposals
 
 
 def exceptions() -> dict[tuple[str, str], str]:
@@ -51,7 +51,7 @@ def exceptions() -> dict[tuple[str, str], str]:
 
 def test_new_columns_have_agreed_names() -> None:
     new = {f"{table}.{column}": f"call it {instead}" for (table, column), instead in faults().items()}
-    assert {name: told for name, told in new.items() if tuple(name.split(".")) not in exceptions()} == {}
+    assert {name: proposal for name, proposal in new.items() if tuple(name.split(".")) not in exceptions()} == {}
 
 
 def test_every_exception_is_still_there() -> None:

@@ -119,14 +119,14 @@ def test_its_edges_are_in_the_graph(answers: dict[str, Any]) -> None:
     """That between two nodes joined already is none: an event's own time stays what it is."""
     assert answers["edges"] == [{"src_event_id": 0, "dst_event_id": 1, "weight_ns": 10_000}]
     assert sorted(answers["parquet"]) == ["HAND_OFF", "OPERATOR_KERNEL", "OPERATOR_KERNEL"]
-    found = answers["json"]
-    assert found["edges_by_type"]["HAND_OFF"] == {"count": 1, "weight_us": 10}
-    assert [(step["edge_type"], step["name"], step["duration_us"]) for step in found["path"]] == [
+    answer = answers["json"]
+    assert answer["edges_by_type"]["HAND_OFF"] == {"count": 1, "weight_us": 10}
+    assert [(step["edge_type"], step["name"], step["duration_us"]) for step in answer["path"]] == [
         ("OPERATOR_KERNEL", "produce", 40),
         ("HAND_OFF", "consume", 10),
         ("OPERATOR_KERNEL", "consume", 30),
     ]
-    assert found["summary"] == {"cpu_bound": 87.5, "host_hand_off": 12.5}
+    assert answer["summary"] == {"cpu_bound": 87.5, "host_hand_off": 12.5}
     assert "host_hand_off" in answers["text"] and "12.50" in answers["text"]
 
 
@@ -164,8 +164,8 @@ def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
     (tmp_path / "sql/critical_path/edges/_hand_off_edges.sql").write_text(EDGES)
     con, _ = connect([TRACE[0], {**TRACE[1], "pid": 200}])
     run_models(con, load_catalog(tmp_path / "sql"), ["critical_path"])
-    found = con.execute("SELECT edge_type, duration_ns FROM critical_path ORDER BY seq").fetchall()
-    assert found == [("OPERATOR_KERNEL", 40_000), ("HAND_OFF", 10_000), ("OPERATOR_KERNEL", 30_000)]
+    path = con.execute("SELECT edge_type, duration_ns FROM critical_path ORDER BY seq").fetchall()
+    assert path == [("OPERATOR_KERNEL", 40_000), ("HAND_OFF", 10_000), ("OPERATOR_KERNEL", 30_000)]
 
 
 PART = "-- One row: a thing.\n-- part of: _whole\nSELECT\n    1 AS n  -- A number.\nFROM window_requests\n"

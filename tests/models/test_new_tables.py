@@ -114,9 +114,9 @@ def test_a_new_file_is_a_new_table_for_every_command(copy: Path) -> None:
     listed = tracelake(copy, "tables")
     assert [name for name in ROWS if name not in listed] == []
     query = " UNION ALL ".join(f"SELECT '{name}' AS name, sum(n) AS n FROM {name}" for name in ROWS)
-    found = {
+    sums = {
         row["name"]: int(row["n"])
         for row in csv.DictReader(io.StringIO(tracelake(copy, "sql", query, "--format", "csv")))
     }
-    assert found.pop("new_of_jobs") > 0
-    assert found == {name: n for name, n in ROWS.items() if n is not None} | {"new_of_dumps": 5}
+    assert sums.pop("new_of_jobs") > 0
+    assert sums == {name: n for name, n in ROWS.items() if n is not None} | {"new_of_dumps": 5}

@@ -63,15 +63,15 @@ def test_no_model_of_a_path_compares_every_row_with_every_row(profile: str) -> N
 def most_rows(plan: Any) -> int:
     """The most rows that a part of an analyzed plan passed on."""
     if isinstance(plan, list):
-        return max((most_rows(one) for one in plan), default=0)
+        return max((most_rows(part) for part in plan), default=0)
     return max(plan.get("operator_cardinality", 0), most_rows(plan.get("children", [])))
 
 
 def parts(plan: Any) -> Iterator[dict[str, Any]]:
     """The operators of an analyzed plan."""
-    for one in plan if isinstance(plan, list) else [plan]:
-        yield one
-        yield from parts(one.get("children", []))
+    for operator in plan if isinstance(plan, list) else [plan]:
+        yield operator
+        yield from parts(operator.get("children", []))
 
 
 def handled(operator: dict[str, Any]) -> int:
@@ -79,7 +79,7 @@ def handled(operator: dict[str, Any]) -> int:
     rows, name = operator.get("operator_cardinality", 0), operator.get("operator_name", "")
     conditions = operator.get("extra_info", {}).get("Conditions", [])
     conditions = [conditions] if isinstance(conditions, str) else conditions
-    keys = [one.split(" = ") for one in conditions if not re.search("[<>]|!=", one)]
+    keys = [condition.split(" = ") for condition in conditions if not re.search("[<>]|!=", condition)]
     # An as-of join sorts both sides and goes through them once.
     compares = name in EVERY_PAIR or (name.endswith("JOIN") and name != "ASOF_JOIN" and len(keys) < len(conditions))
     if not compares or not all(side.strip("-()") in ONE_EACH for key in keys for side in key):

@@ -80,8 +80,8 @@ def test_columns_are_read_as_they_are(rows: int) -> None:
     )
     with duckdb.connect() as con:
         plain = con.execute(query.format(rows)).fetchnumpy()
-        found = fetch_columns(con, query.format(rows))
-    assert {name: (str(column.dtype), column.tolist()) for name, column in found.items()} == {
+        columns = fetch_columns(con, query.format(rows))
+    assert {name: (str(column.dtype), column.tolist()) for name, column in columns.items()} == {
         name: (str(column.dtype), column.tolist()) for name, column in plain.items()
     }
 

@@ -137,16 +137,16 @@ def test_a_part_that_only_selects_is_not_copied(tmp_path: Path, at_once: int) ->
 
 def test_targets_are_handed_over_once_and_none_is_kept(diamond: Catalog) -> None:
     """`one` is read by `last` and so a table until then; `last` is read by nobody and never one."""
-    con, found, seen = duckdb.connect(), {}, {}
+    con, written, seen = duckdb.connect(), {}, {}
 
     def write(name: str, rows: str) -> None:
-        assert name not in found
-        found[name] = con.execute(f"SELECT n FROM (\n{rows}\n) ORDER BY n").fetchall()
+        assert name not in written
+        written[name] = con.execute(f"SELECT n FROM (\n{rows}\n) ORDER BY n").fetchall()
         seen[name] = tables(con)
 
     runs = run_models(con, diamond, ["last", "one"], write=write)
     assert [run.name for run in runs][-1] == "last" and len(runs) == 5
-    assert found == {"one": [(0,), (1,), (2,)], "last": [(0,), (1,), (2,)]}
+    assert written == {"one": [(0,), (1,), (2,)], "last": [(0,), (1,), (2,)]}
     assert "one" in seen["one"] and "last" not in seen["last"]
     assert tables(con) == {"r"}
     with pytest.raises(ValueError, match="one after another"):

@@ -26,11 +26,11 @@ MIDDLE = "-- One row: a number.\n-- Every second one.\nSELECT\n    n  -- The num
 LAST = "-- One row: a sum.\nSELECT\n    '' AS trace_id,  -- The trace.\n    sum(n) AS n  -- The sum.\nFROM _middle\n"
 
 
-def in_one(**texts: str) -> str:
+def file_text(**texts: str) -> str:
     return "\n".join(f"-- model: {name}\n{text[:-1]};\n" for name, text in texts.items())
 
 
-ONE = in_one(_source=SOURCE, _middle=MIDDLE, last=LAST)
+TEXT = file_text(_source=SOURCE, _middle=MIDDLE, last=LAST)
 
 
 def catalog_of(folder: Path, files: dict[str, str]) -> Catalog:
@@ -43,11 +43,11 @@ def catalog_of(folder: Path, files: dict[str, str]) -> Catalog:
 def test_a_file_of_several_statements_is_as_many_files(tmp_path: Path) -> None:
     """The same models, but for the place where they stand: texts, and so versions, are each one's own."""
     apart = {"summary/sums/_source.sql": SOURCE, "summary/_middle.sql": MIDDLE, "summary/last.sql": LAST}
-    together = catalog_of(tmp_path / "1", {"summary/sums/deep/last.sql": ONE})
+    together = catalog_of(tmp_path / "1", {"summary/sums/deep/last.sql": TEXT})
     alone = catalog_of(tmp_path / "2", apart)
     nowhere = {name: [replace(c.models[name], path=Path(), line=1) for c in (together, alone)] for name in alone.models}
     assert list(together.models) == list(alone.models) == ["_source", "_middle", "last"]
-    assert all(one == other for one, other in nowhere.values())
+    assert all(model == other for model, other in nowhere.values())
     assert [together.version(name) for name in nowhere] == [alone.version(name) for name in nowhere]
     with duckdb.connect() as con:
         run_models(con, together, ["last"])
@@ -55,49 +55,49 @@ def test_a_file_of_several_statements_is_as_many_files(tmp_path: Path) -> None:
 
 
 def test_a_version_is_of_the_own_statement(tmp_path: Path) -> None:
-    before = catalog_of(tmp_path / "1", {"summary/last.sql": ONE})
-    after = catalog_of(tmp_path / "2", {"summary/last.sql": ONE.replace("% 2", "% 3")})
+    before = catalog_of(tmp_path / "1", {"summary/last.sql": TEXT})
+    after = catalog_of(tmp_path / "2", {"summary/last.sql": TEXT.replace("% 2", "% 3")})
     changed = [name for name in before.models if before.version(name) != after.version(name)]
     assert changed == ["_middle", "last"]
-    moved = catalog_of(tmp_path / "3", {"summary/last.sql": f"\n\n{ONE}"})
+    moved = catalog_of(tmp_path / "3", {"summary/last.sql": f"\n\n{TEXT}"})
     assert [moved.version(name) for name in moved.models] == [before.version(name) for name in before.models]
 
 
 def test_other_files_may_read_a_private_statement(tmp_path: Path) -> None:
-    files = {"summary/last.sql": ONE, "modelling/other.sql": LAST.replace("_middle", "_source")}
+    files = {"summary/last.sql": TEXT, "modelling/other.sql": LAST.replace("_middle", "_source")}
     with duckdb.connect() as con:
         run_models(con, catalog_of(tmp_path, files), ["other"])
         assert con.execute("SELECT n FROM other").fetchall() == [(3,)]
 
 
 BROKEN = {
-    "unknown table": (ONE.replace("FROM _middle", "FROM _midle"), r"last\.sql:20: reads '_midle'"),
-    "no header": (ONE.replace("-- One row: a sum.\n", ""), r"last\.sql:16: start last with `-- One row: …`"),
-    "no meaning": (ONE.replace("  -- The sum.", ""), r"last\.sql:19: column 'n' has no description"),
-    "unreadable": (ONE.replace("FROM _source\n", "FROM (\n"), r"last\.sql:13: unreadable SQL"),
-    "no select": (ONE.replace(SOURCE[:-1], "-- One row: a.\nDROP TABLE a"), r"last\.sql:2: "),
-    "two selects": (ONE.replace("AS v (n)", "AS v (n);\nSELECT 1"), r"last\.sql:2: write one SELECT for _source"),
+    "unknown table": (TEXT.replace("FROM _middle", "FROM _midle"), r"last\.sql:20: reads '_midle'"),
+    "no header": (TEXT.replace("-- One row: a sum.\n", ""), r"last\.sql:16: start last with `-- One row: …`"),
+    "no meaning": (TEXT.replace("  -- The sum.", ""), r"last\.sql:19: column 'n' has no description"),
+    "unreadable": (TEXT.replace("FROM _source\n", "FROM (\n"), r"last\.sql:13: unreadable SQL"),
+    "no select": (TEXT.replace(SOURCE[:-1], "-- One row: a.\nDROP TABLE a"), r"last\.sql:2: "),
+    "two selects": (TEXT.replace("AS v (n)", "AS v (n);\nSELECT 1"), r"last\.sql:2: write one SELECT for _source"),
     "behind its reader": (
-        in_one(_middle=MIDDLE, _source=SOURCE, last=LAST),
+        file_text(_middle=MIDDLE, _source=SOURCE, last=LAST),
         r"last\.sql:10: put _source before _middle, which reads it",
     ),
     "a public one": (
-        ONE.replace("_source", "source"),
+        TEXT.replace("_source", "source"),
         r"last\.sql:1: the model 'source': begin its name with an underscore, or make it the last .* name it 'last'",
     ),
-    "another name": (ONE.replace("model: last", "model: _other"), r"last\.sql:15: the model '_other'"),
-    "a main one first": (in_one(last=SOURCE, _middle=MIDDLE), r"last\.sql:1: the model 'last'"),
-    "text before it": (f"-- One row: a.\n{ONE}", r"last\.sql:1: begin the file with `-- model: NAME`"),
+    "another name": (TEXT.replace("model: last", "model: _other"), r"last\.sql:15: the model '_other'"),
+    "a main one first": (file_text(last=SOURCE, _middle=MIDDLE), r"last\.sql:1: the model 'last'"),
+    "text before it": (f"-- One row: a.\n{TEXT}", r"last\.sql:1: begin the file with `-- model: NAME`"),
     "twice": (
-        in_one(_source=SOURCE, _middle=MIDDLE, last=LAST).replace("_middle\n--", "_source\n--"),
+        file_text(_source=SOURCE, _middle=MIDDLE, last=LAST).replace("_middle\n--", "_source\n--"),
         r"last\.sql:8: ",
     ),
-    "rejected": (ONE.replace("sum(n)", "sum(m)"), r"last\.sql:16: DuckDB rejects last: "),
+    "rejected": (TEXT.replace("sum(n)", "sum(m)"), r"last\.sql:16: DuckDB rejects last: "),
     "a scope": (
-        ONE.replace("-- One row: a sum.", "-- One row: a sum.\n-- scope: rank"),
+        TEXT.replace("-- One row: a sum.", "-- One row: a sum.\n-- scope: rank"),
         r"last\.sql:17: unknown scope",
     ),
-    "a circle": (ONE.replace("(VALUES (0), (1), (2)) AS v (n)", "_middle AS v"), r"last\.sql:\d+: "),
+    "a circle": (TEXT.replace("(VALUES (0), (1), (2)) AS v (n)", "_middle AS v"), r"last\.sql:\d+: "),
 }
 
 
@@ -110,7 +110,7 @@ def test_errors_name_the_line_of_the_file(tmp_path: Path, case: str) -> None:
 
 def test_the_parts_of_a_whole_may_share_a_file_with_its_reader(tmp_path: Path) -> None:
     part = SOURCE.replace("\nSELECT", "\n-- part of: _whole\nSELECT", 1)
-    text = in_one(_a=part, _b=part, last=LAST.replace("_middle", "_whole"))
+    text = file_text(_a=part, _b=part, last=LAST.replace("_middle", "_whole"))
     with duckdb.connect() as con:
         run_models(con, catalog_of(tmp_path, {"summary/last.sql": text}), ["last"])
         assert con.execute("SELECT n FROM last").fetchall() == [(6,)]
@@ -152,19 +152,19 @@ def astray(catalog: Catalog) -> dict[str, Path]:
     """Private models that one other file alone reads, and that file. A function has no file that could hold SQL, a table that is
     made of parts has none of its own, and parts may stand in any.
     """
-    found, wholes = {}, {model.part_of for model in catalog.models.values()}
+    homes, wholes = {}, {model.part_of for model in catalog.models.values()}
     for name, model in catalog.models.items():
         if model.kind == "sql" and model.private and not model.part_of and name not in wholes:
             readers = (r for r in catalog.models.values() if name in {*catalog.sources_of(r.name), *r.runs})
             paths = {reader.path for reader in readers}
             if len(paths) == 1 and paths.isdisjoint({model.path}) and (path := paths.pop()).suffix == ".sql":
-                found[name] = path
-    return found
+                homes[name] = path
+    return homes
 
 
 def test_a_private_model_stands_in_the_file_of_its_only_reader(tmp_path: Path) -> None:
     assert astray(load_catalog()) == {}
-    apart = catalog_of(tmp_path, {"summary/last.sql": in_one(_middle=MIDDLE, last=LAST), "gpu/_source.sql": SOURCE})
+    apart = catalog_of(tmp_path, {"summary/last.sql": file_text(_middle=MIDDLE, last=LAST), "gpu/_source.sql": SOURCE})
     assert astray(apart) == {"_source": tmp_path / "summary" / "last.sql"}
 
 

@@ -37,5 +37,5 @@ def _columns(written: pa.Schema) -> dict[str, str]:
 def _staged(table: str) -> dict[str, str]:
     """The columns that the table's SQL reads; the batch is ingestion's."""
     with duckdb.connect() as con:
-        found = con.execute(f"DESCRIBE {create_staged(con, load_catalog(), table)}").fetchall()
-    return {name: kind for name, kind, *_ in found if name != "batch_id"}
+        columns = con.execute(f"DESCRIBE {create_staged(con, load_catalog(), table)}").fetchall()
+    return {name: kind for name, kind, *_ in columns if name != "batch_id"}

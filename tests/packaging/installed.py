@@ -81,11 +81,11 @@ def _closure(requires: Iterable[str], extras: set[str]) -> Iterator[Distribution
             continue
         seen.add(key)
         try:
-            found = distribution(needed.name)
+            package = distribution(needed.name)
         except PackageNotFoundError:
             pytest.skip(f"{needed.name} is not installed in the environment of the tests")
-        yield found
-        todo += [(inner, key[1]) for inner in found.requires or ()]
+        yield package
+        todo += [(inner, key[1]) for inner in package.requires or ()]
 
 
 def _run(command: list[str]) -> None:

@@ -48,8 +48,8 @@ def test_the_image_runs_as_nobody_in_particular_on_a_python_that_is_supported() 
 def test_the_variables_are_those_that_are_read() -> None:
     code = "".join(path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     settings = (ROOT / "dagster_project" / "dagster-postgres.yaml").read_text()
-    given = {word.partition("=")[0] for line in lines("ENV") for word in line.split() if "=" in word}
-    for name in {*given, *COMPOSE["x-dagster"]["environment"]} - {"PYTHONSAFEPATH", "PYTHONUNBUFFERED"}:
+    variables = {word.partition("=")[0] for line in lines("ENV") for word in line.split() if "=" in word}
+    for name in {*variables, *COMPOSE["x-dagster"]["environment"]} - {"PYTHONSAFEPATH", "PYTHONUNBUFFERED"}:
         assert f'"{name}"' in code or f"env: {name} " in settings, name
 
 
@@ -82,9 +82,9 @@ def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest
     import sqlalchemy
 
     settings = yaml.safe_load((ROOT / "dagster_project" / "dagster-postgres.yaml").read_text())
-    given = settings["storage"]["postgres"]["postgres_db"]
-    plain = {name: value["env"] if isinstance(value, dict) else value for name, value in given.items()}
-    assert set(given) <= set(utils.pg_config()["postgres_db"].config_type.fields)  # pyright: ignore[reportAttributeAccessIssue]
+    database = settings["storage"]["postgres"]["postgres_db"]
+    plain = {name: value["env"] if isinstance(value, dict) else value for name, value in database.items()}
+    assert set(database) <= set(utils.pg_config()["postgres_db"].config_type.fields)  # pyright: ignore[reportAttributeAccessIssue]
     engine = sqlalchemy.create_engine(utils.pg_url_from_config({"postgres_db": plain}))
     assert engine.dialect.driver == "psycopg2" and engine.url.host == "POSTGRES_HOST"
 
@@ -95,7 +95,7 @@ def test_the_commands_of_the_services_parse() -> None:
     from dagster_webserver.cli import dagster_webserver
 
     code, web, daemon = (COMPOSE["services"][name] for name in OURS)
-    assert [one["entrypoint"] for one in (code, web, daemon)] == [
+    assert [service["entrypoint"] for service in (code, web, daemon)] == [
         ["python", "-m", "dagster_project.code_server"],
         ["python", "-m", "dagster_project.server_access"],
         ["python", "-m", "dagster._daemon"],
@@ -120,11 +120,11 @@ def test_one_code_server_loads_the_definitions_for_both() -> None:
     from dagster._cli.api import grpc_command
 
     services = COMPOSE["services"]
-    (found,) = (one["grpc_server"] for one in WORKSPACE["load_from"])
+    (server,) = (entry["grpc_server"] for entry in WORKSPACE["load_from"])
     asked = grpc_command.make_context("code", list(services["code"]["command"])).params
-    assert (asked["host"], asked["port"]) == ("0.0.0.0", found["port"]) and found["host"] == "code"
-    assert asked["module_name"] == found["location_name"] == "dagster_project.definitions"
-    assert f"'localhost', {found['port']}" in services["code"]["healthcheck"]["test"][-1]
+    assert (asked["host"], asked["port"]) == ("0.0.0.0", server["port"]) and server["host"] == "code"
+    assert asked["module_name"] == server["location_name"] == "dagster_project.definitions"
+    assert f"'localhost', {server['port']}" in services["code"]["healthcheck"]["test"][-1]
     assert all(services[name]["depends_on"]["code"] == {"condition": "service_healthy"} for name in OURS[1:])
     assert "ports" not in services["code"]
 

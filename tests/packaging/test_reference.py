@@ -66,7 +66,7 @@ def test_every_table_and_column_is_in_it_and_every_link_leads_to_a_table(page: s
     assert set(re.findall(r"\]\(#(\w+)\)", page)) <= set(titles)
     for name in catalog.public:
         own = page.split(f"### {name}\n")[1].split("\n###")[0]
-        assert re.findall(r"^\| `(\w+)` \|", own, re.M) == [one.name for one in catalog.models[name].columns]
+        assert re.findall(r"^\| `(\w+)` \|", own, re.M) == [column.name for column in catalog.models[name].columns]
 
 
 def test_lineage_passes_through_private_tables(page: str) -> None:

@@ -19,6 +19,9 @@ says meant taken seen whose what others
 GENERIC = frozenset(_GENERIC.split())
 """Names that say where a value came from, or nothing, and not what it is."""
 PERCENT = 2
+FORBIDDEN = re.compile(r"_*(\w+_)?(found|told|given)|_*one", re.I)
+_PERHAPS = re.compile(r"(found|told|given|\b_*one) *([=:,()]|in\b)", re.I)
+"""The house's rule for names in all code, tests too: say what a thing is."""
 
 
 def sources() -> Iterator[Path]:
@@ -35,6 +38,17 @@ def bindings(tree: ast.AST) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.ExceptHandler) and node.name:
             yield node.name
+
+
+def definitions(tree: ast.AST) -> Iterator[str]:
+    """The names of functions, classes and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
+            "test_"
+        ):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
 
 
 @cache
@@ -57,6 +71,19 @@ def test_bindings_are_named_after_their_content() -> None:
     names, _ = parsed()
     generic = {name: n for name, n in names.items() if name in GENERIC}
     assert 100 * sum(generic.values()) <= PERCENT * names.total(), Counter(generic).most_common(10)
+
+
+def test_no_name_is_found_told_given_or_one() -> None:
+    named = []
+    for folder in (*CODE, "tracelake", "tests", "bench", "docs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            if not _PERHAPS.search(text):  # parsing all files takes seconds
+                continue
+            tree = ast.parse(text)
+            names = {*bindings(tree), *definitions(tree)}
+            named += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names) if FORBIDDEN.fullmatch(name)]
+    assert named == []
 
 
 ELSEWHERE = re.compile(

@@ -89,5 +89,5 @@ def test_a_slice_is_a_slice_of_its_trace_and_no_capture_of_the_job(folder: Path,
             ("llm", 2),
             (None, 1),
         ]
-        found = con.execute("SELECT detail FROM findings WHERE check_name = 'slice'").fetchall()
-    assert found == [(f"a slice of trace {trace}: it has only what was asked for, and is no capture of a job",)]
+        details = con.execute("SELECT detail FROM findings WHERE check_name = 'slice'").fetchall()
+    assert details == [(f"a slice of trace {trace}: it has only what was asked for, and is no capture of a job",)]

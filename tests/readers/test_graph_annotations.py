@@ -18,7 +18,7 @@ from pipelines.readers.graph_annotations import AnnotationsError, annotations_be
 from tests.effort import examples
 from tests.modelling.graph_traces import replay
 
-TOLD: dict[int, Any] = {
+ANNOTATIONS: dict[int, Any] = {
     (5 << 32) + 0: [{"str": "phase_A"}],
     (5 << 32) + 1: [{"name": "all_gather", "dtype": "bf16", "stream": 60}],
     (5 << 32) + 2: [{"str": "outer"}, {"name": "inner"}],
@@ -37,15 +37,16 @@ def written(folder: Path, content: bytes, name: str = "kernel_annotations_rank0_
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_names_of_a_pickle(tmp_path: Path, protocol: int) -> None:
-    found = read_annotations(written(tmp_path, pickle.dumps(TOLD, protocol)))
-    assert found == dict(zip(TOLD, NAMES, strict=False))
+    names = read_annotations(written(tmp_path, pickle.dumps(ANNOTATIONS, protocol)))
+    assert names == dict(zip(ANNOTATIONS, NAMES, strict=False))
 
 
 def test_a_dict_for_each_node_and_json(tmp_path: Path) -> None:
     """As later versions keep them, and with texts for keys."""
-    later = {node: told[0] for node, told in TOLD.items()}
+    later = {node: entries[0] for node, entries in ANNOTATIONS.items()}
     expected = {
-        node: name for node, name in zip(TOLD, ["phase_A", "all_gather", "outer", "first", "plain text"], strict=False)
+        node: name
+        for node, name in zip(ANNOTATIONS, ["phase_A", "all_gather", "outer", "first", "plain text"], strict=False)
     }
     assert read_annotations(written(tmp_path, pickle.dumps(later))) == expected
     assert read_annotations(written(tmp_path, json.dumps(later).encode(), "a.json")) == expected
@@ -57,12 +58,12 @@ def test_a_dict_for_each_node_and_json(tmp_path: Path) -> None:
 def test_names_are_what_pytorch_writes_into_the_trace(tmp_path: Path) -> None:
     annotate = pytest.importorskip("torch.cuda._annotate_cuda_graph_trace").annotate_trace
     events = replay("abcdef", 0, 1, nodes=range(6))
-    annotate({"traceEvents": events}, TOLD)
+    annotate({"traceEvents": events}, ANNOTATIONS)
     args = [event["args"] for event in events if event["cat"] == "kernel"]
     # graph_kernels takes the name from these arguments, in this order.
-    theirs = [one.get("name") or one.get("str") or one.get("annotation") for one in args]
-    ours = read_annotations(written(tmp_path, pickle.dumps(TOLD)))
-    assert theirs == [ours.get(node) for node in TOLD]
+    theirs = [arg.get("name") or arg.get("str") or arg.get("annotation") for arg in args]
+    ours = read_annotations(written(tmp_path, pickle.dumps(ANNOTATIONS)))
+    assert theirs == [ours.get(node) for node in ANNOTATIONS]
 
 
 class Code:
@@ -74,7 +75,7 @@ BAD = {
     "names posix.system|names nt.system": pickle.dumps({1: [Code()]}),
     "names collections.defaultdict": pickle.dumps(defaultdict(list, {1: ["a"]})),
     "refers to something outside itself, so it is not loaded": b"\x80\x04\x8c\x01xQ.",
-    "broken pickle": pickle.dumps(TOLD)[:-9],
+    "broken pickle": pickle.dumps(ANNOTATIONS)[:-9],
     "broken pickle: byte": b"\x80\x04r\xff\xff\xff\x7f.",
     "broken JSON": b'{"1": [',
     "holds a list": pickle.dumps([1, 2]),
@@ -99,14 +100,14 @@ def test_what_is_not_annotations_is_refused(tmp_path: Path, why: str, capfd: pyt
 def test_no_bytes_break_it(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int, byte: int) -> None:
     """Anything, and a genuine file with a byte changed: names, or the error that says what to do."""
     folder = tmp_path_factory.mktemp("noise")
-    genuine = bytearray(pickle.dumps(TOLD))
+    genuine = bytearray(pickle.dumps(ANNOTATIONS))
     genuine[place % len(genuine)] = byte
     for content in (noise, b"{" + noise, b"\x80\x04" + noise + b".", bytes(genuine)):
         try:
-            found = read_annotations(written(folder, content))
+            names = read_annotations(written(folder, content))
         except AnnotationsError:
             continue
-        assert all(isinstance(node, int) and isinstance(name, str) for node, name in found.items())
+        assert all(isinstance(node, int) and isinstance(name, str) for node, name in names.items())
 
 
 def test_the_file_beside_a_trace(tmp_path: Path) -> None:

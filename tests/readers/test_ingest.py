@@ -33,8 +33,8 @@ def test_every_file_of_a_folder_is_named_but_hidden_ones(tmp_path: Path) -> None
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    found = [str(path.relative_to(tmp_path)) for path in expand([tmp_path])]
-    assert found == ["a/1.json.gz", "a/notes.txt", "b.json"]
+    paths = [str(path.relative_to(tmp_path)) for path in expand([tmp_path])]
+    assert paths == ["a/1.json.gz", "a/notes.txt", "b.json"]
     assert [path.name for path in expand([str(tmp_path / "*/*.gz"), tmp_path / "a/1.json.gz"])] == ["1.json.gz"]
     assert expand([tmp_path / "no*"]) == [tmp_path / "no*"]  # tried, so that it is named and rejected
 
@@ -114,8 +114,8 @@ def test_a_file_without_a_lake(tmp_path: Path) -> None:
         for table in ("events", "traces", "findings"):
             described = [row[0] for row in con.execute(f"DESCRIBE {table}").fetchall()]
             assert described == [column.name for column in catalog.models[table].columns]
-        found = con.execute("SELECT trace_id, rank, world_size, trace_start_ns, trace_end_ns FROM traces").fetchall()
-    assert found == [(staged.trace_id, 2, 4, 1000, 321_000)]
+        rows = con.execute("SELECT trace_id, rank, world_size, trace_start_ns, trace_end_ns FROM traces").fetchall()
+    assert rows == [(staged.trace_id, 2, 4, 1000, 321_000)]
 
 
 def test_a_child_process_finds_a_file_by_its_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +166,8 @@ def test_metadata_says_more_than_names(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_job_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def job(path: str, told: str | None = None, given: str | None = None) -> str | None:
-        return describe_origin(tmp_path / path, {"job": told} if told else {}, given)["job"]
+    def job(path: str, trace_job: str | None = None, chosen_job: str | None = None) -> str | None:
+        return describe_origin(tmp_path / path, {"job": trace_job} if trace_job else {}, chosen_job)["job"]
 
     assert job("in/llama/run3/rank0.json") is None
     monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path / "in"))

@@ -61,7 +61,7 @@ HARMLESS: list[dict[str, Any]] = [
     {"kernel_file": "/tmp/monkey/keys.py", "url": "https://host/a@b", "stack": "sorted(keys)", "Input Dims": [[1, 2]]},
 ]
 # Names that say what was done.
-TOLD = ("prefill num_tokens=8k", "void gemm<key=Half, token=bf16>(int)")
+HARMLESS_NAMES = ("prefill num_tokens=8k", "void gemm<key=Half, token=bf16>(int)")
 
 
 def written(folder: Path) -> Path:
@@ -73,7 +73,7 @@ def written(folder: Path) -> Path:
     names = [f"train.py --api-key {SECRETS[6]}", f"HF_TOKEN={SECRETS[0]}", f"clone s3://bob:{SECRETS[8]}@host/x"]
     events += [
         x("cpu_op", name, 10 + i, 1, **args)
-        for i, (name, args) in enumerate(zip([*names, "op", *TOLD], [*ARGS, *HARMLESS], strict=True))
+        for i, (name, args) in enumerate(zip([*names, "op", *HARMLESS_NAMES], [*ARGS, *HARMLESS], strict=True))
     ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "trace.json"
@@ -85,24 +85,24 @@ def written(folder: Path) -> Path:
     (folder / "rank0_snapshot.pickle").write_bytes(
         pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": settings})
     )
-    assert [one for one in SECRETS if one not in path.read_text().replace("\\", "")] == []
+    assert [secret for secret in SECRETS if secret not in path.read_text().replace("\\", "")] == []
     return path
 
 
 def stored(root: Path) -> str:
     """Every text of every Parquet file of a lake, and of its analysts' file."""
-    found = []
+    rows = []
     with duckdb.connect() as con:
         for file in sorted(root.glob("*/day=*/*.parquet")):
-            found += con.execute(f"SELECT CAST(t AS VARCHAR) FROM read_parquet('{file}') AS t").fetchall()
+            rows += con.execute(f"SELECT CAST(t AS VARCHAR) FROM read_parquet('{file}') AS t").fetchall()
         if (root / ANALYST).exists():
             con.execute(f"ATTACH '{root / ANALYST}' AS a (READ_ONLY)")
             tables = con.execute(
                 "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'a'"
             ).fetchall()
             for schema, table in tables:
-                found += con.execute(f"SELECT CAST(t AS VARCHAR) FROM a.{schema}.{table} AS t").fetchall()
-    return "\n".join(text for (text,) in found).replace("\\", "")
+                rows += con.execute(f"SELECT CAST(t AS VARCHAR) FROM a.{schema}.{table} AS t").fetchall()
+    return "\n".join(text for (text,) in rows).replace("\\", "")
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_none_of_twelve_is_stored_or_shown(folder: Path, tmp_path: Path) -> None
     commands["snapshot"] = ["memory", str(folder / "in" / "rank0_snapshot.pickle"), "--json"]
     texts = {"lake": stored(lake.root), **printed(commands), "slice.json": (tmp_path / "slice.json").read_text()}
     assert shown_secrets(texts) == set()
-    assert all(name in texts["lake"] for name in TOLD) and "expandable_segments" in texts["lake"]
+    assert all(name in texts["lake"] for name in HARMLESS_NAMES) and "expandable_segments" in texts["lake"]
     assert texts["lake"].count(MASK) >= 12 and "git.example.com" in texts["lake"] and "TOKENIZERS" in texts["lake"]
     assert check(lake).faults == []
 
@@ -243,7 +243,7 @@ def test_what_holds_no_secret_for_sure_has_none() -> None:
         *EACH,
         *EACH.values(),
         *map(json.dumps, [*ARGS, *HARMLESS, METADATA]),
-        *TOLD,
+        *HARMLESS_NAMES,
         "\u212aey=abc",
         "to\\u006ben=abc",
     ]
@@ -266,8 +266,8 @@ def test_a_file_of_one_event_is_looked_at(tmp_path: Path, name: str) -> None:
     for lean in (False, True):  # without a lake, few arguments are read
         con = memory()
         load_trace(con, path, lean=lean)
-        told = con.execute("SELECT name, args FROM events").fetchall()
-        assert "abcdef" not in str(told) and str(told).count(MASK) == 2
+        rows = con.execute("SELECT name, args FROM events").fetchall()
+        assert "abcdef" not in str(rows) and str(rows).count(MASK) == 2
 
 
 def test_ids_are_looked_at(tmp_path: Path) -> None:
@@ -304,15 +304,15 @@ def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypa
     materialize_all(lake, ["kernels"])
     monkeypatch.undo()
     assert SECRETS[0] in stored(lake.root)
-    found = check(lake)
-    one = "1 row has a value that looks like a secret (a token, key or password)"
-    assert {Path(fault.path).parts[-3]: fault.why.split(":")[0] for fault in found.faults} == {
+    checked = check(lake)
+    why = "1 row has a value that looks like a secret (a token, key or password)"
+    assert {Path(fault.path).parts[-3]: fault.why.split(":")[0] for fault in checked.faults} == {
         "events": "4 rows have values that look like a secret (a token, key or password)",
-        **dict.fromkeys(("traces", "flight_recorder_entries", "flight_recorder_verdicts", "memory_snapshots"), one),
+        **dict.fromkeys(("traces", "flight_recorder_entries", "flight_recorder_verdicts", "memory_snapshots"), why),
     }
     assert {fault.repaired for fault in check(lake, repair=True).faults} == {"masked"}
     assert check(lake).faults == []
-    assert [one for one in SECRETS if one in stored(lake.root)] == []
+    assert [secret for secret in SECRETS if secret in stored(lake.root)] == []
     done = CliRunner().invoke(
         app, ["sql", "SELECT count(*) AS n FROM events", "--lake", str(lake.root), "--format", "json"]
     )
@@ -340,7 +340,7 @@ def test_dumps_and_snapshots_that_are_read_without_a_lake_are_masked(tmp_path: P
 
 
 def test_a_text_is_masked_as_a_column_is() -> None:
-    texts = [*EACH, *TOLD, *map(json.dumps, [*ARGS, METADATA]), "\u212aey=abc"]
+    texts = [*EACH, *HARMLESS_NAMES, *map(json.dumps, [*ARGS, METADATA]), "\u212aey=abc"]
     assert [masked_text(text, is_name=True) for text in texts] == masked_in_sql(texts, is_name=True)
 
 

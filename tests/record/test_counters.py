@@ -29,8 +29,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def test_stat_counts_fields_from_the_last_bracket() -> None:
     fields = [str(number) for number in range(4, 53)]  # proc(5) numbers them from 1; 3 is the state
-    found = parse_stat(f"77 (a) b (c)) R {' '.join(fields)}\n")
-    assert found == {
+    stat = parse_stat(f"77 (a) b (c)) R {' '.join(fields)}\n")
+    assert stat == {
         "state": "R",
         "minflt": 10,
         "majflt": 12,
@@ -59,18 +59,18 @@ def test_what_may_not_be_read_is_none(tmp_path: Path) -> None:
     (folder := tmp_path / "5").mkdir()
     for name in ("stat", "statm", "status"):
         (folder / name).write_bytes(Path(f"/proc/self/{name}").read_bytes())
-    found = read_proc(5, tmp_path)  # no file io: as for a zombie
-    assert found["io_read_bytes"] is None and found["n_threads"] >= 1
+    counters = read_proc(5, tmp_path)  # no file io: as for a zombie
+    assert counters["io_read_bytes"] is None and counters["n_threads"] >= 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_this_process_s_own_counters() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF)
-    found = read_proc(os.getpid())
+    counters = read_proc(os.getpid())
     after = resource.getrusage(resource.RUSAGE_SELF)
-    assert before.ru_utime - 0.02 <= found["utime_ns"] / 1e9 <= after.ru_utime + 0.02
-    assert before.ru_minflt <= found["minflt"] <= after.ru_minflt
-    assert 0 < found["rss_bytes"] <= after.ru_maxrss * 1024 * 1.1
+    assert before.ru_utime - 0.02 <= counters["utime_ns"] / 1e9 <= after.ru_utime + 0.02
+    assert before.ru_minflt <= counters["minflt"] <= after.ru_minflt
+    assert 0 < counters["rss_bytes"] <= after.ru_maxrss * 1024 * 1.1
 
 
 @pytest.mark.slow  # 2 s: this process's own counters are above
@@ -256,14 +256,14 @@ class Nvml(SimpleNamespace):
         def refuse(*_: object) -> None:
             raise Nvml.NVMLError("Not Supported")
 
-        told = {
+        answers = {
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=91, memory=40),
             "nvmlDeviceGetPowerUsage": 312_500,
             "nvmlDeviceGetUUID": b"GPU-1",
         }
         if name == "nvmlDeviceGetClockInfo":
             return lambda handle, kind: 1000 * kind + handle
-        return lambda handle, *_: told[name] if handle == 0 and name in told else refuse()
+        return lambda handle, *_: answers[name] if handle == 0 and name in answers else refuse()
 
 
 def test_gpus_that_tell_little_have_nulls(monkeypatch: pytest.MonkeyPatch) -> None:

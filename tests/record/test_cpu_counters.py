@@ -35,11 +35,11 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Any:
     if sys.platform != "linux":
         pytest.skip("perf_event_open is Linux's")
     monkeypatch.setattr(thread_counters, "EVENTS", STAND_INS)
-    found = ThreadCounters()
-    if found.source.startswith("none"):
-        pytest.skip(found.source)
-    yield found
-    found.close()
+    reader = ThreadCounters()
+    if reader.source.startswith("none"):
+        pytest.skip(reader.source)
+    yield reader
+    reader.close()
 
 
 def test_what_a_thread_does_is_counted_for_it_alone(counters: ThreadCounters) -> None:
@@ -73,20 +73,20 @@ def test_events_that_take_turns_are_scaled_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "reason"),
     [
         (errno.EACCES, "kernel.perf_event_paranoid is 4): sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON"),
         (errno.ENOENT, "does not show its hardware counters"),
         (errno.ENOSYS, "no perf_event_open"),
     ],
 )
-def test_what_is_missing_is_said(number: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_said(number: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "paranoid").write_text("4\n")
     monkeypatch.setattr(thread_counters, "PARANOID", tmp_path / "paranoid")
     monkeypatch.setattr(thread_counters, "_open", lambda *_: (-1, number))
     if sys.platform == "linux" and thread_counters.platform.machine() in thread_counters._SYSCALL:
-        found = ThreadCounters()
-        assert found.source.startswith("none: ") and told in found.source and found.read() is None
+        reader = ThreadCounters()
+        assert reader.source.startswith("none: ") and reason in reader.source and reader.read() is None
 
 
 @pytest.mark.slow
@@ -106,9 +106,9 @@ def test_spans_have_counts_and_the_recording_says_of_what(counters: ThreadCounte
         assert [row["name"] for row in rows] == ["step", "touches", "aside"]
         if asked:
             assert recording["cpu_source"] == counters.source
-            told = [(row["cache_misses"], row["counter_coverage"]) for row in rows]
-            assert all(n >= PAGES and share == 1.0 for n, share in told), told
-            assert told[1][0] < 2 * PAGES and told[2][0] < 2 * PAGES and told[0][0] >= told[1][0], told
+            counts = [(row["cache_misses"], row["counter_coverage"]) for row in rows]
+            assert all(n >= PAGES and share == 1.0 for n, share in counts), counts
+            assert counts[1][0] < 2 * PAGES and counts[2][0] < 2 * PAGES and counts[0][0] >= counts[1][0], counts
         else:
             assert recording["cpu_source"] is None
             assert all(row["cache_misses"] is None and row["counter_coverage"] is None for row in rows)

@@ -120,9 +120,9 @@ def test_a_later_process_of_the_same_number_is_not_the_recorder() -> None:
 
 def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
-    open_one = Recording(tmp_path / "in", "counters", None, 1, None)
-    open_one.add("gpu_samples", [{"t_unix_ns": 1}])
-    open_one.flush()
+    recording = Recording(tmp_path / "in", "counters", None, 1, None)
+    recording.add("gpu_samples", [{"t_unix_ns": 1}])
+    recording.flush()
     monkeypatch.undo()
     lake = Lake(tmp_path / "lake")
     assert "still running" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
@@ -130,7 +130,7 @@ def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, mo
     monkeypatch.setattr("pipelines.readers.recordings.time.time_ns", lambda: now + 10**12)
     assert "was killed" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
     monkeypatch.undo()
-    open_one.close()
+    recording.close()
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["ok"]
     assert asked(lake, "SELECT state, (SELECT count(*) FROM gpu_samples) FROM recordings") == [("complete", 1)]
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
@@ -138,13 +138,13 @@ def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, mo
 
 @pytest.mark.slow  # 3 s
 def test_an_older_copy_of_a_recording_is_nothing_new(tmp_path: Path) -> None:
-    open_one = Recording(tmp_path / "b", "counters", None, 1, None)
-    open_one.add("gpu_samples", [{"t_unix_ns": 1}])
-    open_one.flush()
+    recording = Recording(tmp_path / "b", "counters", None, 1, None)
+    recording.add("gpu_samples", [{"t_unix_ns": 1}])
+    recording.flush()
     for older in ("a", "c"):  # folders come in in the order of their names
         shutil.copytree(tmp_path / "b", tmp_path / older)
-    open_one.add("gpu_samples", [{"t_unix_ns": 2}])
-    open_one.flush()
+    recording.add("gpu_samples", [{"t_unix_ns": 2}])
+    recording.flush()
     lake = Lake(tmp_path / "lake")
     folders = [tmp_path / name for name in ("a", "b", "c")]
     assert [row.status for row in ingest(folders, lake).rows] == ["partial", "partial", "known"]
@@ -155,7 +155,7 @@ def test_an_older_copy_of_a_recording_is_nothing_new(tmp_path: Path) -> None:
 def test_a_full_disk_stops_nobody_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "PART_ROWS", 2)
     monkeypatch.setattr(folders, "_MOST_PENDING", 5)
-    open_one = Recording(tmp_path, "counters", None, 1, None, flush_seconds=0.01)
+    recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=0.01)
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -163,27 +163,27 @@ def test_a_full_disk_stops_nobody_and_is_told(tmp_path: Path, monkeypatch: pytes
     write = pq.write_table
     monkeypatch.setattr(folders.pq, "write_table", full)
     for at in range(12):
-        open_one.add("gpu_samples", [{"t_unix_ns": at}])
+        recording.add("gpu_samples", [{"t_unix_ns": at}])
         time.sleep(0.005)
     with pytest.raises(OSError, match="No space left"):
-        open_one.close()
+        recording.close()
     monkeypatch.setattr(folders.pq, "write_table", write)
-    folder = open_one.close()  # there is room again
-    (told,) = pq.read_table(folder / "recordings.parquet").to_pylist()
+    folder = recording.close()  # there is room again
+    (row,) = pq.read_table(folder / "recordings.parquet").to_pylist()
     kept = [
         row["t_unix_ns"] for path in sorted(folder.glob("gpu_samples-*")) for row in pq.read_table(path).to_pylist()
     ]
     assert kept == list(range(12 - len(kept), 12)) and 0 < len(kept) <= 6
-    assert told["n_rows"] + told["n_lost"] == 12 and told["n_rows"] == len(kept) and told["state"] == "complete"
+    assert row["n_rows"] + row["n_lost"] == 12 and row["n_rows"] == len(kept) and row["state"] == "complete"
 
 
 def test_a_value_that_a_column_does_not_take_loses_its_rows_only(tmp_path: Path) -> None:
-    open_one = Recording(tmp_path, "counters", None, 1, None)
-    open_one.add("gpu_samples", [{"t_unix_ns": 10**30}])
-    open_one.flush()
-    open_one.add("gpu_samples", [{"t_unix_ns": 1}])
-    (told,) = pq.read_table(open_one.close() / "recordings.parquet").to_pylist()
-    assert (told["n_rows"], told["n_lost"]) == (1, 1)
+    recording = Recording(tmp_path, "counters", None, 1, None)
+    recording.add("gpu_samples", [{"t_unix_ns": 10**30}])
+    recording.flush()
+    recording.add("gpu_samples", [{"t_unix_ns": 1}])
+    (row,) = pq.read_table(recording.close() / "recordings.parquet").to_pylist()
+    assert (row["n_rows"], row["n_lost"]) == (1, 1)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
@@ -280,17 +280,17 @@ def test_many_rows_at_once_are_all_written(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
-    open_one = Recording(tmp_path, "counters", None, 1, None)
+    recording = Recording(tmp_path, "counters", None, 1, None)
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            open_one.add("gpu_samples", [{"t_unix_ns": 1}])
-            open_one.close()
+            recording.add("gpu_samples", [{"t_unix_ns": 1}])
+            recording.close()
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
-    (told,) = pq.read_table(open_one.folder / "recordings.parquet").to_pylist()
-    assert told["state"] == "open" and parts(tmp_path, "gpu_samples") == 0
-    open_one.close()
+    (row,) = pq.read_table(recording.folder / "recordings.parquet").to_pylist()
+    assert row["state"] == "open" and parts(tmp_path, "gpu_samples") == 0
+    recording.close()

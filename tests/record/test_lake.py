@@ -27,13 +27,15 @@ def asked(lake: Lake, query: str) -> list[tuple]:
 
 def recording(folder: Path) -> Path:
     """Samples a second apart; the process began anew before the fourth."""
-    open_one = Recording(folder, "counters", "run1", 42, 3)
-    told = ((0, 7, 0, 0), (1, 7, S // 2, 100), (3, 7, 2 * S, 400), (4, 8, 0, 0), (5, 8, S, 50))
-    for at, start, user, faults in told:
+    open_recording = Recording(folder, "counters", "run1", 42, 3)
+    samples = ((0, 7, 0, 0), (1, 7, S // 2, 100), (3, 7, 2 * S, 400), (4, 8, 0, 0), (5, 8, S, 50))
+    for at, start, user, faults in samples:
         row = {"source": "proc", "pid": 42, "t_unix_ns": 100 * S + at * S, "t_mono_ns": at * S, "start_ticks": start}
-        open_one.add("host_samples", [{**row, "utime_ns": user, "stime_ns": 0, "minflt": faults, "rss_bytes": 64}])
-        open_one.add("gpu_samples", [{"t_unix_ns": row["t_unix_ns"]}])
-    return open_one.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, start_ns=1, end_ns=2)
+        open_recording.add(
+            "host_samples", [{**row, "utime_ns": user, "stime_ns": 0, "minflt": faults, "rss_bytes": 64}]
+        )
+        open_recording.add("gpu_samples", [{"t_unix_ns": row["t_unix_ns"]}])
+    return open_recording.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, start_ns=1, end_ns=2)
 
 
 def test_rates_are_differences_and_stop_where_the_process_began_anew(tmp_path: Path) -> None:
@@ -106,14 +108,14 @@ def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
 @pytest.mark.slow  # 1 s
 def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.record.folder.PART_ROWS", 10)
-    open_one = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
+    open_recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
     for at in range(25):
-        open_one.add("gpu_samples", [{"t_unix_ns": at}])
+        open_recording.add("gpu_samples", [{"t_unix_ns": at}])
     end = time.monotonic() + 10
     while not list(tmp_path.rglob("gpu_samples-*.parquet")):
         assert time.monotonic() < end
         time.sleep(0.01)
-    folder = open_one.close()
+    folder = open_recording.close()
     (ingested,) = ingest([tmp_path], Lake(tmp_path / "lake")).rows
     assert ingested.n_events == 25
     assert pq.read_schema(folder / "recordings.parquet").names == SCHEMAS["recordings"].names

@@ -115,12 +115,12 @@ def test_the_sampler_takes_them_once_a_second(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 2 s: rates are in test_lake.py
 def test_a_counter_that_went_back_says_so_and_has_no_rates(tmp_path: Path) -> None:
-    open_one = Recording(tmp_path / "in", "counters", "run1", 42, 3)
+    recording = Recording(tmp_path / "in", "counters", "run1", 42, 3)
     for at, got, sent in ((0, 100, 5), (1, 300, 5), (2, 50, 15), (4, 150, None), (5, 250, 25)):
         row = {"t_unix_ns": at * S, "t_mono_ns": at * S, "kind": "infiniband", "device": "mlx5_0", "port": "1"}
         other = {**row, "device": "mlx5_1"}
-        open_one.add("net_samples", [{**row, "rx_bytes": got, "tx_bytes": sent}, {**other, "rx_bytes": at}])
-    open_one.close()
+        recording.add("net_samples", [{**row, "rx_bytes": got, "tx_bytes": sent}, {**other, "rx_bytes": at}])
+    recording.close()
     lake = Lake(tmp_path / "lake")
     ingest([tmp_path / "in"], lake)
     with duckdb.connect(str(publish(lake)), read_only=True) as con:

@@ -84,9 +84,9 @@ class NoShape(torch.Tensor):
 
 
 def holds_itself(x: Any) -> Any:
-    found: list[Any] = [x]
-    found.append(found)
-    return found
+    values: list[Any] = [x]
+    values.append(values)
+    return values
 
 
 def train(net: Any) -> Step:
@@ -136,7 +136,7 @@ def _compiled(net: Any) -> Step:
     return lambda: loss(torch.randn(2, 4)).backward()
 
 
-def told(folder: Path) -> dict[str, Any]:
+def recording(folder: Path) -> dict[str, Any]:
     (row,) = pq.read_table(next(folder.rglob("recordings.parquet"))).to_pylist()
     return row
 
@@ -173,8 +173,8 @@ def test_what_is_not_measured_is_counted_and_named(case: str, name: str, kind: s
     net, step = CASES[case]()
     with record_spans(net, tmp_path, 1) as spans, spans.step():
         step()
-    (one,) = json.loads(told(tmp_path)["unhooked"])
-    assert (one["module"], one["class"]) == (name, kind) and why in one["why"]
+    (unhooked,) = json.loads(recording(tmp_path)["unhooked"])
+    assert (unhooked["module"], unhooked["class"]) == (name, kind) and why in unhooked["why"]
     measured = {row["name"] for row in rows(tmp_path)}
     assert measured >= ({"step", "Sequential", "0", "2"} if isinstance(net, nn.Sequential) else {"step"}) - {name}
     assert (name in measured) == (case == "bad_output")  # its forward was measured before its output failed
@@ -184,7 +184,7 @@ def test_what_can_be_measured_is_not_named(tmp_path: Path) -> None:
     net = between(Inner())
     with record_spans(net, tmp_path, 1) as spans, spans.step():
         train(net)()
-    assert (told(tmp_path)["n_unhooked"], told(tmp_path)["unhooked"]) == (0, "[]")
+    assert (recording(tmp_path)["n_unhooked"], recording(tmp_path)["unhooked"]) == (0, "[]")
 
 
 def test_a_copy_made_within_a_step_has_no_part_of_the_recorder(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_a_copy_made_within_a_step_has_no_part_of_the_recorder(tmp_path: Path) -
         file.seek(0)
         kept.append(torch.load(file, weights_only=False))
         with spans.step():
-            for one in kept:
-                train(one)()
+            for copied in kept:
+                train(copied)()
     assert {row["name"] for row in rows(tmp_path)} == {"step"}
 
 
@@ -338,7 +338,7 @@ def test_work_on_a_device_that_no_clock_follows_has_the_time_of_the_host_s_calls
             net(torch.randn(3, 64, device="meta")).sum().backward()
     spans.close()
     assert set(clocks(tmp_path / "in").values()) == {"host_calls"}
-    assert told(tmp_path / "in")["device"] == "meta"
+    assert recording(tmp_path / "in")["device"] == "meta"
     lake = Lake(tmp_path / "lake")
     ingest([tmp_path / "in"], lake)
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
@@ -380,7 +380,7 @@ def test_a_second_device_spoils_the_time_of_all_around_it(tmp_path: Path, monkey
     net = nn.Sequential(nn.Identity(), Moves("meta"), nn.Linear(4, 4, device="meta"))
     with record_spans(net, tmp_path, 1, count_operators=False) as spans, spans.step():
         net(torch.randn(2, 4))
-    found = clocks(tmp_path)
-    assert found["0", "forward"] == "host"
-    assert {found[name, "forward"] for name in ("Sequential", "1", "2")} == {"host_calls"}
-    assert found["step", "step"] == "host_calls"
+    clock_of = clocks(tmp_path)
+    assert clock_of["0", "forward"] == "host"
+    assert {clock_of[name, "forward"] for name in ("Sequential", "1", "2")} == {"host_calls"}
+    assert clock_of["step", "step"] == "host_calls"

@@ -23,10 +23,10 @@ from pipelines.record.step import SampledStep  # noqa: E402
 from tests.record.test_spans import model, rows  # noqa: E402
 
 
-def tree(found: list[dict[str, Any]]) -> dict[str, tuple[str | None, int]]:
+def tree(spans: list[dict[str, Any]]) -> dict[str, tuple[str | None, int]]:
     """Name of the span around each own span, and its depth."""
-    names = {(row["step"], row["span_id"]): row["name"] for row in found}
-    own = [row for row in found if row["phase"] == "own"]
+    names = {(row["step"], row["span_id"]): row["name"] for row in spans}
+    own = [row for row in spans if row["phase"] == "own"]
     return {row["name"]: (names.get((row["step"], row["parent_id"])), row["depth"]) for row in own}
 
 
@@ -47,15 +47,15 @@ def test_own_code_lies_in_what_is_around_it(tmp_path: Path) -> None:
                 1 / 0  # noqa: B018
         with spans.span("between steps"):  # no step is sampled here
             pass
-    found = rows(tmp_path)
-    assert tree(found) == {
+    recorded = rows(tmp_path)
+    assert tree(recorded) == {
         "outer": ("step", 1),
         "decorated": ("outer", 2),
         "inner": ("decorated", 3),
         "fails": ("step", 1),
     }
-    of = {row["name"]: row for row in found}
-    forward = {row["name"]: row["parent_id"] for row in found if row["phase"] == "forward"}
+    of = {row["name"]: row for row in recorded}
+    forward = {row["name"]: row["parent_id"] for row in recorded if row["phase"] == "forward"}
     assert forward["Sequential"] == of["outer"]["span_id"]
     assert json.loads(of["inner"]["metadata"]) == {"n": 3, "what": "x"} and of["outer"]["metadata"] is None
     assert 20e6 < of["inner"]["duration_ns"] <= of["decorated"]["duration_ns"] <= of["outer"]["duration_ns"]
@@ -104,12 +104,12 @@ def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) ->
                 other.join()
         open_until_the_end = spans.span("shuffle", always=True)
         open_until_the_end.__enter__()
-    found = [row for row in rows(tmp_path) if row["phase"] == "own"]
-    always = [row["name"] for row in found if row["is_always"]]
+    recorded = [row for row in rows(tmp_path) if row["phase"] == "own"]
+    always = [row["name"] for row in recorded if row["is_always"]]
     assert sorted(always) == ["beside"] * 2 + ["checkpoint"] * 2 + ["evaluation"] * 2 + ["part"] * 2 + ["shuffle"]
-    assert sum(row["name"] == "usual" for row in found) == 2 * rate
-    assert len({(row["step"], row["span_id"]) for row in found}) == len(found)
-    assert tree(found)["part"] == ("evaluation", 1) and tree(found)["evaluation"] == (None, 0)
+    assert sum(row["name"] == "usual" for row in recorded) == 2 * rate
+    assert len({(row["step"], row["span_id"]) for row in recorded}) == len(recorded)
+    assert tree(recorded)["part"] == ("evaluation", 1) and tree(recorded)["evaluation"] == (None, 0)
     open_until_the_end.__exit__(None, None, None)
 
 
@@ -120,10 +120,10 @@ def test_a_step_has_the_inputs_of_its_first_module_also_within_own_code(tmp_path
         for n in (3, 5):
             with spans.step(), spans.span("loop"), spans.span("forward"):
                 net(torch.randn(n, 4)).sum().backward()
-    found = {(row["step"], row["name"], row["phase"]): row["input_shapes"] for row in rows(tmp_path)}
+    input_shapes = {(row["step"], row["name"], row["phase"]): row["input_shapes"] for row in rows(tmp_path)}
     for step, shapes in ((0, "[[3, 4]]"), (1, "[[5, 4]]")):
         names = [("step", "step"), ("loop", "own"), ("forward", "own"), ("Linear", "forward"), ("Linear", "backward")]
-        assert [found[step, *name] for name in names] == [shapes] * 5
+        assert [input_shapes[step, *name] for name in names] == [shapes] * 5
 
 
 def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
         assert list(loader) == [2]
         with spans.span("after", always=True):
             pass
-    found = {row["name"]: row for row in rows(tmp_path)}
-    assert not found["load"]["is_failed"] and found["after"]["parent_id"] is None
+    by_name = {row["name"]: row for row in rows(tmp_path)}
+    assert not by_name["load"]["is_failed"] and by_name["after"]["parent_id"] is None
 
 
 def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: P
 
     with record_spans(model(), tmp_path, 0.5) as spans, spans.span("load", always=True, source=Source()):
         pass
-    found = {row["name"]: row for row in rows(tmp_path)}
-    assert set(found) == {"load", "other"} and found["load"]["span_id"] != found["other"]["span_id"]
+    by_name = {row["name"]: row for row in rows(tmp_path)}
+    assert set(by_name) == {"load", "other"} and by_name["load"]["span_id"] != by_name["other"]["span_id"]
 
 
 def test_no_rare_span_begins_after_the_recorder_closed(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_rare_spans_that_end_at_the_same_time_are_each_written_once(tmp_path: Pa
         for thread in threads:
             thread.join()
         assert not spans.unhooked
-    found = [row for row in rows(tmp_path) if row["name"] == "rare"]
-    assert len(found) == 200 == len({(row["step"], row["span_id"]) for row in found})
+    rare = [row for row in rows(tmp_path) if row["name"] == "rare"]
+    assert len(rare) == 200 == len({(row["step"], row["span_id"]) for row in rare})
 
 
 def test_a_rare_span_that_ends_while_the_recorder_closes_is_written(
@@ -313,11 +313,11 @@ def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
     assert [(row["name"], row["step"]) for row in written] == [
         (name, step) for step in range(3) for name in ("write", "checkpoint")
     ]
-    found = rows(tmp_path)
-    assert tree(found)["write"] == ("checkpoint", 2)
-    assert len({row["span_id"] for row in found}) == len(found) == 7
-    (epoch,) = (row for row in found if row["name"] == "epoch")
-    assert {row["parent_id"] for row in found if row["name"] == "checkpoint"} == {epoch["span_id"]}
+    recorded = rows(tmp_path)
+    assert tree(recorded)["write"] == ("checkpoint", 2)
+    assert len({row["span_id"] for row in recorded}) == len(recorded) == 7
+    (epoch,) = (row for row in recorded if row["name"] == "epoch")
+    assert {row["parent_id"] for row in recorded if row["name"] == "checkpoint"} == {epoch["span_id"]}
     assert epoch["step"] == 0
 
 

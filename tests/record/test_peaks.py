@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 def test_products_and_copies_are_timed() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for each other on a busy machine: a hundredth of the speed
-    found = {m.dtype: m.value for m in measure("cpu", 256, 1 << 24, seconds=0.3)}
-    assert {"fp32", "bf16", None} <= found.keys()
-    assert "tf32" not in found
+    peaks = {m.dtype: m.value for m in measure("cpu", 256, 1 << 24, seconds=0.3)}
+    assert {"fp32", "bf16", None} <= peaks.keys()
+    assert "tf32" not in peaks
     a, b = torch.randn(256, 256), torch.randn(256, 256)
     times = []
     for _ in range(50):
@@ -26,8 +26,8 @@ def test_products_and_copies_are_timed() -> None:
         times.append(time.perf_counter() - began)
     torch.set_num_threads(threads)
     # The machine may be busy in one of the two: the order of magnitude has to be the same.
-    assert 0.1 < found["fp32"] / (2 * 256**3 / min(times) / 1e12) < 10
-    assert 0.05 < found[None] < 5_000
+    assert 0.1 < peaks["fp32"] / (2 * 256**3 / min(times) / 1e12) < 10
+    assert 0.05 < peaks[None] < 5_000
 
 
 def test_lines_for_the_rule_table(capsys: pytest.CaptureFixture) -> None:
@@ -37,6 +37,6 @@ def test_lines_for_the_rule_table(capsys: pytest.CaptureFixture) -> None:
         assert key.startswith("cpu:") and key == device_name("cpu").replace(",", ";")
         assert dtype in ("fp32", "bf16", "fp16", "memory")
         assert kind == "measured" and "best of" in source
-        given, empty = (gigabytes_per_s, tflops) if dtype == "memory" else (tflops, gigabytes_per_s)
-        assert float(given) > 0 and empty == ""
+        peak, empty = (gigabytes_per_s, tflops) if dtype == "memory" else (tflops, gigabytes_per_s)
+        assert float(peak) > 0 and empty == ""
     assert {"fp32", "memory"} <= {row[1] for row in rows}

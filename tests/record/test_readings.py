@@ -22,10 +22,10 @@ AT = 1_700_000_000 * 10**9
 
 
 def recorded(folder: Path, kind: str, pid: int, tables: dict[str, list[dict[str, Any]]], run: str = "r") -> None:
-    one = Recording(folder, kind, run, pid, 0)
+    recording = Recording(folder, kind, run, pid, 0)
     for table, rows in tables.items():
-        one.add(table, rows)
-    one.close(start_ns=AT, end_ns=AT + 1000 * MS, source="host")
+        recording.add(table, rows)
+    recording.close(start_ns=AT, end_ns=AT + 1000 * MS, source="host")
 
 
 def counters(pid: int, rss: int) -> dict[str, list[dict[str, Any]]]:
@@ -42,7 +42,7 @@ def counters(pid: int, rss: int) -> dict[str, list[dict[str, Any]]]:
 
 
 def span(span_id: int, first_ms: int, last_ms: int) -> dict[str, Any]:
-    told = {
+    row = {
         "step": 0,
         "span_id": span_id,
         "depth": 0,
@@ -51,17 +51,17 @@ def span(span_id: int, first_ms: int, last_ms: int) -> dict[str, Any]:
         "phase": "own",
         "is_failed": False,
     }
-    return {**told, "start_ns": AT + first_ms * MS, "duration_ns": (last_ms - first_ms) * MS, "clock": "host"}
+    return {**row, "start_ns": AT + first_ms * MS, "duration_ns": (last_ms - first_ms) * MS, "clock": "host"}
 
 
 def readings(folder: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     lake = Lake(folder / "lake")
     assert {row.status for row in ingest([folder / "in"], lake).rows} == {"ok"}
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
-        found = con.execute(
+        rows = con.execute(
             "SELECT span_id, source, device, reading, n_samples, round(mean, 6), least, most FROM span_sample_readings"
         ).fetchall()
-    return {row[:4]: row[4:] for row in found}
+    return {row[:4]: row[4:] for row in rows}
 
 
 def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
@@ -70,15 +70,16 @@ def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
     recorded(tmp_path / "in", "spans", 7, {"span_samples": spans})
     recorded(tmp_path / "in", "counters", 7, counters(7, 1000))
     recorded(tmp_path / "in", "counters", 8, counters(8, 9000))  # of another process
-    found = readings(tmp_path)
-    assert found[0, "process", "", "rss_bytes"] == (2, 1003.5, 1003, 1004)
-    assert found[0, "process", "", "user_cores"] == (3, 0.5, 0.5, 0.5)
-    assert found[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4) and found[0, "gpu", "1", "power_w"] == (2, 103.5, 103, 104)
-    assert found[0, "gpu", "1", "nvlink_rx_bytes_per_s"] == (3, 10_240_000, 10_240_000, 10_240_000)
-    assert found[0, "net", "eth0", "rx_bytes_per_s"] == (3, 100_000, 100_000, 100_000)
-    assert not [key for key in found if key[0] == 1]  # no sample fell into it
-    not_read = {key[3] for key in found} & {"sm_util", "tx_bytes_per_s", "pcie_rx_bytes_per_s", "read_bytes_per_s"}
-    assert not not_read and (0, "gpu", "0", "nvlink_rx_bytes_per_s") not in found
+    summaries = readings(tmp_path)
+    assert summaries[0, "process", "", "rss_bytes"] == (2, 1003.5, 1003, 1004)
+    assert summaries[0, "process", "", "user_cores"] == (3, 0.5, 0.5, 0.5)
+    assert summaries[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)
+    assert summaries[0, "gpu", "1", "power_w"] == (2, 103.5, 103, 104)
+    assert summaries[0, "gpu", "1", "nvlink_rx_bytes_per_s"] == (3, 10_240_000, 10_240_000, 10_240_000)
+    assert summaries[0, "net", "eth0", "rx_bytes_per_s"] == (3, 100_000, 100_000, 100_000)
+    assert not [key for key in summaries if key[0] == 1]  # no sample fell into it
+    not_read = {key[3] for key in summaries} & {"sm_util", "tx_bytes_per_s", "pcie_rx_bytes_per_s", "read_bytes_per_s"}
+    assert not not_read and (0, "gpu", "0", "nvlink_rx_bytes_per_s") not in summaries
 
 
 @pytest.mark.slow  # 2 s: one of several processes is above
@@ -86,9 +87,9 @@ def test_of_another_process_only_what_is_the_host_s(tmp_path: Path) -> None:
     recorded(tmp_path / "in", "spans", 7, {"span_samples": [span(0, 250, 460)]})
     recorded(tmp_path / "in", "counters", 9, counters(9, 5), run="other")
     recorded(tmp_path / "in", "counters", 8, counters(8, 9000))
-    found = readings(tmp_path)
-    assert {key[1] for key in found} == {"gpu", "net"}
-    assert found[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)  # once, not of both
+    summaries = readings(tmp_path)
+    assert {key[1] for key in summaries} == {"gpu", "net"}
+    assert summaries[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)  # once, not of both
 
 
 def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
@@ -110,15 +111,15 @@ def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
             "CREATE TABLE inspector_collectives AS SELECT *, 'AllReduce' AS name, 2.0 AS bus_gigabytes_per_s, 30 AS duration_ns FROM "
             f"(VALUES ('l', {AT}, 100), ('l', {AT + 99}, 300), ('l', {AT + 100}, 7), ('m', {AT}, 9), ('l', NULL, 8)) AS t (log_id, enqueued_ns, size_bytes)"
         )
-        found = con.execute(f"SELECT device, reading, n_samples, mean FROM ({load_catalog().models['span_sample_readings'].sql}) ORDER BY 2").fetchall()  # fmt: skip
-    assert found == [
+        rows = con.execute(f"SELECT device, reading, n_samples, mean FROM ({load_catalog().models['span_sample_readings'].sql}) ORDER BY 2").fetchall()  # fmt: skip
+    assert rows == [
         ("AllReduce", "bus_gigabytes_per_s", 2, 2.0), ("AllReduce", "duration_ns", 2, 30.0), ("AllReduce", "size_bytes", 2, 200.0),
     ]  # fmt: skip
 
 
 def test_memory_of_a_trace_s_spans() -> None:
     def memory(at: float, size: int, total: int) -> dict[str, Any]:
-        told = {
+        args = {
             "Total Allocated": total,
             "Total Reserved": 4096,
             "Bytes": size,
@@ -134,7 +135,7 @@ def test_memory_of_a_trace_s_spans() -> None:
             "pid": 100,
             "tid": 1,
             "ts": at,
-            "args": told,
+            "args": args,
         }
 
     events = [
@@ -143,7 +144,7 @@ def test_memory_of_a_trace_s_spans() -> None:
     ]  # fmt: skip
     con, _ = connect(events)
     run_models(con, load_catalog(), ["spans", "memory_timeline"])
-    found = con.execute(
+    rows = con.execute(
         f"SELECT name, n_samples, allocated_in_span_bytes, net_bytes, peak_allocated_bytes, peak_reserved_bytes FROM ({load_catalog().models['span_memory'].sql}) ORDER BY 1"
     ).fetchall()
-    assert found == [("inner", 2, 300, 200, 400, 4096), ("outer", 4, 450, 350, 400, 4096)]
+    assert rows == [("inner", 2, 300, 200, 400, 4096), ("outer", 4, 450, 350, 400, 4096)]

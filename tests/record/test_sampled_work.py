@@ -71,8 +71,8 @@ def attention() -> tuple[Any, Any]:
 
 
 def shared_module() -> tuple[Any, Any]:
-    one = torch.nn.Linear(8, 8)
-    return torch.nn.Sequential(one, torch.nn.Tanh(), one), torch.randn(3, 8)
+    linear = torch.nn.Linear(8, 8)
+    return torch.nn.Sequential(linear, torch.nn.Tanh(), linear), torch.randn(3, 8)
 
 
 @pytest.mark.parametrize(
@@ -122,28 +122,28 @@ def test_what_a_checkpoint_computes_again_is_told_apart(use_reentrant: bool, tmp
             with spans.step():
                 net(torch.randn(3, 8)).sum().backward()
     query = "SELECT name, phase, flops_matrix, flops_recompute FROM span_sample_utilization"
-    found = {(name, phase): flops for name, phase, *flops in asked(tmp_path / "in", query)}
+    flops_by_span = {(name, phase): flops for name, phase, *flops in asked(tmp_path / "in", query)}
     first, inner = 2 * 3 * 8 * 8, 2 * 3 * (8 * 16 + 16 * 4)
-    assert found["1.inside", "forward"] == [inner, 0]
-    assert found["1.inside.0", "recompute"] == [2 * 3 * 8 * 16, 2 * 3 * 8 * 16]
-    assert found["0", "backward"] == [first, 0]  # its input takes no gradient
+    assert flops_by_span["1.inside", "forward"] == [inner, 0]
+    assert flops_by_span["1.inside.0", "recompute"] == [2 * 3 * 8 * 16, 2 * 3 * 8 * 16]
+    assert flops_by_span["0", "backward"] == [first, 0]  # its input takes no gradient
     # A forward that is computed again ends when all that backward needs is there: the last product need not run.
-    again = found["step", "step"][1]
+    again = flops_by_span["step", "step"][1]
     assert again in (inner, inner - 2 * 3 * 16 * 4)
-    assert found["step", "step"][0] == first * 2 + inner * 3 + again
+    assert flops_by_span["step", "step"][0] == first * 2 + inner * 3 + again
 
 
 def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     """A product of 2^30 · 2 operations in bf16, and 6 MiB: 2.17 us of an H100's 989.4 TFLOP/s."""
-    open_one = Recording(tmp_path / "in", "spans", "r", 1, 3)
+    recording = Recording(tmp_path / "in", "spans", "r", 1, 3)
     a_span = {"span_id": 0, "depth": 0, "name": "step", "class": "step", "phase": "step", "is_failed": False}
-    open_one.add("span_samples", [{**a_span, "step": at, "duration_ns": dur, "is_census": at == 0} for at, dur in ((0, 99), (7, 4341), (9, 2000))])  # fmt: skip
+    recording.add("span_samples", [{**a_span, "step": at, "duration_ns": dur, "is_census": at == 0} for at, dur in ((0, 99), (7, 4341), (9, 2000))])  # fmt: skip
     types = '["c10::BFloat16", "c10::BFloat16"]'
     product = {"op": "aten::mm", "dims": "[[1024, 1024], [1024, 1024]]", "types": types, "concrete": '["", ""]'}
     other = {"op": "aten::cat", "dims": "[]", "types": "[]", "concrete": "[]"}
     counts = {"step": 0, "span_id": 0, "n_calls": 1, "n_calls_own": 1, "n_calls_recompute": 0}
-    open_one.add("span_sample_operators", [{**product, **counts}, {**other, **counts}])
-    open_one.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
+    recording.add("span_sample_operators", [{**product, **counts}, {**other, **counts}])
+    recording.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
     columns = "step, device_key, peak_kind, n_ops, n_ops_not_modelled, flops_matrix, bytes, mfu_wall, bandwidth_utilization, bound_by, suspect, not_measured, tflops"
     slow, fast = asked(tmp_path / "in", f"SELECT {columns} FROM span_sample_utilization ORDER BY step")
     assert slow[:7] == (7, "H100-SXM", "datasheet", 2, 1, 2 * 1024**3, 6 << 20)
@@ -166,8 +166,9 @@ def test_the_page_s_queries_lead_from_the_worst_step_to_its_operators(tmp_path: 
                 net(torch.randn(3, 8)).sum().backward()
     ((step, _, _),) = asked(tmp_path / "in", worst)
     with duckdb.connect(str(tmp_path / "in-lake" / "analyst.duckdb"), read_only=True) as con:
-        found = con.execute(inside.replace("40", str(step))).fetchall()
-        assert {(name, phase) for name, phase, *_ in found} >= {("0", "forward"), ("1", "backward")} and len(found) == 6
+        inner_spans = con.execute(inside.replace("40", str(step))).fetchall()
+        assert {(name, phase) for name, phase, *_ in inner_spans} >= {("0", "forward"), ("1", "backward")}
+        assert len(inner_spans) == 6
         rows = con.execute(operators.replace("layers.3.mlp", "1")).fetchall()
     assert [(op, flops) for op, _, flops in rows if flops] == [("aten::mm", 2 * 3 * 16 * 4)] * 2
 
@@ -265,9 +266,9 @@ def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> N
                 at == 1
             )  # the census ran uncompiled, the third as the second
     query = "SELECT DISTINCT name, class, phase, flops_matrix FROM span_sample_utilization WHERE phase = 'forward' ORDER BY 1"
-    one = 2 * 3 * 4 * 4
+    flops = 2 * 3 * 4 * 4
     assert asked(tmp_path / "in", query) == {
-        "whole": [("Block", "Block", "forward", one)],
-        "inner": [("0", "Linear", "forward", one), ("1", "Block", "forward", one), ("Sequential", "Sequential", "forward", 2 * one)],
-        "in place": [("0", "Linear", "forward", one), ("Sequential", "Sequential", "forward", 2 * one)],
+        "whole": [("Block", "Block", "forward", flops)],
+        "inner": [("0", "Linear", "forward", flops), ("1", "Block", "forward", flops), ("Sequential", "Sequential", "forward", 2 * flops)],
+        "in place": [("0", "Linear", "forward", flops), ("Sequential", "Sequential", "forward", 2 * flops)],
     }[how]  # fmt: skip

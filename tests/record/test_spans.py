@@ -81,16 +81,16 @@ def test_modules_that_sleep_take_what_they_sleep(tmp_path: Path) -> None:
 
 def test_a_residual_does_not_lengthen_the_modules_inside(tmp_path: Path) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), Residual())
-    found = times(recorded(net, tmp_path, n=5))
-    assert 30 <= found["1.second", "backward"] < 45 and 30 <= found["1.first", "backward"] < 45
-    assert 60 <= found["1", "backward"] < 90
+    best = times(recorded(net, tmp_path, n=5))
+    assert 30 <= best["1.second", "backward"] < 45 and 30 <= best["1.first", "backward"] < 45
+    assert 60 <= best["1", "backward"] < 90
 
 
 def test_spans_nest_and_have_what_went_in(tmp_path: Path) -> None:
-    found = recorded(model(), tmp_path, n=3)
-    by_id = {(span["step"], span["span_id"]): span for span in found}
-    assert len(by_id) == len(found) == 3 * (1 + 5 + 5)
-    for span in found:
+    spans = recorded(model(), tmp_path, n=3)
+    by_id = {(span["step"], span["span_id"]): span for span in spans}
+    assert len(by_id) == len(spans) == 3 * (1 + 5 + 5)
+    for span in spans:
         if span["phase"] == "step":
             assert span["parent_id"] is None and span["depth"] == 0
             continue
@@ -102,21 +102,21 @@ def test_spans_nest_and_have_what_went_in(tmp_path: Path) -> None:
         assert (outer["name"], outer["phase"]) == expected
         if span["phase"] == "forward":
             assert json.loads(span["input_shapes"]) == [[3, 4]] and json.loads(span["input_dtypes"]) == ["float32"]
-    assert {span["class"] for span in found} == {"step", "Sequential", "Linear", "Sleeper", "ReLU"}
-    assert all(abs(span["start_ns"] - time.time_ns()) < 3600e9 for span in found)
+    assert {span["class"] for span in spans} == {"step", "Sequential", "Linear", "Sleeper", "ReLU"}
+    assert all(abs(span["start_ns"] - time.time_ns()) < 3600e9 for span in spans)
 
 
 @pytest.mark.slow  # 2 s: test_sampling.py
 def test_as_many_steps_are_sampled_as_the_rate_says(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 2)
-    found = recorded(net, tmp_path / "a", n=2000, rate=0.05)
-    steps = sorted({span["step"] for span in found})
+    spans = recorded(net, tmp_path / "a", n=2000, rate=0.05)
+    steps = sorted({span["step"] for span in spans})
     assert abs(len(steps) - 100) < 4 * (2000 * 0.05 * 0.95) ** 0.5  # four standard deviations
-    assert len(found) == 3 * len(steps)
-    (told,) = pq.read_table(next((tmp_path / "a").rglob("recordings.parquet"))).to_pylist()
+    assert len(spans) == 3 * len(steps)
+    (recording,) = pq.read_table(next((tmp_path / "a").rglob("recordings.parquet"))).to_pylist()
     operators = sum(pq.read_metadata(path).num_rows for path in (tmp_path / "a").rglob("span_sample_operators*"))
     columns = ("n_steps", "n_sampled_steps", "rate", "n_rows")
-    assert [told[column] for column in columns] == [2000, len(steps), 0.05, len(found) + operators]
+    assert [recording[column] for column in columns] == [2000, len(steps), 0.05, len(spans) + operators]
     again = recorded(net, tmp_path / "b", n=2000, rate=0.05)  # as another rank would
     assert sorted({span["step"] for span in again}) == steps
 
@@ -163,8 +163,8 @@ def test_an_exception_passes_through_and_leaves_no_hook(tmp_path: Path) -> None:
         assert hooks(net) == 0
         with spans.step():
             net[0](torch.randn(3, 4)).sum().backward()
-    found = [(span["step"], span["name"], span["phase"], span["is_failed"]) for span in rows(tmp_path)]
-    assert found == [
+    written = [(span["step"], span["name"], span["phase"], span["is_failed"]) for span in rows(tmp_path)]
+    assert written == [
         (0, "step", "step", True),
         (0, "Sequential", "forward", True),
         (0, "0", "forward", False),
@@ -185,9 +185,9 @@ def test_a_checkpointed_module_is_told_apart_when_it_runs_again(tmp_path: Path) 
             with spans.step():
                 checkpoint(net, torch.randn(3, 4), use_reentrant=False).sum().backward()
     assert not any(span["is_failed"] for span in rows(tmp_path))  # PyTorch ends a recomputation by an exception
-    found = times(rows(tmp_path))
-    assert 20 <= found["1", "forward"] < 35 and 20 <= found["1", "recompute"] < 35
-    assert 30 <= found["1", "backward"] < 75
+    best = times(rows(tmp_path))
+    assert 20 <= best["1", "forward"] < 35 and 20 <= best["1", "recompute"] < 35
+    assert 30 <= best["1", "backward"] < 75
 
 
 def test_spans_are_written_as_they_come_and_once(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_spans_are_written_as_they_come_and_once(tmp_path: Path) -> None:
             net(torch.randn(1, 4)).sum().backward()
     folder = spans.close()
     assert folder is not None and spans.close() is None
-    (told,) = pq.read_table(folder / "recordings.parquet").to_pylist()
-    assert (told["kind"], told["run_id"], told["rank"], told["source"], told["device"]) == (
+    (recording,) = pq.read_table(folder / "recordings.parquet").to_pylist()
+    assert (recording["kind"], recording["run_id"], recording["rank"], recording["source"], recording["device"]) == (
         "spans",
         "r",
         2,
@@ -224,7 +224,7 @@ def test_on_a_gpu_spans_are_the_gpu_s_and_no_step_waits(tmp_path: Path) -> None:
         issued = time.perf_counter() - began
         torch.cuda.synchronize()
         elapsed = time.perf_counter() - began
-    found = [span for span in rows(tmp_path) if span["step"] > 0]
+    sampled = [span for span in rows(tmp_path) if span["step"] > 0]
     assert issued < elapsed / 2
     first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     first.record()
@@ -233,7 +233,7 @@ def test_on_a_gpu_spans_are_the_gpu_s_and_no_step_waits(tmp_path: Path) -> None:
     last.record()
     torch.cuda.synchronize()
     direct = first.elapsed_time(last) / 5
-    measured = [span["duration_ns"] / 1e6 for span in found if (span["name"], span["phase"]) == ("1", "forward")]
-    assert all(direct * 0.8 < one < direct * 1.3 for one in measured)
-    backward = [span["duration_ns"] / 1e6 for span in found if (span["name"], span["phase"]) == ("1", "backward")]
-    assert all(1.5 * direct < one < 2.6 * direct for one in backward)  # two products where the forward has one
+    measured = [span["duration_ns"] / 1e6 for span in sampled if (span["name"], span["phase"]) == ("1", "forward")]
+    assert all(direct * 0.8 < ms < direct * 1.3 for ms in measured)
+    backward = [span["duration_ns"] / 1e6 for span in sampled if (span["name"], span["phase"]) == ("1", "backward")]
+    assert all(1.5 * direct < ms < 2.6 * direct for ms in backward)  # two products where the forward has one

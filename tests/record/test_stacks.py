@@ -61,10 +61,10 @@ def spin(seconds: float) -> None:
         sum(range(100))
 
 
-def innermost(found: list[dict], thread: str = "MainThread") -> dict[str, int]:
+def innermost(samples: list[dict], thread: str = "MainThread") -> dict[str, int]:
     """Samples by the function that a thread was in."""
     counts: dict[str, int] = {}
-    for row in found:
+    for row in samples:
         if row["thread"] == thread:
             name = json.loads(row["frames"])[-1].partition(" ")[0]
             counts[name] = counts.get(name, 0) + row["n_samples"]
@@ -88,23 +88,24 @@ def test_a_program_is_where_it_is(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--", str(script), "--epochs", "2"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "['--epochs', '2'] __main__\n"), done.stderr
     assert re.search(r"\d+ samples in [\d.]+ s.*% of a core\nwritten: ", done.stderr)
-    found = rows(tmp_path / "in")
-    (told,) = pq.read_table(next(tmp_path.rglob("recordings.parquet"))).to_pylist()
-    assert (told["kind"], told["rank"], told["source"], told["interval_ns"]) == ("stacks", 4, "thread", 5_000_000)
-    main_thread = innermost(found)
+    samples = rows(tmp_path / "in")
+    (recording,) = pq.read_table(next(tmp_path.rglob("recordings.parquet"))).to_pylist()
+    assert (recording["kind"], recording["rank"], recording["source"]) == ("stacks", 4, "thread")
+    assert recording["interval_ns"] == 5_000_000
+    main_thread = innermost(samples)
     # 60 instants or more in each; a busy machine passes some over, and lengthens the spinning.
-    assert main_thread["spins"] >= 25 and main_thread["waits"] >= 25 and innermost(found, "napper")["waits"] >= 25
-    assert sum(main_thread.values()) == pytest.approx(told["n_samples"], rel=0.05)
-    spun = [row for row in found if json.loads(row["frames"])[-1].startswith("spins")]
+    assert main_thread["spins"] >= 25 and main_thread["waits"] >= 25 and innermost(samples, "napper")["waits"] >= 25
+    assert sum(main_thread.values()) == pytest.approx(recording["n_samples"], rel=0.05)
+    spun = [row for row in samples if json.loads(row["frames"])[-1].startswith("spins")]
     for row in spun:
         frames = json.loads(row["frames"])
         assert [frame.partition(" ")[0] for frame in frames] == ["<module>", "both", "spins"]  # nothing of what runs it
         assert all(str(script) in frame for frame in frames)
-    slept = [row for row in found if json.loads(row["frames"])[-1].startswith("waits")]
+    slept = [row for row in samples if json.loads(row["frames"])[-1].startswith("waits")]
     used = sum(row["cpu_ns"] or 0 for row in spun)
     assert used > 0.2e9 > 10 * sum(row["cpu_ns"] or 0 for row in slept)
     assert {row["thread"] for row in slept} == {"MainThread", "napper"}
-    assert all(row["start_ns"] <= row["end_ns"] for row in found)
+    assert all(row["start_ns"] <= row["end_ns"] for row in samples)
 
 
 def test_a_module_runs_as_with_python_m(
@@ -142,13 +143,13 @@ def test_timers_see_the_main_thread(tmp_path: Path, timer: str) -> None:
         spin(0.25 if timer == "real" else 1.5)
         time.sleep(0.25)
         cost = sampler.stop()
-    found = rows(tmp_path)
-    names = {frame.partition(" ")[0] for row in found for frame in json.loads(row["frames"])}
-    assert "spin" in names and {row["thread"] for row in found} == {"MainThread"}
-    slept = sum(row["n_samples"] for row in found if not json.loads(row["frames"])[-1].startswith("spin"))
+    samples = rows(tmp_path)
+    names = {frame.partition(" ")[0] for row in samples for frame in json.loads(row["frames"])}
+    assert "spin" in names and {row["thread"] for row in samples} == {"MainThread"}
+    slept = sum(row["n_samples"] for row in samples if not json.loads(row["frames"])[-1].startswith("spin"))
     # The kernel's ticks of CPU time are 1 to 10 ms; of those, none pass in sleep.
     assert slept >= 20 if timer == "real" else slept <= 3
-    assert cost.n_samples == sum(row["n_samples"] for row in found) >= 15
+    assert cost.n_samples == sum(row["n_samples"] for row in samples) >= 15
     number = {"real": signal.SIGALRM, "prof": signal.SIGPROF, "virtual": signal.SIGVTALRM}[timer]
     assert signal.getsignal(number) is signal.SIG_DFL and signal.setitimer(signal.ITIMER_REAL, 0) == (0.0, 0.0)
 
@@ -225,7 +226,7 @@ stacks = st.lists(
 @settings(max_examples=examples(60), deadline=None)
 @given(stacks)
 def test_a_box_is_as_wide_as_its_samples_and_lies_in_its_caller(seen: list[Seen]) -> None:
-    total = sum(one.weight for one in seen)
+    total = sum(stack.weight for stack in seen)
     if not total:
         with pytest.raises(ValueError, match="no stack has any samples"):
             flame("t", seen, "samples")
@@ -241,9 +242,9 @@ def test_a_box_is_as_wide_as_its_samples_and_lies_in_its_caller(seen: list[Seen]
         outer = [b for b in boxes if b[2] == y - 24 and b[0] <= x + 0.02 and x + width <= b[0] + b[1] + 0.03]
         assert len(outer) >= 1 or says.startswith("all: ")
     threads: dict[str, int] = {}
-    for one in seen:
-        name = one.thread or "(of C code)"
-        threads[name] = threads.get(name, 0) + one.weight
+    for stack in seen:
+        name = stack.thread or "(of C code)"
+        threads[name] = threads.get(name, 0) + stack.weight
     drawn = {says.partition(" samples")[0] for *_, says in boxes if says.startswith("thread ")}
     assert drawn == {f"thread {name}: {n:,}" for name, n in threads.items() if n}
     lines = [line.rpartition(" ") for line in folded(seen).splitlines()]

@@ -155,8 +155,8 @@ def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
         whole = path.read_bytes()
         for at in {0, len(whole) - 1, *(choice.randrange(len(whole)) for _ in range(2))}:
             _flip(path, at, choice.randrange(8))
-            found = {fault.path for fault in check(lake).faults}
-            assert str(path) in found, (path, at)
+            faulty = {fault.path for fault in check(lake).faults}
+            assert str(path) in faulty, (path, at)
             path.write_bytes(whole)
     assert not check(lake).faults
 
@@ -169,8 +169,8 @@ def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], N
     expected = shown(lake, SHOWN)
     path = table_files(lake.root, table)[0]
     fault(path)
-    (found,) = check(lake).faults
-    assert (found.path, found.table, found.repaired) == (str(path), table, None)
+    (finding,) = check(lake).faults
+    assert (finding.path, finding.table, finding.repaired) == (str(path), table, None)
     assert [fault.repaired for fault in check(lake, repair=True).faults] == ["computed again"]
     assert not check(lake).faults
     assert shown(lake, SHOWN) == expected
@@ -187,8 +187,8 @@ def test_repair_takes_out_what_cannot_be_computed(
     fault(path)
     run = CliRunner().invoke(app, ["check", "--lake", str(lake.root), "--json"])
     assert run.exit_code == 1
-    (found,) = json.loads(run.stdout)["faults"]
-    assert (found["path"], found["table"], found["keys"]) == (str(path), table, traces)
+    (finding,) = json.loads(run.stdout)["faults"]
+    assert (finding["path"], finding["table"], finding["keys"]) == (str(path), table, traces)
     run = CliRunner().invoke(app, ["check", "--lake", str(lake.root), "--repair"])
     assert run.exit_code == 0, run.output
     assert not check(lake).faults
@@ -206,13 +206,13 @@ def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     expected = shown(lake, SHOWN)
     (lake.root / CATALOG).unlink()
     assert shown(lake, SHOWN) == expected
-    found = check(lake)
-    assert (found.faults, found.n_not_recorded) == ([], found.n_files)
+    report = check(lake)
+    assert (report.faults, report.n_not_recorded) == ([], report.n_files)
     path = table_file(lake.root, "kernels", lake.batches()[0])
     path.unlink()
     materialize_all(lake, ["kernels"])
     assert shown(lake, SHOWN) == expected and not check(lake).faults
-    assert check(lake).n_not_recorded == found.n_files - 1
+    assert check(lake).n_not_recorded == report.n_files - 1
     _flip(table_files(lake.root, "events")[0], 40)
     assert len(check(lake).faults) == 1  # page checksums
 
@@ -247,9 +247,9 @@ def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: P
     calls = ("replace", "fsync", "pread")
 
     def new(n: int) -> Path:
-        found = tmp_path / "new.parquet"
-        duckdb.execute(f"COPY (FROM read_parquet('{tmp_path}/old.parquet') LIMIT {1 + n % 3}) TO '{found}'")
-        return found
+        path = tmp_path / "new.parquet"
+        duckdb.execute(f"COPY (FROM read_parquet('{tmp_path}/old.parquet') LIMIT {1 + n % 3}) TO '{path}'")
+        return path
 
     n = steps_of(put_until_killed, lake.root, new(0), calls=calls)
     assert n > 8

@@ -195,16 +195,16 @@ def test_answers_say_that_only_the_digest_is_kept(lake: Lake, words: list[str]) 
 
 
 def _caveats(text: str) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
+    caveats: list[dict[str, str]] = []
 
     def search(value: Any) -> None:
         for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
             search(inner)
         if isinstance(value, dict) and value.get("caveat") == "reduced_to_digest":
-            found.append({**value, "detail": value["detail"].partition(": ")[2] or value["detail"]})
+            caveats.append({**value, "detail": value["detail"].partition(": ")[2] or value["detail"]})
 
     search(json.loads(text))
-    return found
+    return caveats
 
 
 @pytest.mark.slow  # 15 s
@@ -335,8 +335,8 @@ def test_a_forgotten_rank_takes_its_capture_along(lake: Lake) -> None:
     reduce_old(lake, 14, NONE, now=NOW)
     forget(lake, of_lake["trace"])
     materialize_all(lake, OF_CAPTURES, force=True)  # the other rank forms no capture without its events
-    found = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id", "traces")
-    assert of_lake["trace"] not in dict(found) and of_lake["other"] in dict(found)
+    traces = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id", "traces")
+    assert of_lake["trace"] not in dict(traces) and of_lake["other"] in dict(traces)
     captures = {name for (name,) in rows(lake, "SELECT capture_id FROM capture_ranks", "capture_ranks")}
     assert of_lake["capture"] not in captures and len(captures) == 1
     assert not requested_tables(lake, OF_CAPTURES).are_stale

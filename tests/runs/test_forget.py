@@ -164,8 +164,8 @@ def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
 def test_a_forgotten_trace_is_in_no_file_and_may_come_again(lake: Lake, whole: Path) -> None:
     expected = shown(lake, SHOWN)
     trace = traces_of_rank(lake)[1]
-    found = CliRunner().invoke(app, ["forget", trace[:9], "--lake", str(lake.root), "--json"])
-    assert found.exit_code == 0 and trace in found.stdout, found.output
+    result = CliRunner().invoke(app, ["forget", trace[:9], "--lake", str(lake.root), "--json"])
+    assert result.exit_code == 0 and trace in result.stdout, result.output
     assert all_ids(lake) == set(lake.known_traces()) == set(traces_of_rank(lake).values())
     assert trace not in all_ids(lake) and len(all_ids(lake)) == 2
     with open_analyst(lake.root, COMPUTED) as con:
@@ -206,7 +206,7 @@ def test_forget_killed_at_a_step(whole: Path) -> None:
         assert len(half[MARK]) in (2, 3), f"step {step}"
         n = len(half[MARK])
         assert (len(half["events"]), len(half["kernels"])) == (8 * n, 4 * n), f"step {step}"
-        assert [one.trace_id for one in begun(lake)] in ([], [trace]), f"step {step}"
+        assert [removal.trace_id for removal in begun(lake)] in ([], [trace]), f"step {step}"
         if begun(lake):
             rebuild(lake.root)  # what is half done outlives the catalog
         if begun(lake) or n == 3:
@@ -229,7 +229,7 @@ def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: b
         _rewrite(lake, MARK, batch, trace_id)
     merges = compact(lake, older_than=0, grace=timedelta(0))
     assert [merge.state for merge in merges.merges] == ["merged"] and not table_file(lake.root, MARK, batch).exists()
-    assert [one.trace_id for one in begun(lake)] == [trace_id]
+    assert [removal.trace_id for removal in begun(lake)] == [trace_id]
     forget(lake, trace_id)
     assert begun(lake) == [] and trace_id not in lake.known_traces() and len(lake.known_traces()) == 1
     with lake.connect(["events"]) as con:

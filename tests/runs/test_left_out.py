@@ -63,7 +63,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
         ) -> list[ModelRun]:
             def starts(name: str) -> None:
                 on_model(name)
-                traces = {one for (one,) in con.execute("SELECT trace_id FROM traces").fetchall()}
+                traces = {row[0] for row in con.execute("SELECT trace_id FROM traces").fetchall()}
                 if name == model and (trace_id is None or trace_id in traces):
                     raise error or ValueError("this trace is odd")
 

@@ -90,13 +90,13 @@ def data(batches: int, *, broken: bool) -> Iterator[int]:
 
 def ends_of_data(rank: Rank, *, broken: bool) -> dict[str, Any]:
     """Rank 1 has fewer batches. Each engine runs twice in the same process group, the second time over five good ones."""
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for name in NAMES:
         pipe = rank.engine(name)
         batches = data(4, broken=broken) if rank.rank else range(7)
-        found[name] = rank.go(pipe, name, batches)
-        found[f"{name} again"] = rank.go(pipe, name, range(5))
-    return found
+        outcomes[name] = rank.go(pipe, name, batches)
+        outcomes[f"{name} again"] = rank.go(pipe, name, range(5))
+    return outcomes
 
 
 def stopped_inside(rank: Rank, name: str, anew: Callable[[], None]) -> dict[str, Any]:
@@ -140,21 +140,21 @@ def main(number: int, world: int, store: str) -> dict[str, Any]:
     def own_threads() -> list[str]:
         return [t.name for t in threading.enumerate() if t.name.startswith(("pipeline ", "cpu stream "))]
 
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for kind in ("fewer batches", "broken data"):
         join()
-        found[kind] = ends_of_data(Rank(number), broken=kind == "broken data")
+        outcomes[kind] = ends_of_data(Rank(number), broken=kind == "broken data")
     join()
     rank = Rank(number)  # iterations in flight are each rank's own business
-    found["other depth"] = rank.go(DataFlowPipeline(rank.plan(), 3 + 2 * number, "cpu"), "", range(6))
+    outcomes["other depth"] = rank.go(DataFlowPipeline(rank.plan(), 3 + 2 * number, "cpu"), "", range(6))
     for kind in ("drains early", "other shortcuts"):
         join()
-        found[kind] = out_of_step(Rank(number), kind)
-    found["threads"] = own_threads()
+        outcomes[kind] = out_of_step(Rank(number), kind)
+    outcomes["threads"] = own_threads()
     for name in NAMES[:2]:
         join(seconds=3)
-        found[f"stopped inside {name}"] = stopped_inside(Rank(number), name, join)
-    return found
+        outcomes[f"stopped inside {name}"] = stopped_inside(Rank(number), name, join)
+    return outcomes
 
 
 if __name__ == "__main__":

@@ -232,7 +232,7 @@ def test_a_plan_that_the_host_will_hold_up_gives_a_warning_before_it_is_measured
 def test_the_page_has_the_simulated_speedups() -> None:
     page = (Path(__file__).parents[2] / "docs" / "software-pipelines.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    told = {name.strip("`"): speedup for name, _, _, speedup, _ in (row for row in rows if len(row) == 5)}
+    speedups = {name.strip("`"): speedup for name, _, _, speedup, _ in (row for row in rows if len(row) == 5)}
     for name in plan_names():
         periods = periods_in_turn(replace(SIMULATED, plan=load_plan(name)), ["serial", "sw", "dataflow"], 1)
-        assert told[name] == f"{periods['serial'][0] / min(periods['sw'][0], periods['dataflow'][0]):.2f}", name
+        assert speedups[name] == f"{periods['serial'][0] / min(periods['sw'][0], periods['dataflow'][0]):.2f}", name

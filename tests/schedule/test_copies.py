@@ -72,10 +72,10 @@ class Pair(NamedTuple("Pair", [("left", Any), ("right", Any)])):
         return super().__new__(cls, both, both)
 
 
-class Given:
+class NeedsArgument:
     """Cannot be made without an argument."""
 
-    def __new__(cls, value: Any) -> Given:
+    def __new__(cls, value: Any) -> NeedsArgument:
         return object.__new__(cls)
 
     def __init__(self, value: Any) -> None:
@@ -99,7 +99,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "deque": lambda t: deque([t, 1], maxlen=2),
     "set": lambda t: {t, 1},
     "frozenset": lambda t: frozenset([t]),
-    "object": Given,
+    "object": NeedsArgument,
     "size": lambda t: (t.shape, t),
     "nested": lambda t: {"rows": [Output(loss=(t, {"x": t}))], "d": defaultdict(dict, {1: {"y": t}})},
 }
@@ -132,8 +132,8 @@ def test_swp_64_what_is_restored_has_its_types_and_its_own_tensors(make: Callabl
     assert not {id(t) for t in mine} & {id(t) for t in yours} and not {id(t) for t in yours} & {id(t) for t in theirs}
     assert all(t.is_leaf for t in yours)
     assert not {t.data_ptr() for t in mine} & {t.data_ptr() for t in yours}
-    for one, other in ((yours, mine), (theirs, mine)):  # what was one tensor is one again
-        assert [[a is b for b in one] for a in one] == [[a is b for b in other] for a in other]
+    for restored, original in ((yours, mine), (theirs, mine)):  # what was one tensor is one again
+        assert [[a is b for b in restored] for a in restored] == [[a is b for b in original] for a in original]
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
@@ -215,8 +215,8 @@ def on_cuda() -> Any:
 )
 def test_tensors_are_found_where_they_may_be(hide: Callable[[Any], Any]) -> None:
     tensor = on_cuda()
-    assert any(found is tensor for found in cuda_tensors({"batch": hide(tensor), "n": 3}))
-    assert any(found is tensor for _, found in walk_tensors({"batch": hide(tensor), "n": 3}))
+    assert any(item is tensor for item in cuda_tensors({"batch": hide(tensor), "n": 3}))
+    assert any(item is tensor for _, item in walk_tensors({"batch": hide(tensor), "n": 3}))
 
 
 @pytest.mark.parametrize(

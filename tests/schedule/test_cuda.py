@@ -223,8 +223,8 @@ def test_tensors_are_found_in_containers_and_objects_but_not_in_models() -> None
     x = torch.zeros(1)
     holder = SimpleNamespace(inner=(x, [torch.ones(1)]), model=torch.nn.Linear(1, 1))
     holder.itself = holder
-    found = dict(walk_tensors({"h": holder, "n": 3, "d": {"k": x}}))
-    assert set(found) == {("h", "inner", 0), ("h", "inner", 1, 0), ("d", "k")}
+    tensors = dict(walk_tensors({"h": holder, "n": 3, "d": {"k": x}}))
+    assert set(tensors) == {("h", "inner", 0), ("h", "inner", 1, 0), ("d", "k")}
 
 
 @dataclass(slots=True)
@@ -236,8 +236,8 @@ class Slotted:
 
 def test_tensors_in_slots_sets_and_queues_are_found_too() -> None:
     x, y, z = torch.zeros(1), torch.zeros(2), torch.zeros(3)
-    found = dict(walk_tensors({"batch": Slotted(x), "set": {y}, "queue": deque([z])}))
-    assert found == {("batch", "x"): x, ("set", 0): y, ("queue", 0): z}
+    tensors = dict(walk_tensors({"batch": Slotted(x), "set": {y}, "queue": deque([z])}))
+    assert tensors == {("batch", "x"): x, ("set", 0): y, ("queue", 0): z}
 
 
 @pytest.mark.parametrize(

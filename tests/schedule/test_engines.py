@@ -282,19 +282,19 @@ def test_swp_14_a_task_of_another_thread_is_waited_for() -> None:
 
 def submitted(pipe: SWPipeline, periods: int) -> list[dict[int, int]]:
     """Stage -> iteration, period by period."""
-    found: list[dict[int, int]] = []
+    by_period: list[dict[int, int]] = []
     data = iter(range(100))
 
     class Noting:
         def put(self, item: Any) -> None:
             iter_idx, name = item
-            found[-1][pipe._stages[name]] = iter_idx
+            by_period[-1][pipe._stages[name]] = iter_idx
 
     pipe._work_queues = dict.fromkeys(pipe._tasks, Noting())  # type: ignore[assignment]
     for _ in range(periods):
-        found.append({})
+        by_period.append({})
         pipe._enqueue_period(data)
-    return found
+    return by_period
 
 
 def test_swp_15_and_16_iteration_is_period_minus_stage() -> None:
@@ -384,11 +384,11 @@ def test_swp_39_a_pause_in_the_data_leaves_a_bubble_and_breaks_nothing(engine: A
     pipe = engine(fused_sparse_dist(diary))
     data = pipe.fill_pipeline(range(12))
     done = [pipe.progress(data)]
-    for given_data in (None, data, data, None, data):
+    for source in (None, data, data, None, data):
         try:
-            done.append(pipe.progress(given_data))
+            done.append(pipe.progress(source))
         except StopIteration:
-            assert given_data is None
+            assert source is None
     assert done + finish(pipe, data) == list(range(12))
     diary.check(FUSED_STAGES, 12, FUSED_INTRA, FUSED_INTER)
 

@@ -140,7 +140,7 @@ def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.Da
     from pipelines.schedule import SWPipeline
 
     drawn = draw_plan(data, n)
-    found = []
+    orders = []
     for engine in (
         lambda: SWPipeline(one_thread(drawn.plan), device),
         lambda: flow(drawn.plan, max(drawn.stages.values()) + 1 + more, device),
@@ -150,8 +150,8 @@ def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.Da
             warnings.simplefilter("ignore")
             engine().run(range(5))
         began = sorted(drawn.diary.began, key=lambda item: drawn.diary.began[item])
-        found.append(by_stream(drawn.plan, began))
-    assert found[1] == found[0]
+        orders.append(by_stream(drawn.plan, began))
+    assert orders[1] == orders[0]
 
 
 @settings(PROPERTY, max_examples=examples(80))

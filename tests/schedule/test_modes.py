@@ -107,39 +107,39 @@ class Dispatch(TorchDispatchMode):
 )
 def test_what_cannot_be_carried_over_is_warned_of_once(mode: Any, name: str) -> None:
     pipe = SWPipeline(fused_sparse_dist(), "cpu")
-    with pytest.warns(RuntimeWarning, match=f"{name} apply only to the calling thread") as found, mode():
+    with pytest.warns(RuntimeWarning, match=f"{name} apply only to the calling thread") as caught, mode():
         pipe.run(range(5))
         pipe.drain()
         pipe.run(range(5))
-    assert len([w for w in found if w.category is RuntimeWarning]) == 1
+    assert len([w for w in caught if w.category is RuntimeWarning]) == 1
 
 
 def test_a_mode_that_changes_between_filling_and_progress_is_warned_of_once() -> None:
     pipe = SWPipeline(fused_sparse_dist(), "cpu")
     with pytest.warns(
         RuntimeWarning, match=r"modes of fill_pipeline \(none\), not in those of progress \(no_grad\)"
-    ) as found:
+    ) as caught:
         data = pipe.fill_pipeline(range(9))
         with torch.no_grad():
             pipe.progress(data)
             pipe.progress(data)
         pipe.progress(data)
         pipe.drain()
-    assert len([w for w in found if w.category is RuntimeWarning]) == 1
-    assert "fill_pipeline" in str(found[0].message)
-    assert found[0].filename == __file__
+    assert len([w for w in caught if w.category is RuntimeWarning]) == 1
+    assert "fill_pipeline" in str(caught[0].message)
+    assert caught[0].filename == __file__
 
 
 def test_a_profiler_that_sees_only_its_own_thread_is_warned_of_once() -> None:
     pipe = SWPipeline(fused_sparse_dist(), "cpu")
     with (
-        pytest.warns(RuntimeWarning, match="profile_all_threads=True") as found,
+        pytest.warns(RuntimeWarning, match="profile_all_threads=True") as caught,
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
     ):
         pipe.run(range(5))
         pipe.drain()
         pipe.run(range(5))
-    assert len([w for w in found if w.category is RuntimeWarning]) == 1
+    assert len([w for w in caught if w.category is RuntimeWarning]) == 1
 
 
 @pytest.mark.filterwarnings("error")

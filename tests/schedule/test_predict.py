@@ -24,28 +24,28 @@ LOAD_COMPUTE_SAVE = PipelinePlan(
 )
 def test_ideal_is_the_slowest_stage(load: int, compute: int, save: int, bottleneck: str) -> None:
     """PRB-20: T_ideal = max(T_load, T_comp, T_save); PRB-21 names the stage that drags."""
-    found = predict(LOAD_COMPUTE_SAVE, {"load": load, "compute": compute, "save": save})
-    assert (found.ideal_ns, found.bottleneck) == (max(load, compute, save), bottleneck)
-    assert found.period_ns == found.ideal_ns
-    assert found.efficiency == 1
-    assert found.fill_ns == load + compute + save
+    prediction = predict(LOAD_COMPUTE_SAVE, {"load": load, "compute": compute, "save": save})
+    assert (prediction.ideal_ns, prediction.bottleneck) == (max(load, compute, save), bottleneck)
+    assert prediction.period_ns == prediction.ideal_ns
+    assert prediction.efficiency == 1
+    assert prediction.fill_ns == load + compute + save
 
 
 def test_efficiency_of_a_serial_run() -> None:
     """PRB-21: the same plan run serially reaches T_ideal / T_actual = 8 / 18."""
-    found = predict(LOAD_COMPUTE_SAVE, {"load": 3, "compute": 8, "save": 7}, engine="serial")
-    assert (found.period_ns, found.ideal_ns, found.efficiency) == (18, 8, pytest.approx(8 / 18))
+    prediction = predict(LOAD_COMPUTE_SAVE, {"load": 3, "compute": 8, "save": 7}, engine="serial")
+    assert (prediction.period_ns, prediction.ideal_ns, prediction.efficiency) == (18, 8, pytest.approx(8 / 18))
 
 
 def test_efficiency_with_bubbles() -> None:
     """PRB-21: FusedSparseDist, clocked: 10 ms of 10.7, and the default stream's bubble waits for EmbLookup."""
-    found = predict(fused_sparse_dist(), FUSED_NS)
-    assert found.efficiency == pytest.approx(10 / 10.7)
-    assert found.bottleneck == "default"
-    assert found.bubbles["default"] == {"event": 700_000}
-    assert found.bubble_ns("default") == 700_000
-    assert "efficiency 93.5%" in str(found)
-    assert "default: busy 10000.000 us, idle event 700.000" in str(found)
+    prediction = predict(fused_sparse_dist(), FUSED_NS)
+    assert prediction.efficiency == pytest.approx(10 / 10.7)
+    assert prediction.bottleneck == "default"
+    assert prediction.bubbles["default"] == {"event": 700_000}
+    assert prediction.bubble_ns("default") == 700_000
+    assert "efficiency 93.5%" in str(prediction)
+    assert "default: busy 10000.000 us, idle event 700.000" in str(prediction)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -54,10 +54,10 @@ def test_no_plan_beats_its_ideal_and_streams_add_up(data: st.DataObject, engine:
     """PRB-20, PRB-21: efficiency is at most 1; busy and idle of a stream make up the period."""
     plan = data.draw(legal_plans())
     durations = {str(name): data.draw(st.integers(0, 9)) for name in plan.schedule}
-    found = predict(plan, durations, engine=engine)
-    assert 0 <= found.efficiency <= 1
-    for stream, busy in found.busy_ns.items():
-        assert busy + found.bubble_ns(stream) == pytest.approx(found.period_ns)
+    prediction = predict(plan, durations, engine=engine)
+    assert 0 <= prediction.efficiency <= 1
+    for stream, busy in prediction.busy_ns.items():
+        assert busy + prediction.bubble_ns(stream) == pytest.approx(prediction.period_ns)
 
 
 def test_period_of_several_iterations() -> None:
@@ -70,14 +70,14 @@ def test_period_of_several_iterations() -> None:
 
 def test_distributions_give_the_mean() -> None:
     """PRB-20: with jitter, T_ideal is the busiest stream's mean."""
-    found = predict(chain(2), {"T0": 10, "T1": Jitter(1000, 100)}, iterations=3000)
-    assert found.ideal_ns == pytest.approx(1000, rel=0.01)
-    assert found.period_ns == pytest.approx(1000, rel=0.01)
+    prediction = predict(chain(2), {"T0": 10, "T1": Jitter(1000, 100)}, iterations=3000)
+    assert prediction.ideal_ns == pytest.approx(1000, rel=0.01)
+    assert prediction.period_ns == pytest.approx(1000, rel=0.01)
 
 
 def test_nothing_takes_time() -> None:
-    found = predict(chain(2), {"T0": 0, "T1": 0})
-    assert (found.period_ns, found.efficiency) == (0, 1)
+    prediction = predict(chain(2), {"T0": 0, "T1": 0})
+    assert (prediction.period_ns, prediction.efficiency) == (0, 1)
 
 
 @pytest.mark.parametrize("iterations", [0, 7])
@@ -104,7 +104,7 @@ def test_rare_spikes_are_no_steady_state() -> None:
     """Three equal steps between spikes look like a repeat; the period is the mean with the spikes (PRB-21)."""
     plan = PipelinePlan({"A": TaskSchedule(stage=0, stream="a"), "B": TaskSchedule(stage=1, stream="b")}, [("B", "A")])
     spikes = Spikes(base_ns=1_000, spike_ns=21_000, probability=0.05)
-    found = predict(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3)
+    prediction = predict(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3)
     ends = simulate(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3).completions()
-    assert found.period_ns == pytest.approx((ends[-1] - ends[0]) / (len(ends) - 1), rel=0.15)
-    assert found.period_ns > 1_500
+    assert prediction.period_ns == pytest.approx((ends[-1] - ends[0]) / (len(ends) - 1), rel=0.15)
+    assert prediction.period_ns > 1_500

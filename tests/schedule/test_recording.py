@@ -28,11 +28,11 @@ def test_every_cause_of_a_stall() -> None:
         launch("CopyBatch", 2, "copy", 50, 52, 60),
     ]
     timeline = recorded_timeline(launches, PLAN, "SWPipeline", retired_ns=(40,), in_flight=2)
-    found = {
+    stalls = {
         (span.task, span.iteration): [(stall.kind, stall.task, stall.iteration, stall.ns) for stall in span.stalls]
         for span in timeline.spans
     }
-    assert found == {
+    assert stalls == {
         ("CopyBatch", 0): [(HOST, "", None, 5)],
         # Forward's dependency was submitted before Forward was: its signal held nobody up, its end did.
         ("Forward", 0): [("signal", "CopyBatch", 0, 5), (HOST, "", None, 1), (EVENT, "CopyBatch", 0, 4), (SUBMIT, "Forward", 0, 2)],
@@ -62,17 +62,17 @@ def test_causes_are_the_simulators(name: str, engine: str) -> None:
     file = load_plan(name)
     plan, depth = file.checked, file.checked.depth + (engine == "DataFlowPipeline")
     durations = {task: Late(ns, ns / 2) for task, ns in WORKLOADS[file.workload].nominal_ns.items()}
-    given = simulate(
+    simulated = simulate(
         plan, durations, iterations=40, engine=engine, max_depth=depth if engine == "DataFlowPipeline" else None
     )
-    launches = [launch(s.task, s.iteration, s.stream, s.submit_ns, s.start_ns, s.end_ns) for s in given.spans]
-    again = recorded_timeline(launches, plan, engine, given.retired_ns, depth)
-    assert [span.stall_ns for span in again.spans] == [span.stall_ns for span in given.spans]
+    launches = [launch(s.task, s.iteration, s.stream, s.submit_ns, s.start_ns, s.end_ns) for s in simulated.spans]
+    again = recorded_timeline(launches, plan, engine, simulated.retired_ns, depth)
+    assert [span.stall_ns for span in again.spans] == [span.stall_ns for span in simulated.spans]
     kinds = [EVENT, RETIRE] if engine == "SWPipeline" else [EVENT]  # by data flow a retirement reaches tasks indirectly
     for kind in kinds:
         mine, theirs = (
             [(span.task, span.iteration, str(stall)) for span in t.spans for stall in span.stalls if stall.kind == kind]
-            for t in (again, given)
+            for t in (again, simulated)
         )
         assert mine == theirs
 

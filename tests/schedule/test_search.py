@@ -45,7 +45,7 @@ def dependencies(draw: st.DrawFn) -> tuple[list[str], Deps, Deps]:
 
 def accepted(names: list[str], intra: Deps, inter: Deps, depth: int) -> set[tuple[int, ...]]:
     """Every stage assignment without an empty stage that the validator takes."""
-    found = set()
+    assignments = set()
     for stages in product(range(depth), repeat=len(names)):
         schedule = {name: TaskSchedule(stage) for name, stage in zip(names, stages, strict=True)}
         try:
@@ -53,8 +53,8 @@ def accepted(names: list[str], intra: Deps, inter: Deps, depth: int) -> set[tupl
         except PlanError:
             continue
         if set(stages) == set(range(max(stages) + 1)):
-            found.add(stages)
-    return found
+            assignments.add(stages)
+    return assignments
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -80,13 +80,13 @@ def test_the_best_is_the_best_of_all(problem: tuple[list[str], Deps, Deps], data
     names, intra, inter = problem
     durations = {name: data.draw(st.integers(1, 9)) for name in names}
     limit = data.draw(st.sampled_from([None, 1, 2]))
-    found = search(names, intra, durations, limit, inter_deps=inter, keep=3)
+    result = search(names, intra, durations, limit, inter_deps=inter, keep=3)
     everything = search(names, intra, durations, inter_deps=inter, keep=10_000)
     fitting = [c for c in everything.candidates if limit is None or c.peak_memory <= limit]
-    assert found.exhaustive
-    assert everything.simulated == len(everything.candidates) >= found.simulated
-    assert [c.rank for c in found.candidates] == [c.rank for c in fitting[:3]]
-    for candidate in found.candidates:
+    assert result.exhaustive
+    assert everything.simulated == len(everything.candidates) >= result.simulated
+    assert [c.rank for c in result.candidates] == [c.rank for c in fitting[:3]]
+    for candidate in result.candidates:
         validate_plan(candidate.plan)
         assert predict(candidate.plan, durations).period_ns == pytest.approx(candidate.prediction.period_ns)
         assert peak_in_flight(simulate(candidate.plan, durations, iterations=30)) == candidate.peak_memory
@@ -94,26 +94,26 @@ def test_the_best_is_the_best_of_all(problem: tuple[list[str], Deps, Deps], data
 
 def test_finds_the_three_way_arrangement() -> None:
     """SWP-23: without an inter dependency the slowest task is the period; two stages are enough for it here."""
-    found = search(list(STEP), DEPS, STEP)
-    assert found.exhaustive
-    assert found.best.prediction.period_ns == STEP["bwd"]
-    assert found.best.peak_memory == 2
-    assert [c.rank for c in found.candidates] == sorted(c.rank for c in found.candidates)
+    result = search(list(STEP), DEPS, STEP)
+    assert result.exhaustive
+    assert result.best.prediction.period_ns == STEP["bwd"]
+    assert result.best.peak_memory == 2
+    assert [c.rank for c in result.candidates] == sorted(c.rank for c in result.candidates)
 
 
 def test_finds_nothing_to_gain_under_an_inter_dependency() -> None:
     """SWP-24: everything is serial, so the smallest plan is the best, and arrangement D is never proposed."""
-    found = search(list(STEP), DEPS, STEP, inter_deps=[("fwd", "opt")], keep=1000)
-    assert {c.prediction.period_ns for c in found.candidates} == {sum(STEP.values())}
-    assert set(stages_of(found.best.plan).values()) == {0}
-    assert {tuple(stages_of(c.plan).values()) for c in found.candidates} == {(0, 0, 0), (0, 0, 1), (0, 1, 1)}
+    result = search(list(STEP), DEPS, STEP, inter_deps=[("fwd", "opt")], keep=1000)
+    assert {c.prediction.period_ns for c in result.candidates} == {sum(STEP.values())}
+    assert set(stages_of(result.best.plan).values()) == {0}
+    assert {tuple(stages_of(c.plan).values()) for c in result.candidates} == {(0, 0, 0), (0, 0, 1), (0, 1, 1)}
 
 
 def test_memory_limit() -> None:
     """SWP-61: with room for one iteration only the serial arrangement is left; by bytes the copy decides."""
-    one = search(list(STEP), DEPS, STEP, memory_limit=1)
-    assert one.best.prediction.period_ns == sum(STEP.values())
-    assert all(c.peak_memory <= 1 for c in one.candidates)
+    single = search(list(STEP), DEPS, STEP, memory_limit=1)
+    assert single.best.prediction.period_ns == sum(STEP.values())
+    assert all(c.peak_memory <= 1 for c in single.candidates)
     memory = {"fwd": 10, "bwd": 5}
     tight = search(list(STEP), DEPS, STEP, memory_limit=24, memory=memory)
     roomy = search(list(STEP), DEPS, STEP, memory_limit=45, memory=memory)
@@ -128,12 +128,12 @@ def test_memory_limit() -> None:
 def test_tasks_of_one_resource_stay_together() -> None:
     """Issue 3: streams do not multiply a GPU; what shares it stays on one stream."""
     gpu = dict.fromkeys(STEP, "gpu")
-    found = search(["h2d", *STEP], [("fwd", "h2d"), *DEPS], {"h2d": 500, **STEP}, resources=gpu, keep=1000)
-    for candidate in found.candidates:
+    result = search(["h2d", *STEP], [("fwd", "h2d"), *DEPS], {"h2d": 500, **STEP}, resources=gpu, keep=1000)
+    for candidate in result.candidates:
         streams = {str(name): settings.stream for name, settings in candidate.plan.schedule.items()}
         assert streams["fwd"] == streams["bwd"] == streams["opt"]
-    assert found.best.prediction.period_ns == sum(STEP.values())
-    assert len({s.stream for s in found.best.plan.schedule.values()}) == 2
+    assert result.best.prediction.period_ns == sum(STEP.values())
+    assert len({s.stream for s in result.best.plan.schedule.values()}) == 2
 
 
 @pytest.mark.slow  # the local search finds what an exhaustive one does
@@ -142,31 +142,31 @@ def test_too_many_to_try_all() -> None:
     names = [f"t{i}" for i in range(9)]
     deps = list(zip(names[1:], names, strict=False))
     durations = {name: 100 * (i + 1) for i, name in enumerate(names)}
-    found = search(names, deps, durations, memory_limit=3, max_streams=3)
-    assert not found.exhaustive
-    for candidate in found.candidates:
+    result = search(names, deps, durations, memory_limit=3, max_streams=3)
+    assert not result.exhaustive
+    for candidate in result.candidates:
         validate_plan(candidate.plan)
         assert candidate.peak_memory <= 3
-    assert found.best.prediction.period_ns < 0.5 * sum(durations.values())
+    assert result.best.prediction.period_ns < 0.5 * sum(durations.values())
 
 
 def test_a_chain_of_seven_is_cut_as_well_as_can_be() -> None:
     """14 ms were found once, where four stages give the longest task's 7."""
     names = [f"t{i}" for i in range(7)]
     durations = {name: (i + 1) * 1_000_000 for i, name in enumerate(names)}
-    found = search(names, list(zip(names[1:], names, strict=False)), durations)
-    assert not found.exhaustive
-    assert found.best.prediction.period_ns == found.least_period_ns == 7_000_000
-    assert found.simulated <= 100 + 20  # once it cannot get better, only memory and streams are left to save
+    result = search(names, list(zip(names[1:], names, strict=False)), durations)
+    assert not result.exhaustive
+    assert result.best.prediction.period_ns == result.least_period_ns == 7_000_000
+    assert result.simulated <= 100 + 20  # once it cannot get better, only memory and streams are left to save
 
 
 def test_fifteen_tasks_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """They share streams in 1.4 billion ways, which nobody may try to count."""
     monkeypatch.setattr(search_module, "_POLISHED", 5)
     names = [f"t{i}" for i in range(15)]
-    found = search(names, list(zip(names[1:], names, strict=False)), dict.fromkeys(names, 1000), max_depth=3)
-    assert not found.exhaustive
-    assert found.best.prediction.period_ns == found.least_period_ns == 5000
+    result = search(names, list(zip(names[1:], names, strict=False)), dict.fromkeys(names, 1000), max_depth=3)
+    assert not result.exhaustive
+    assert result.best.prediction.period_ns == result.least_period_ns == 5000
 
 
 @dataclass(frozen=True)
@@ -208,11 +208,11 @@ def compare(seeds: Iterable[int], most: int, monkeypatch: pytest.MonkeyPatch) ->
         everything = problem.search(keep=1)
         monkeypatch.setattr(search_module, "_ENUMERATED", 0)
         monkeypatch.setattr(search_module, "_SIMULATED", 60)
-        found = problem.search(keep=1)
-        assert everything.exhaustive and not found.exhaustive
-        assert problem.period(found.candidates) == problem.period(everything.candidates), seed
-        if found.candidates:
-            assert found.best.prediction.period_ns >= found.least_period_ns - 1e-6
+        result = problem.search(keep=1)
+        assert everything.exhaustive and not result.exhaustive
+        assert problem.period(result.candidates) == problem.period(everything.candidates), seed
+        if result.candidates:
+            assert result.best.prediction.period_ns >= result.least_period_ns - 1e-6
 
 
 @pytest.mark.slow  # 2 s
@@ -233,7 +233,7 @@ def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkey
     problem = Problem.drawn(1000 + seed, 6, 9)
     options = {**problem.options, "memory_limit": None}
     options.pop("memory_limit"), options.pop("resources", None), options.pop("max_streams", None)
-    found = search(problem.names, problem.deps, problem.durations, **options)
+    result = search(problem.names, problem.deps, problem.durations, **options)
     base = PipelinePlan({name: TaskSchedule() for name in problem.names}, problem.deps, options["inter_deps"])  # type: ignore[arg-type]
     names, whole, periods = serial_order(validate_plan(base)), sum(problem.durations.values()), []
     for depth in range(1, options["max_depth"] + 1):
@@ -248,7 +248,7 @@ def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkey
             except PlanError:  # greedy knows nothing of dependencies on the iteration before
                 continue
     assert periods
-    assert found.best.prediction.period_ns <= min(periods) + 1e-6
+    assert result.best.prediction.period_ns <= min(periods) + 1e-6
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -279,10 +279,10 @@ def test_greedy_starts_are_legal_and_each_once() -> None:
         units = list(range(len(problem.names)))
         space = Space(serial_order(checked), checked.intra, checked.inter, units, problem.options["max_depth"], 3)
         rest = search_module._Judge(base, checked, space, problem.durations, None, None, {}).rest
-        found = starts(space, problem.durations, rest)
-        assert len(found) == len(set(found)) > 0
-        assert all(space.is_legal(start) for start in found)
-        assert (0,) * len(units) in {start.stages for start in found}
+        choices = starts(space, problem.durations, rest)
+        assert len(choices) == len(set(choices)) > 0
+        assert all(space.is_legal(start) for start in choices)
+        assert (0,) * len(units) in {start.stages for start in choices}
 
 
 def test_wrong_dependencies() -> None:

@@ -146,10 +146,10 @@ class Model:
         self.loss: list[float] = []
 
     def tasks(self) -> dict[str, PipelineTask]:
-        found = {}
+        tasks = {}
         for fn in (self.h2d, self.lookup, self.dense, self.head, self.backward):
-            found[fn.__name__] = PipelineTask(fn.__name__, fn)
-        return found
+            tasks[fn.__name__] = PipelineTask(fn.__name__, fn)
+        return tasks
 
     def h2d(self, ctx: IterContext) -> None:
         ctx.ids, ctx.x = ctx.batch["ids"].clone(), ctx.batch["x"].clone()

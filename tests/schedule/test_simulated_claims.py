@@ -32,8 +32,8 @@ def test_both_engines_reach_the_bottleneck_with_jitter() -> None:
     """SWP-59: jitter of the bottleneck itself only moves the mean, in a run of thousands of iterations."""
     declared = {"T0": 1000 * US, "T1": 2000 * US, "T2": Jitter(10_000 * US, 500 * US)}
     for options in ({}, {"engine": "DataFlowPipeline", "max_depth": 4}):
-        found = predict(chain(3), declared, iterations=3000, **options)
-        assert found.period_ns == pytest.approx(10_000 * US, rel=0.01)
+        prediction = predict(chain(3), declared, iterations=3000, **options)
+        assert prediction.period_ns == pytest.approx(10_000 * US, rel=0.01)
 
 
 def test_where_a_stage_has_two_streams() -> None:
@@ -80,8 +80,8 @@ def test_staleness_of_arrangement_d() -> None:
 def test_arrangements_with_inter_dependency_gain_nothing(name: str, engine: str) -> None:
     """SWP-24: fwd(i) waits for opt(i - 1), so everything is serial, however it is arranged."""
     options = {"max_depth": 4} if engine == "DataFlowPipeline" else {}
-    found = predict(arrangement(ARRANGEMENTS[name], inter=True), STEP, engine=engine, **options)
-    assert found.period_ns == FWD + BWD + OPT
+    prediction = predict(arrangement(ARRANGEMENTS[name], inter=True), STEP, engine=engine, **options)
+    assert prediction.period_ns == FWD + BWD + OPT
 
 
 def test_arrangement_d_with_inter_dependency_is_refused() -> None:
@@ -103,9 +103,9 @@ def test_fill_burst() -> None:
 def test_h2d_is_idle_most_of_a_period() -> None:
     """SWP-71: H2D works 1 ms and waits 9 ms for the clock, in every period."""
     durations = {"T0": 1000 * US, "T1": 1000 * US, "T2": 10_000 * US}
-    found = predict(chain(3), durations)
-    assert found.busy_ns["S0"] == 1000 * US
-    assert found.bubbles["S0"] == {"retire": 9000 * US}
+    prediction = predict(chain(3), durations)
+    assert prediction.busy_ns["S0"] == 1000 * US
+    assert prediction.bubbles["S0"] == {"retire": 9000 * US}
 
 
 @pytest.mark.slow  # 3 s

@@ -89,9 +89,9 @@ def test_swp_25_no_engine_orders_two_iterations_across_streams() -> None:
     for engine in (lambda plan: SWPipeline(plan, "cpu"), lambda plan: DataFlowPipeline(plan, 5, "cpu")):
         with pytest.warns(
             PlanWarning, match=r"share 'table', and nothing keeps 'EmbLookup' behind 'Backward'"
-        ) as found:
+        ) as caught:
             engine(fused([]))
-        assert len(found) == 1
+        assert len(caught) == 1
 
 
 def test_swp_25_two_threads_of_one_stream_keep_no_order() -> None:
@@ -130,13 +130,13 @@ def test_swp_25_warned_about_is_what_has_no_path_in_the_unrolled_graph(data: st.
     state = st.lists(st.sampled_from(["s", "t"]), unique=True, max_size=2).map(tuple)
     tasks = {PipelineTask(x, print, shared_reads=data.draw(state), shared_writes=data.draw(state)) for x in names}
     plan = PipelinePlan({task: TaskSchedule() for task in tasks}, intra, inter)
-    found = [w for w in validate_plan(plan, clocked=False).warnings if "nothing keeps" in w]
-    assert bool(found) == bool(unordered(plan))
-    suggested = [(w.split("add ('")[1].split("'")[0], w.split(", '")[-1].split("'")[0]) for w in found]
+    messages = [w for w in validate_plan(plan, clocked=False).warnings if "nothing keeps" in w]
+    assert bool(messages) == bool(unordered(plan))
+    suggested = [(w.split("add ('")[1].split("'")[0], w.split(", '")[-1].split("'")[0]) for w in messages]
     complete = replace(plan, inter_iter_deps=[*inter, *suggested])
     assert unordered(complete) == []
-    for one in suggested:  # each is needed
-        assert unordered(replace(plan, inter_iter_deps=[*inter, *(s for s in suggested if s != one)]))
+    for pair in suggested:  # each is needed
+        assert unordered(replace(plan, inter_iter_deps=[*inter, *(s for s in suggested if s != pair)]))
 
 
 def unordered(plan: PipelinePlan, iterations: int = 4) -> list[tuple]:
@@ -152,12 +152,12 @@ def unordered(plan: PipelinePlan, iterations: int = 4) -> list[tuple]:
             graph.add_edges_from(((dep, i - 1), (task, i)) for task, dep in plan.inter_iter_deps)
             graph.add_edges_from(((name, i - 1), (name, i)) for name in tasks)
     graph.add_nodes_from(product(tasks, range(iterations)))
-    found = []
+    conflicts = []
     for x, y in product(tasks.values(), tasks.values()):
         if not (nx.has_path(graph, (x.name, 0), (y.name, 0)) or nx.has_path(graph, (y.name, 0), (x.name, 0))):
             continue
         writes = {*x.shared_writes} & {*y.shared_reads, *y.shared_writes} | {*y.shared_writes} & {*x.shared_reads}
         for i, j in product(range(iterations), range(iterations)):
             if writes and i < j and not nx.has_path(graph, (x.name, i), (y.name, j)):
-                found.append((x.name, i, y.name, j))
-    return found
+                conflicts.append((x.name, i, y.name, j))
+    return conflicts

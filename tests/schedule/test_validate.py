@@ -105,14 +105,14 @@ def test_trap_t4_the_pqr_plan_is_refused_and_its_legal_variant_is_not() -> None:
     validate_plan(plan, clocked=False)  # without stages nothing is wrong with it
 
 
-@pytest.mark.parametrize(("given", "legal"), [(None, True), (3, True), (1, False), (2, False), (4, False)])
-def test_trap_t6_depth_is_inferred_and_another_one_is_refused(given: int | None, legal: bool) -> None:
+@pytest.mark.parametrize(("depth", "legal"), [(None, True), (3, True), (1, False), (2, False), (4, False)])
+def test_trap_t6_depth_is_inferred_and_another_one_is_refused(depth: int | None, legal: bool) -> None:
     plan = plan_of({"a": 0, "b": 2, "c": 1}, [])
-    plan.pipeline_depth = given
+    plan.pipeline_depth = depth
     if legal:
         assert validate_plan(plan).depth == 3
     else:
-        refused(plan, f"pipeline_depth={given}", "max(stage) + 1 = 3")
+        refused(plan, f"pipeline_depth={depth}", "max(stage) + 1 = 3")
 
 
 def test_swp_37_names_are_unique_and_known() -> None:

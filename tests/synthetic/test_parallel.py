@@ -25,26 +25,26 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 def collectives(capture: Capture) -> dict[tuple[str, int], dict[int, dict[str, Any]]]:
     """By group and sequence number: the kernel of each rank."""
-    found: defaultdict[tuple[str, int], dict[int, dict[str, Any]]] = defaultdict(dict)
+    by_collective: defaultdict[tuple[str, int], dict[int, dict[str, Any]]] = defaultdict(dict)
     for rank, path in enumerate(capture.paths):
         for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
             if event.get("cat") == "kernel" and "Seq" in event["args"]:
                 key = event["args"]["Process Group Name"], event["args"]["Seq"]
-                assert rank not in found[key]
-                found[key][rank] = event
-    return found
+                assert rank not in by_collective[key]
+                by_collective[key][rank] = event
+    return by_collective
 
 
 def test_every_rank_of_a_group_takes_part_and_all_leave_after_the_last_has_come(capture: Capture) -> None:
-    found = collectives(capture)
-    assert len(found) == capture.n_collectives
-    for (name, _), kernels in found.items():
+    by_collective = collectives(capture)
+    assert len(by_collective) == capture.n_collectives
+    for (name, _), kernels in by_collective.items():
         args = [kernel["args"] for kernel in kernels.values()]
         assert {(a["Process Group Name"], a["Process Group Ranks"]) for a in args} == {(name, str(sorted(kernels)))}
         assert {a["Group size"] for a in args} == {len(kernels)}
         last = max(kernel["ts"] for kernel in kernels.values())
         assert all(kernel["ts"] + kernel["dur"] > last for kernel in kernels.values())
-    groups = {tuple(kernels) for kernels in found.values()}
+    groups = {tuple(kernels) for kernels in by_collective.values()}
     assert groups == {
         tuple(range(16)),
         *((rank, rank + 1) for rank in range(0, 16, 2)),  # tensor

@@ -38,7 +38,7 @@ def note(con: Any, id_prefix: str = "") -> None:
     add(findings_of_traces(con, id_prefix))
 
 
-def tell(kind: str, text: str) -> None:
+def print_caveat(kind: str, text: str) -> None:
     """Print on stderr what the tables of the answer do not contain, and note it for `--json`. `kind`: such as `left out`."""
     err.line("[yellow]{}:[/] {}", kind, text)
     _notices[kind, text] = None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipelines.faces.cli.caveats import tell
+from pipelines.faces.cli.caveats import print_caveat
 from pipelines.faces.cli.console import err
 from pipelines.faces.cli.progress_steps import model_progress
 
@@ -60,29 +60,29 @@ def refresh_tables(store: Store, tables: list[str], id_prefix: str = "", tell_re
     requested = store.asked(tables, id_prefix)
     if skipped := requested.skipped:
         for line in skipped:
-            tell("left out", line)
+            print_caveat("left out", line)
         requested = requested.without_captures()  # nothing is stored from an incomplete lake
     if requested.can_compute:
         with model_progress(store.catalog(), requested.stored, "computing tables") as on_step:
             requested.compute(on_step)
     else:
         for message in requested.bring_up():
-            tell("not computed", message)
+            print_caveat("not computed", message)
     for message in requested.reduced if tell_reduced else ():
-        tell("reduced", message)
+        print_caveat("reduced", message)
     return FreshTables(requested.stored, requested.read)
 
 
 def tell_outdated(sentences: list[str]) -> None:
     """Print on stderr which tables of an answer are outdated: the current models would compute other rows."""
     for sentence in sentences:
-        tell("out of date", sentence)
+        print_caveat("out of date", sentence)
 
 
 def tell_damage(caveats: list[str]) -> None:
     """Print caveats about damaged or missing data on stderr."""
     for caveat in caveats:
-        tell("damaged", caveat)
+        print_caveat("damaged", caveat)
 
 
 def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Collection[str] | None = None) -> bool:

@@ -76,8 +76,8 @@ def command(
             process.communicate()
             raise QueryFailed(f"{words[0]} took more than {_SECONDS} s") from None
         if process.returncode not in (0, SLOWER):
-            said, _, hint = messages.strip().removeprefix("error: ").partition("\n")
-            raise QueryFailed(visible(said) or f"{words[0]} ended with {process.returncode}", visible(hint))
+            message, _, hint = messages.strip().removeprefix("error: ").partition("\n")
+            raise QueryFailed(visible(message) or f"{words[0]} ended with {process.returncode}", visible(hint))
         document = json.loads(output)
         objects = document if isinstance(document, list) else [document]
         chosen = [{key: value for key, value in entry.items() if not keys or key in keys} for entry in objects]

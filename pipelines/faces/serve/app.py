@@ -260,10 +260,10 @@ async def _disconnected(_: Request, error: Exception) -> Response:
 
 
 def _error_answer(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
-    async def tell(_: Request, error: Any) -> Response:
+    async def answer(_: Request, error: Any) -> Response:
         return JSONResponse({"error": visible_lines(str(error)), "hint": visible(error.hint)}, status)
 
-    return tell
+    return answer
 
 
 def visible_lines(text: str) -> str:

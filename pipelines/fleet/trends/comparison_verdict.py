@@ -266,12 +266,12 @@ def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace
 class Judgement:
     """A verdict on whether all windows stay within a limit.
 
-    `is_judged`: False if there is nothing to compare. `said`: the verdict as a sentence.
+    `is_judged`: False if there is nothing to compare. `sentence`: the verdict as a sentence.
     """
 
     is_judged: bool
     is_fine: bool
-    said: str
+    sentence: str
 
 
 def judge(comparison: Comparison, most: float) -> Judgement:
@@ -311,8 +311,8 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     broken = [verdict for verdict in judged if verdict.grown > most]
     if broken:
         worst = max(broken, key=lambda verdict: verdict.grown)
-        return Judgement(True, False, f"{worst.said}, more than {most:g} %; grew most: {worst.blamed}")
-    clauses = [*(verdict.said for verdict in judged), f"at most {most:g} % allowed"]
+        return Judgement(True, False, f"{worst.sentence}, more than {most:g} %; grew most: {worst.blamed}")
+    clauses = [*(verdict.sentence for verdict in judged), f"at most {most:g} % allowed"]
     if not are_steps:
         whole = "the control is a whole trace" if pairs[0].pair.test.step is not None else "these are whole traces"
         clauses.append(f"the length is not judged, because {whole}")
@@ -336,7 +336,7 @@ class _Times(NamedTuple):
 @dataclass(frozen=True)
 class _Judged:
     grown: float
-    said: str
+    sentence: str
     blamed: str
 
 

@@ -79,7 +79,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow no redirect."""
 
 
-def tell(url: str, finding: Finding, form: str = "json") -> None:
+def post(url: str, finding: Finding, form: str = "json") -> None:
     """Post a finding to a webhook: as an object with kind, says and about, or in Slack's format. Raise NotificationFailed."""
     sentence = visible(finding.says)
     body = (

@@ -196,12 +196,12 @@ class Writer:
         values = (name, *row, brief, *more)
         self.con.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
 
-    def record(self, name: str, said: Any) -> None:
+    def record(self, name: str, value: Any) -> None:
         """Write a value, as JSON, under a name, or remove it if the value is None."""
         self.begin()
         self.con.execute("DELETE FROM records WHERE name = ?", (name,))
-        if said is not None:
-            text = json.dumps(said)
+        if value is not None:
+            text = json.dumps(value)
             self.con.execute("INSERT INTO records VALUES (?, ?, ?)", (name, text, zlib.crc32(text.encode())))
 
     def commit(self) -> None:
@@ -405,7 +405,7 @@ def record_of(root: Path, name: str) -> Any:
     return next((json.loads(text) for text, checksum in rows if zlib.crc32(text.encode()) == checksum), None)
 
 
-def note(root: Path, name: str, said: Any) -> None:
+def note(root: Path, name: str, value: Any) -> None:
     """Record a value, as JSON, under a name, or remove it if the value is None. Raises OSError."""
     with writing(root) as catalog:
-        catalog.record(name, said)
+        catalog.record(name, value)

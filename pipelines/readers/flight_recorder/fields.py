@@ -69,7 +69,7 @@ def record(key: str, value: Any) -> Mapping[Any, Any]:
 def needed(fields: Mapping[str, Any], key: str) -> Any:
     """Return the value of a field that every call has. Raise ValueError if it is missing."""
     if key not in fields:
-        raise ValueError(f"{key} is not told")
+        raise ValueError(f"{key} is missing")
     return fields[key]
 
 

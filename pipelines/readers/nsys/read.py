@@ -80,7 +80,9 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         findings = stage_tables(con, export, process)
         session_start = session_start_ns(export)
         if session_start is None:
-            message = "TARGET_INFO_SESSION_START_TIME does not tell when the session began: times count from its start"
+            message = (
+                "TARGET_INFO_SESSION_START_TIME does not record when the session began: times count from its start"
+            )
             findings.append(Finding("nsys_no_session_start", "info", 1, message))
         findings += [*_left_out(export), *_others(export, keys)]
         trace_metadata = metadata(export, process)

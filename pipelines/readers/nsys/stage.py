@@ -78,7 +78,7 @@ _RANGES = (
     ("end_ns", "BIGINT", "End, ns; NULL for marks and for ranges that were open at the end."),
     ("event_type", "BIGINT", "Range, mark, …"),
     ("thread", "BIGINT", "Serialized process and thread."),
-    ("end_thread", "BIGINT", "The same where the range ended; NULL where that is not told."),
+    ("end_thread", "BIGINT", "The same where the range ended; NULL if unknown."),
     ("text", "VARCHAR", "Name, if it is not a registered one."),
     ("text_id", "BIGINT", "Registered name, in _nsys_strings."),
     ("domain", "BIGINT", "NVTX domain."),

@@ -18,7 +18,7 @@ from pipelines.readers.perfetto.stage import stage_rows, stage_tracks
 
 _FINDINGS = {
     "broken": ("perfetto_broken_packet", "error", "packets that cannot be read are left out"),
-    "missing_text": ("perfetto_missing_text", "warning", "names that no packet before tells: NULL"),
+    "missing_text": ("perfetto_missing_text", "warning", "names that no earlier packet defines: NULL"),
     "no_time": ("perfetto_without_time", "warning", "events without a time"),
     "unknown_clock": ("perfetto_unknown_clock", "warning", "times on a clock that no snapshot explains: NULL"),
 }

@@ -25,7 +25,7 @@ _ROWS = (
     ("track", "BIGINT", "Track; NULL for work of a GPU's queue."),
     ("start_ns", "BIGINT", "Time, ns."),
     ("duration_ns", "BIGINT", "Duration, ns."),
-    ("category", "VARCHAR", "Category, where the writer tells one."),
+    ("category", "VARCHAR", "Category, if the writer records one."),
     ("stage", "VARCHAR", "Render stage of work on a GPU."),
     ("name", "VARCHAR", "Name."),
     ("device", "BIGINT", "GPU of work on one."),

@@ -83,7 +83,7 @@ _THREADS = (
     ("thread", "BIGINT", "The system's number."),
     ("name", "VARCHAR", "Name of the thread."),
 )
-_SESSION = (("process_id", "BIGINT", "The process; NULL where that is not told."),)
+_SESSION = (("process_id", "BIGINT", "The process; NULL if unknown."),)
 
 
 @input_table("_rocm_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)

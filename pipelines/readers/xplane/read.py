@@ -52,7 +52,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         for check, n_faults in space.counts.items()
     ]
     if start_ns is None:
-        message = "when profiling began is not told: times count from its start, and ranks have no common clock"
+        message = "when profiling began is unknown: times count from its start, and ranks have no common clock"
         findings.append(Finding("xplane_no_wall_clock", "info", 1, message))
     if space.warnings:
         findings.append(Finding("xplane_warning", "warning", len(space.warnings), "; ".join(space.warnings[:_SHOWN])))

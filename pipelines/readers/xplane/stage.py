@@ -17,13 +17,13 @@ _ROWS = (
     ("device", "BIGINT", "Number of the device; NULL for the host."),
     ("line", "VARCHAR", "Id of the line: a thread, or work on the device."),
     ("line_name", "VARCHAR", "Its name."),
-    ("stream", "BIGINT", "Stream of work on a device; where its name tells none, the id of the line."),
+    ("stream", "BIGINT", "Stream of work on a device; where its name has none, the id of the line."),
     ("start_ns", "BIGINT", "Start, ns since profiling began."),
     ("duration_ns", "BIGINT", "Duration, ns; NULL for what has none."),
     ("name", "VARCHAR", "Name; NULL where the file does not have it."),
     ("correlation", "BIGINT", "Correlation id that a call and what it launched share."),
     ("step", "BIGINT", "Number of a step."),
-    ("details", "VARCHAR", "What is told about a launch or a copy."),
+    ("details", "VARCHAR", "Details of a launch or a copy, as text."),
     ("args", "VARCHAR", "All stats, as JSON."),
 )
 _LINES = (
@@ -31,7 +31,7 @@ _LINES = (
     ("line", "VARCHAR", "Id of the line."),
     ("name", "VARCHAR", "Its name."),
 )
-_SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 where that is not told."),)
+_SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 if unknown."),)
 
 
 @input_table("_xplane_rows", layer="ingest", doc="One row: an event of an XSpace.", columns=_ROWS)

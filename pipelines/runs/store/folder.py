@@ -157,7 +157,9 @@ class FolderStore:
         )
         return new if new.n_rows else None
 
-    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
+    def set_user_tables(
+        self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None
+    ) -> None:
         """See Store. The files become the lake's own prices.csv, roles.csv and op_formulas.csv."""
         read_files(prices, roles, formulas)
         self.lake.root.mkdir(parents=True, exist_ok=True)

@@ -160,7 +160,9 @@ class Store(Protocol):
         """
         ...
 
-    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
+    def set_user_tables(
+        self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None
+    ) -> None:
         """Replace the prices of jobs, the roles of ranks, and the formulas of operators by the rows of CSV files.
 
         The files have the format of prices.csv, roles.csv and op_formulas.csv of a folder lake. A file with only a

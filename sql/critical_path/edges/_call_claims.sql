@@ -213,7 +213,7 @@ calls AS MATERIALIZED (
     JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
     WHERE c.is_operator
 ),
-told AS (
+call_waits AS (
     SELECT
         s.window_no, s.dst_event_id AS event_id, s.src_event_id AS source_event_id, s.src_ns AS source_end_ns,
         s.src_in_window AS source_in_window, s.is_inferred, FALSE AS is_launch
@@ -250,7 +250,7 @@ placed AS (
         CASE WHEN k.start_ns > c.end_ns THEN l.start_ns ELSE k.start_ns END AS source_start_ns,
         CASE WHEN k.start_ns > c.end_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END AS source_end_ns,
         k.start_ns > c.end_ns AND l.launch_ts_ns >= c.start_ns AS is_launched_later
-    FROM told AS t
+    FROM call_waits AS t
     JOIN calls AS c ON c.window_no = t.window_no AND c.event_id = t.event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = t.window_no AND k.event_id = t.source_event_id
     LEFT JOIN _kernel_nodes AS l ON l.window_no = k.window_no AND l.event_id = k.last_event_id

@@ -90,11 +90,11 @@ poll_runs AS (
             WHEN n_polls > 2 THEN threshold('poll_pause_ns') ELSE threshold('poll_pause_of_two_ns')
         END AS may_wait,
         -- The run is evidence of what its thread asks for.
-        n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > threshold('polls_of_two_ns') AS tells
+        n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > threshold('polls_of_two_ns') AS is_evidence
     FROM sums
 ),
 polled AS (
-    SELECT DISTINCT trace_profile_id FROM poll_runs WHERE may_wait AND tells
+    SELECT DISTINCT trace_profile_id FROM poll_runs WHERE may_wait AND is_evidence
 ),
 -- The work of each launch that ends last.
 work AS (
@@ -207,8 +207,8 @@ ranked AS (
 threads_asking AS (
     SELECT
         l.trace_profile_id, l.thread_id,
-        sum(CASE WHEN l.tells THEN l.end_ns - l.first_ns ELSE 0 END) AS asking_ns,
-        sum(CASE WHEN l.tells AND r.is_idle = 0 THEN l.end_ns - l.first_ns ELSE 0 END) AS waiting_ns
+        sum(CASE WHEN l.is_evidence THEN l.end_ns - l.first_ns ELSE 0 END) AS asking_ns,
+        sum(CASE WHEN l.is_evidence AND r.is_idle = 0 THEN l.end_ns - l.first_ns ELSE 0 END) AS waiting_ns
     FROM poll_runs AS l
     LEFT JOIN ranked AS r
         ON r.trace_profile_id = l.trace_profile_id AND r.thread_id = l.thread_id AND r.run = l.run AND r.choice = 1

@@ -279,7 +279,7 @@ SELECT trace_id, step, cause, name, n_stretches, duration_ns FROM step_causes;
 -- How: an outer join of two sums; a missing side counts as 0. The rows of a comparison by `cause` or `owner` add up to
 -- the length of its windows. The rows of any other comparison, except by `host`, add up to all GPU time of its windows.
 -- check: unique(part, by_what, cat, name, input_dims, input_types)
-WITH told AS (
+WITH measured AS (
     SELECT
         c.part, c.by_what, c.side, w.n, w.duration_ns,
         CASE WHEN c.by_what = 'kernel' THEN w.cat WHEN c.by_what = 'work' THEN w.category END AS cat,
@@ -314,7 +314,7 @@ sides AS (
         coalesce(sum(n) FILTER (WHERE side = 'test'), 0) AS test_n,
         coalesce(sum(duration_ns) FILTER (WHERE side = 'control'), 0) AS control_ns,
         coalesce(sum(duration_ns) FILTER (WHERE side = 'test'), 0) AS test_ns
-    FROM told
+    FROM measured
     GROUP BY part, by_what, cat, name, input_dims, input_types
 )
 SELECT

@@ -7,19 +7,19 @@ WITH sampled AS (
 worked AS (
     SELECT DISTINCT device FROM _nsys_work
 ),
-told AS (
+mapped AS (
     SELECT gpu, min(device) AS device FROM _nsys_devices GROUP BY gpu
 ),
 counts AS (
-    SELECT count(DISTINCT t.gpu) AS n_told, count(DISTINCT w.device) AS n_worked
+    SELECT count(DISTINCT t.gpu) AS n_mapped, count(DISTINCT w.device) AS n_worked
     FROM worked AS w
-    FULL JOIN told AS t ON t.device = w.device
+    FULL JOIN mapped AS t ON t.device = w.device
 ),
 numbered AS (
-    SELECT s.gpu, CASE WHEN c.n_told = 0 THEN s.gpu ELSE t.device END AS device, c.n_worked
+    SELECT s.gpu, CASE WHEN c.n_mapped = 0 THEN s.gpu ELSE t.device END AS device, c.n_worked
     FROM sampled AS s
     CROSS JOIN counts AS c
-    LEFT JOIN told AS t ON t.gpu = s.gpu
+    LEFT JOIN mapped AS t ON t.gpu = s.gpu
 )
 SELECT
     n.gpu,  -- Number of the GPU.

@@ -1,5 +1,5 @@
 -- One row: a kind of copy or memset in a Perfetto trace, identified by its arguments, with Kineto's name for it.
-WITH told AS (
+WITH kinds AS (
     SELECT DISTINCT
         name AS kind, args ->> '$."copy kind"' AS direction, args ->> '$."src kind"' AS source,
         args ->> '$."dst kind"' AS target, args ->> '$."memory kind"' AS memory
@@ -14,7 +14,7 @@ named AS (
                 THEN 'Memcpy ' || d.meaning || coalesce(' (' || a.meaning || ' -> ' || b.meaning || ')', '')
             ELSE 'Memset (' || m.meaning || ')'
         END AS name
-    FROM told AS t
+    FROM kinds AS t
     LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = replace(lower(t.direction), ' ', '_')
     LEFT JOIN memory_kinds AS a ON a.argument = 'src kind' AND a.value = replace(lower(t.source), ' ', '_')
     LEFT JOIN memory_kinds AS b ON b.argument = 'dst kind' AND b.value = replace(lower(t.target), ' ', '_')
@@ -22,7 +22,7 @@ named AS (
 )
 SELECT
     -- Name and arguments copy kind, src kind, dst kind and memory kind, as a JSON list.
-    CAST(json_array(kind, direction, source, target, memory) AS VARCHAR) AS told,
+    CAST(json_array(kind, direction, source, target, memory) AS VARCHAR) AS kind_key,
     name  -- Kineto's name: Memcpy HtoD (Pageable -> Device).
 FROM named
 WHERE name IS NOT NULL

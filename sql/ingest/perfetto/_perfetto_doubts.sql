@@ -9,17 +9,17 @@ WITH found AS (
     UNION ALL
     SELECT
         'perfetto_no_direction', 'info', count(*),
-        'copies whose direction is not told: they are in no sum of copies to or from the host'
+        'copies whose direction is unknown: they are in no sum of copies to or from the host'
     FROM _perfetto_rows AS r
     LEFT JOIN _perfetto_copies AS k
-        ON k.told = CASE
+        ON k.kind_key = CASE
                 WHEN r.name IN ('Memcpy', 'Memset')
                     THEN CAST(json_array(
                         r.name, r.args ->> '$."copy kind"', r.args ->> '$."src kind"', r.args ->> '$."dst kind"',
                         r.args ->> '$."memory kind"'
                     ) AS VARCHAR)
             END
-    WHERE r.name = 'Memcpy' AND r.ph IN ('B', 'X') AND k.told IS NULL
+    WHERE r.name = 'Memcpy' AND r.ph IN ('B', 'X') AND k.kind_key IS NULL
     UNION ALL
     SELECT
         'perfetto_boot_time', 'info', count(*),

@@ -202,7 +202,7 @@ WITH meant AS (
     JOIN _perfetto_rows AS r ON r.n = o.n AND r.at_ns = o.at_ns
     LEFT JOIN _perfetto_tracks AS t ON t.track = r.track
     LEFT JOIN _perfetto_copies AS k
-        ON k.told = CASE
+        ON k.kind_key = CASE
                 WHEN r.name IN ('Memcpy', 'Memset')
                     THEN CAST(json_array(
                         r.name, r.args ->> '$."copy kind"', r.args ->> '$."src kind"', r.args ->> '$."dst kind"',
@@ -228,7 +228,7 @@ all_events AS (
     FROM meant AS e
     LEFT JOIN categories AS k ON k.raw = e.cat
 ),
-told AS (
+parsed AS (
     SELECT
         *,
         json_transform(args, '{
@@ -265,4 +265,4 @@ SELECT
     CAST(e.flow AS VARCHAR) AS flow_id,  -- Flow id; joins the ends of an arrow.
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Instants belong to their thread.
     e.args  -- All arguments as JSON.
-FROM told AS e;
+FROM parsed AS e;

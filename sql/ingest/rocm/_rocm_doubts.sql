@@ -39,12 +39,12 @@ found AS (
     WHERE name IN ('hipStreamWaitEvent', 'hipStreamWaitEvent_spt')
     UNION ALL
     SELECT
-        'rocm_nameless', 'warning', count(*), 'calls and marks whose name is not told: (no name)'
+        'rocm_nameless', 'warning', count(*), 'calls and marks without a name: (no name)'
     FROM _rocm_calls_named
     WHERE is_nameless
     UNION ALL
     SELECT
-        'rocm_unknown_kernel', 'warning', count(*), 'kernels whose name is not told: shown with their number'
+        'rocm_unknown_kernel', 'warning', count(*), 'kernels without a name: shown with their number'
     FROM _rocm_work AS w
     LEFT JOIN _rocm_kernels AS k ON k.id = w.kernel
     WHERE w.source = 'kernel' AND coalesce(w.name, k.display_name, k.mangled_name) IS NULL

@@ -6,7 +6,7 @@
 WITH kinds AS (
     SELECT DISTINCT kind, bus_numerator FROM collective_kinds
 ),
-told AS (
+sizes AS (
     SELECT
         a.trace_id, a.event_id, z.size_bytes,
         greatest(
@@ -34,7 +34,7 @@ placed AS (
     JOIN traces AS r ON r.trace_id = k.trace_id
     JOIN kinds AS c ON c.kind = k.kind
     CROSS JOIN network AS n
-    LEFT JOIN told AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
+    LEFT JOIN sizes AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
     LEFT JOIN _work_devices AS d ON d.trace_id = k.trace_id AND d.device = k.device
     LEFT JOIN devices AS v ON v.device_key = d.device_key
 ),

@@ -3,7 +3,7 @@
 -- parallelism, a row is a token on its way to or from an expert. Other all-to-alls, such as those of embeddings, are
 -- listed, too. Collectives without recorded sizes (equal parts, lists of tensors) have no rows.
 -- check: unique(trace_id, event_id, peer)
-WITH told AS (
+WITH split AS (
     SELECT
         s.trace_id, s.event_id, s.peer, s.peer_rank, s.sent_rows, s.received_rows, s.all_sent_rows, s.all_received_rows,
         TRY_CAST(a.args ->> '$."In msg nelems"' AS BIGINT) AS in_elements,
@@ -40,6 +40,6 @@ SELECT
     t.all_sent_rows,  -- Rows sent to all ranks of the group; NULL if the list is truncated.
     t.all_received_rows,  -- Rows received from all ranks of the group: the rank's load; NULL if the list is truncated.
     k.duration_ns  -- Duration of the kernel, ns: includes both the transfer and waiting for other ranks.
-FROM told AS t
+FROM split AS t
 JOIN collective_kernels AS k ON k.trace_id = t.trace_id AND k.event_id = t.event_id
 WHERE k.kind IN ('alltoall', 'sendrecv')

@@ -58,7 +58,7 @@ means AS (
 shaped AS (
     SELECT *, count(*) OVER (PARTITION BY counters_id, process_id, kernel_name) AS n_shapes FROM means
 ),
-told AS (
+launched AS (
     SELECT
         k.trace_id, k.event_id, k.device, k.name, k.start_ns, k.duration_ns, t.job,
         replace(regexp_extract(e.args, '"grid": *\[([0-9, ]+)\]', 1), ' ', '') AS grid,
@@ -82,12 +82,12 @@ sized AS (
         * coalesce(TRY_CAST(regexp_extract(block, '^[^,]*,([0-9]{1,5})', 1) AS BIGINT), 1)
         * coalesce(TRY_CAST(regexp_extract(block, '^[^,]*,[^,]*,([0-9]{1,5})', 1) AS BIGINT), 1) AS block_threads,
         regexp_replace(bare, '^.*::', '') AS short_name
-    FROM told
+    FROM launched
 ),
 asked AS (
     SELECT
         trace_id, event_id, device, name, short_name, start_ns, duration_ns, job, nullif(grid, '') AS grid,
-        nullif(block, '') AS block, block_threads, blocks * block_threads IS NULL AS is_untold,
+        nullif(block, '') AS block, block_threads, blocks * block_threads IS NULL AS has_no_size,
         TRY_CAST(blocks * block_threads AS BIGINT) AS grid_threads,
         row_number() OVER (
             PARTITION BY trace_id, name, blocks, block_threads ORDER BY start_ns, event_id
@@ -96,16 +96,16 @@ asked AS (
     FROM sized
 ),
 kinds AS (
-    SELECT DISTINCT trace_id, job, name, short_name, grid_threads, block_threads, is_untold, n FROM asked
+    SELECT DISTINCT trace_id, job, name, short_name, grid_threads, block_threads, has_no_size, n FROM asked
 ),
 -- The files with a kind of kernel: by full name, or by short name if the file has a short name.
 met AS (
     SELECT
-        k.trace_id, k.name, k.grid_threads, k.block_threads, k.is_untold, k.n, s.counters_id,
+        k.trace_id, k.name, k.grid_threads, k.block_threads, k.has_no_size, k.n, s.counters_id,
         s.process_id, s.kernel_name,
         s.grid_threads AS counted_grid, s.block_threads AS counted_block,
         s.is_short AND s.kernel_name <> k.name AS is_short,
-        CASE WHEN k.is_untold THEN 'name' WHEN s.n = k.n THEN 'order' ELSE 'shape' END AS matched_by,
+        CASE WHEN k.has_no_size THEN 'name' WHEN s.n = k.n THEN 'order' ELSE 'shape' END AS matched_by,
         s.bytes_read, s.bytes_written, s.occupancy_percent, s.l1_hit_percent, s.l2_hit_percent, s.tensor_percent
     FROM kinds AS k
     JOIN shaped AS s
@@ -114,7 +114,7 @@ met AS (
             AND (s.job IS NULL OR k.job IS NULL OR s.job = k.job)
             AND (
                 (s.grid_threads = k.grid_threads AND s.block_threads = k.block_threads)
-                OR (k.is_untold AND s.n_shapes = 1)
+                OR (k.has_no_size AND s.n_shapes = 1)
             )
 ),
 found AS (
@@ -129,7 +129,7 @@ found AS (
     FROM asked AS a
     JOIN met AS m
         ON
-            m.trace_id = a.trace_id AND m.name = a.name AND m.n = a.n AND m.is_untold = a.is_untold
+            m.trace_id = a.trace_id AND m.name = a.name AND m.n = a.n AND m.has_no_size = a.has_no_size
             AND m.grid_threads IS NOT DISTINCT FROM a.grid_threads
             AND m.block_threads IS NOT DISTINCT FROM a.block_threads
     LEFT JOIN counted AS c

@@ -13,7 +13,7 @@ WITH owners AS (
 runs AS (
     SELECT trace_id, run_id, op, dims, types, concrete FROM _graph_ops WHERE event_id = run_id
 ),
-told AS (
+calls AS (
     SELECT
         o.trace_id, o.op_event_id, e.name, o.n_kernels, o.gpu_ns, o.is_graph, o.source, o.confidence,
         coalesce(e.args ->> '$."Input Dims"', e.args ->> '$."Input dims"') AS dims,
@@ -44,4 +44,4 @@ SELECT
     concrete,  -- Concrete Inputs, JSON; NULL where the writer has none.
     -- Number of the combination of name and arguments, from 1.
     dense_rank() OVER (ORDER BY name, dims, types, concrete) AS shape_id
-FROM told
+FROM calls

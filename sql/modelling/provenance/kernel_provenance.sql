@@ -30,7 +30,7 @@ work AS (
     GROUP BY trace_id, side, name
 ),
 -- A call in several files counts once. A field missing from one file may come from another file.
-told AS (
+merged AS (
     SELECT
         m.trace_id, k.name, k.graph_key, k.handle,
         CASE WHEN min(k.operators) = max(k.operators) THEN min(k.operators) END AS operators,
@@ -51,7 +51,7 @@ named AS (
         CASE
             WHEN count(source_lines) = count(*) AND min(source_lines) = max(source_lines) THEN min(source_lines)
         END AS source_lines
-    FROM told
+    FROM merged
     GROUP BY trace_id, name
 )
 SELECT

@@ -18,7 +18,7 @@ WITH chosen AS (
             AND c.start_ns <= coalesce(s.end_ns, s.seen_ns) AND s.start_ns <= coalesce(c.end_ns, c.seen_ns)
     WHERE s.kind = 'spans'
 ),
-beside AS (
+concurrent AS (
     SELECT * FROM chosen WHERE choice = 1
 ),
 linked AS (
@@ -110,12 +110,12 @@ nccl_calls AS (
 ),
 readings AS (
     SELECT b.recording_id, p.at_ns, 'process' AS source, '' AS device, p.reading, p.value
-    FROM beside AS b
+    FROM concurrent AS b
     JOIN process_readings AS p ON p.recording_id = b.counters_id
     WHERE b.is_of_process
     UNION ALL
     SELECT b.recording_id, h.at_ns, h.source, h.device, h.reading, h.value
-    FROM beside AS b
+    FROM concurrent AS b
     JOIN host_readings AS h ON h.recording_id = b.counters_id
     UNION ALL
     SELECT recording_id, at_ns, 'nccl', name, 'size_bytes', CAST(size_bytes AS DOUBLE) FROM nccl_calls

@@ -33,7 +33,7 @@ reached AS (
     JOIN lowest AS l ON l.trace_id = n.trace_id AND l.tier = n.tier
 ),
 -- A number that is missing from the name is NULL or an empty text.
-told AS (
+counted AS (
     SELECT
         m.trace_id, m.event_id, m.name, m.pid, m.tid, m.start_ns, m.end_ns, m.rule_id, m.tier, r.phase,
         TRY_CAST(nullif(regexp_extract(m.name, r.requests_pattern, 1), '') AS BIGINT) AS n_requests,
@@ -82,7 +82,7 @@ SELECT
     n_prefill_tokens,  -- Tokens of these requests; NULL if the name does not specify it.
     n_decode_requests,  -- Requests in decode; NULL if the name does not specify it.
     n_decode_tokens  -- Tokens of these requests; NULL if the name does not specify it.
-FROM told;
+FROM counted;
 
 -- model: _serving_shapes
 -- One row: a step of a server in which operators of rules/serving_tokens.csv ran, with the number of tokens in their
@@ -293,7 +293,7 @@ by_device AS (
 earlier AS (
     SELECT trace_id, event_id, max(earlier_ns) AS earlier_ns FROM by_device GROUP BY trace_id, event_id
 ),
-told AS (
+with_earlier AS (
     SELECT t.*, CASE WHEN t.n_pieces IS NOT NULL THEN coalesce(e.earlier_ns, 0) END AS earlier_ns
     FROM timed AS t
     LEFT JOIN earlier AS e ON e.trace_id = t.trace_id AND e.event_id = t.event_id
@@ -343,4 +343,4 @@ SELECT
     busy_ns AS gpu_busy_ns,
     work_start_ns AS gpu_start_ns,  -- Start of the first activity, ns; NULL without any.
     work_end_ns AS gpu_end_ns  -- End of the last activity, ns; NULL without any.
-FROM told;
+FROM with_earlier;

@@ -54,8 +54,8 @@ def test_the_sensor_with_poison_in_the_stream() -> None:
 @pytest.mark.slow  # of make attack
 def test_what_is_missing_or_other_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stage(SCENES[0], tmp_path, ranks=1)
-    found = {table: len(rows) for table, rows in made.wanted.items()}
-    assert found == {"traces": 1, "events": 8, "findings": 0, "rejects": 1}
+    counts = {table: len(rows) for table, rows in made.wanted.items()}
+    assert counts == {"traces": 1, "events": 8, "findings": 0, "rejects": 1}
     assert missing(made.wanted, {**made.wanted, "events": made.wanted["events"][1:]}) == ["events"]
     ends = {
         "calm": End(1, ""),

@@ -37,8 +37,10 @@ def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.Mon
         name, whole, _ = KINDS[kind]
         assert tried(kind, name, whole())[0] == "whole"
         outcomes[kind] = (kind, name, whole())
-    given = Rocprof.rows
-    monkeypatch.setattr(Rocprof, "rows", lambda self, line, fields: [] if line == 5 else given(self, line, fields))
+    counter_rows = Rocprof.rows
+    monkeypatch.setattr(
+        Rocprof, "rows", lambda self, line, fields: [] if line == 5 else counter_rows(self, line, fields)
+    )
     rows = Space.rows
 
     def without_some(self: Space) -> Any:
@@ -46,7 +48,7 @@ def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Space, "rows", without_some)
     monkeypatch.setattr(events_by_sql, "lost_work", lambda *_: ())  # which notices launches that lack their work
-    assert {kind: tried(*one)[0] for kind, one in outcomes.items()} == dict.fromkeys(outcomes, "silent")
+    assert {kind: tried(*arguments)[0] for kind, arguments in outcomes.items()} == dict.fromkeys(outcomes, "silent")
     monkeypatch.setattr(Space, "rows", lambda _: 1 / 0)
     assert tried(*outcomes["xplane"]) == ("traceback", "ZeroDivisionError: division by zero")
 

@@ -24,14 +24,14 @@ def answers_of_all(traces: Iterable[Trace], *, steps: bool = False) -> list[Why]
     """The answers of `answers` for each of them, in their order; the models run once."""
     con, trace_ids = connect_all(traces)
     with con:
-        requests = usual_windows(con, trace_ids) if steps else [WindowRequest(one) for one in trace_ids]
+        requests = usual_windows(con, trace_ids) if steps else [WindowRequest(trace_id) for trace_id in trace_ids]
         request_windows(con, requests)
         run_models(con, load_catalog(), TABLES)
-        found = [why(con, one.trace_id, one.window_id, without_profiler=False) for one in requests]
-        return [one for one in found if one]
+        whys = [why(con, request.trace_id, request.window_id, without_profiler=False) for request in requests]
+        return [w for w in whys if w]
 
 
 def answer(trace: Trace) -> Why:
     """The answer for a whole trace."""
-    (found,) = answers(trace)
-    return found
+    (whole,) = answers(trace)
+    return whole

@@ -31,7 +31,7 @@ _OF_WINDOW = (*OF_WINDOW, "_cause_events", "_event_costs", "_window_steps")
 
 
 @dataclass(frozen=True)
-class Told:
+class Saving:
     """A number that stands beside a command, us."""
 
     command: str
@@ -107,7 +107,7 @@ def asked_all(traces: Iterable[list[dict] | dict | Path], *, steps: bool = False
     return [Asked(con, trace_id) for trace_id in trace_ids]
 
 
-def told(answer: dict[str, Any]) -> Iterator[Told]:
+def savings(answer: dict[str, Any]) -> Iterator[Saving]:
     """All numbers of `why --json` with the commands that give them, each command once."""
     seen = set[tuple[str, float]]()
     rows = [(row["command"], row["saves_us"]) for row in (*answer["fixes"], *answer["causes"])]
@@ -115,4 +115,4 @@ def told(answer: dict[str, Any]) -> Iterator[Told]:
     for command, saves_us in rows:
         if saves_us is not None and (command, saves_us) not in seen:
             seen.add((command, saves_us))
-            yield Told(command, saves_us)
+            yield Saving(command, saves_us)

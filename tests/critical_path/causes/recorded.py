@@ -96,8 +96,8 @@ def document(events: list[Event], costs: dict[str, float] | None = None, delay_u
     """A trace of PyTorch's profiler; with `costs`, it says that they were measured, on a host on which the cheapest operator began
     another one after `delay_us`.
     """
-    told: dict[str, Any] = {"schemaVersion": 1, "traceEvents": events}
+    trace: dict[str, Any] = {"schemaVersion": 1, "traceEvents": events}
     if costs is not None:
         measured = {f"{kind}_ns": 1000 * us for kind, us in costs.items()}
-        told["tracelake_profiler_cost"] = {**measured, "cheap_operator_ns": 1000 * delay_us}
-    return told
+        trace["tracelake_profiler_cost"] = {**measured, "cheap_operator_ns": 1000 * delay_us}
+    return trace

@@ -79,11 +79,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "names_by_cause"),
     [("annotation_pattern", ANNOTATIONS), ("frame_pattern", FRAMES), ("call_pattern", CALLS)],
     ids=["annotations", "frames", "calls"],
 )
-def test_a_name_tells_its_cause_and_no_other(column: str, told: dict[str, tuple[str, ...]]) -> None:
+def test_a_name_tells_its_cause_and_no_other(column: str, names_by_cause: dict[str, tuple[str, ...]]) -> None:
     rules = sorted(
         (int(row["rule_rank"]), row["cause"], row[column]) for row in rule_rows("cause_rules") if row[column]
     )
@@ -95,8 +95,8 @@ def test_a_name_tells_its_cause_and_no_other(column: str, told: dict[str, tuple[
                 (c for _, c, pattern in rules if con.execute(fits, [name, pattern]).fetchall() == [(True,)]), ""
             )
 
-        found = {name: first(name) for names in told.values() for name in names}
-    assert found == {name: cause for cause, names in told.items() for name in names}
+        cause_by_name = {name: first(name) for names in names_by_cause.values() for name in names}
+    assert cause_by_name == {name: cause for cause, names in names_by_cause.items() for name in names}
 
 
 def test_causes_and_rules_are_of_one_vocabulary() -> None:
@@ -129,9 +129,9 @@ def test_causes_and_rules_are_of_one_vocabulary() -> None:
     ],
 )  # fmt: skip
 def test_advice_follows_what_most_of_a_cause_is(cause: str, names: dict[str, int], said: str) -> None:
-    told = advice_of(cause, names.items())
-    assert said in told
-    assert cause != "launching" or ("fewer launches" in told) != (
+    advice = advice_of(cause, names.items())
+    assert said in advice
+    assert cause != "launching" or ("fewer launches" in advice) != (
         "cudaGraphLaunch" in names and names["cudaGraphLaunch"] > 5
     )
 
@@ -149,6 +149,6 @@ def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
     families = {row["family"] for row in rule_rows("op_kinds")} | {
         row["category"] for row in rule_rows("kernel_categories")
     }
-    assert {one for row in rows for one in row["categories"].split("|") if one} <= families
+    assert {category for row in rows for category in row["categories"].split("|") if category} <= families
     said = [row["advice"] for row in rows] + [row["advice_without_gpu"] for row in rule_rows("cause_kinds")]
-    assert all(len(textwrap.wrap(one, 71, break_on_hyphens=False)) <= 2 for one in said)
+    assert all(len(textwrap.wrap(advice, 71, break_on_hyphens=False)) <= 2 for advice in said)

@@ -26,15 +26,17 @@ from .answered import answer, answers, answers_of_all
 VOCABULARY = {row["cause"] for row in rule_rows("cause_kinds")}
 
 
-def check(found: Why) -> None:
-    window, rows = found.window, found.rows
+def check(why: Why) -> None:
+    window, rows = why.window, why.rows
     assert sum(row["duration_ns"] for row in rows) == window["length_ns"]
     assert sum(row["share_percent"] for row in rows) == pytest.approx(100, abs=0.1)
     assert sum(row["gpu_idle_ns"] for row in rows) == window["length_ns"] - window["busy_ns"]
     assert sum(row["exposed_ns"] for row in rows) == window["length_ns"] - window["computing_ns"]
     assert window["computing_ns"] <= window["busy_ns"] <= window["length_ns"]
     assert len({(row["cause"], row["name"]) for row in rows}) == len(rows)
-    assert [one.kind["cause"] for one in found.causes] == list(dict.fromkeys(one.kind["cause"] for one in found.causes))
+    assert [cause.kind["cause"] for cause in why.causes] == list(
+        dict.fromkeys(cause.kind["cause"] for cause in why.causes)
+    )
     for row in rows:
         assert row["cause"] in VOCABULARY
         assert 0 <= row["gpu_idle_ns"] <= row["exposed_ns"] <= row["duration_ns"]
@@ -44,13 +46,13 @@ def check(found: Why) -> None:
         if row["halved_saves_ns"] is not None:
             assert row["halved_saves_ns"] <= row["saves_ns"]
             assert row["halved_saves_ns"] <= (row["duration_ns"] + 1) // 2 + row["saves_ns"]
-    assert found.sentence.endswith(".")
+    assert why.sentence.endswith(".")
 
 
 def _raw(path: Path) -> list[dict[str, Any]]:
     packed = path.read_bytes()
-    told = json.loads((gzip.decompress(packed) if path.suffix == ".gz" else packed).decode(errors="replace"))
-    return told if isinstance(told, list) else told["traceEvents"]
+    document = json.loads((gzip.decompress(packed) if path.suffix == ".gz" else packed).decode(errors="replace"))
+    return document if isinstance(document, list) else document["traceEvents"]
 
 
 def _union(spans: Iterable[tuple[int, int]]) -> int:
@@ -66,7 +68,7 @@ def _ns(value: Any) -> int:
     return int(whole) * 1000 + int(part)
 
 
-def check_raw(path: Path, found: Why) -> None:
+def check_raw(path: Path, why: Why) -> None:
     """The numbers of the sentence, from the file alone."""
     events = _raw(path)
     work = [
@@ -85,13 +87,13 @@ def check_raw(path: Path, found: Why) -> None:
             else "kernel"
         )
         spans[kind].append((start, start + _ns(event["dur"])))
-    assert abs(_union(spans["kernel"]) - found.window["computing_ns"]) <= 1000
-    assert abs(_union([one for of in spans.values() for one in of]) - found.window["busy_ns"]) <= 1000
+    assert abs(_union(spans["kernel"]) - why.window["computing_ns"]) <= 1000
+    assert abs(_union([span for of in spans.values() for span in of]) - why.window["busy_ns"]) <= 1000
     for cause, kind in (("communication", "comm"), ("copies", "copy")):
         alone = _union(spans[kind] + spans["kernel"]) - _union(spans["kernel"])
-        told = sum(row["exposed_ns"] - row["gpu_idle_ns"] for row in found.rows if row["cause"] == cause)
-        assert told <= alone + 1000  # without calls of the host
-    for row in found.rows:
+        exposed_ns = sum(row["exposed_ns"] - row["gpu_idle_ns"] for row in why.rows if row["cause"] == cause)
+        assert exposed_ns <= alone + 1000  # without calls of the host
+    for row in why.rows:
         event = events[row["event_id"]]
         if row["name"] == event.get("name"):
             assert event["ph"] in ("X", "B")
@@ -139,8 +141,8 @@ def test_small_shared_traces(shared: Path, answered: dict[str, list[Why]]) -> No
 
 @pytest.mark.slow  # a tenth of the small ones is above
 def test_every_shared_trace(trace: Path) -> None:
-    for found in answers(trace, steps=True):
-        check(found)
+    for why in answers(trace, steps=True):
+        check(why)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -174,17 +176,17 @@ Causes = dict[tuple[str, str], int]
 
 def causes_of_all(*traces: list[dict[str, Any]]) -> list[Causes]:
     """Of each; the models run once."""
-    return [checked(one) for one in answers_of_all([*LAUNCHED, *events] for events in traces)]
+    return [checked(why) for why in answers_of_all([*LAUNCHED, *events] for events in traces)]
 
 
-def checked(found: Why) -> Causes:
+def checked(why: Why) -> Causes:
     """But for the names of the start. What holds for every trace is checked."""
-    check(found)
-    return {cause: us for cause, us in by_cause(found).items() if cause[0] != "start"}
+    check(why)
+    return {cause: us for cause, us in by_cause(why).items() if cause[0] != "start"}
 
 
-def by_cause(found: Why) -> Causes:
-    return {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in found.rows}
+def by_cause(why: Why) -> Causes:
+    return {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in why.rows}
 
 
 OWNERS: dict[str, tuple[list[dict[str, Any]], Causes]] = {
@@ -254,8 +256,8 @@ OWNERS: dict[str, tuple[list[dict[str, Any]], Causes]] = {
 
 @pytest.mark.slow  # 4 s
 def test_whose_time_it_is() -> None:
-    found = causes_of_all(*(events for events, _ in OWNERS.values()))
-    assert dict(zip(OWNERS, found, strict=True)) == {rule: causes for rule, (_, causes) in OWNERS.items()}
+    all_causes = causes_of_all(*(events for events, _ in OWNERS.values()))
+    assert dict(zip(OWNERS, all_causes, strict=True)) == {rule: causes for rule, (_, causes) in OWNERS.items()}
 
 
 SYNCED = [kernel("gemm", 30, 300, 1), call("cudaDeviceSynchronize", 50, 285, 9), sync("Context Sync", 51, 280, 9)]
@@ -263,14 +265,14 @@ TRACES["unneeded synchronization"] = [*LAUNCHED, *SYNCED, *AGAIN]
 
 
 def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own(whole: dict[str, Why]) -> None:
-    found = whole["unneeded synchronization"]
-    assert checked(found) == {
+    why = whole["unneeded synchronization"]
+    assert checked(why) == {
         ("gpu_computing", "aten::mm"): 400,
         # Its return, 5 us, and all until the next kernel starts.
         ("synchronization", "cudaDeviceSynchronize"): 60,
     }
     # Without it the host launches while the GPU works: one kernel right after the other.
-    (row,) = [row for row in found.rows if row["cause"] == "synchronization"]
+    (row,) = [row for row in why.rows if row["cause"] == "synchronization"]
     assert 55_000 <= row["saves_ns"] <= 60_000
     assert row["halved_saves_ns"] is None
 
@@ -278,7 +280,7 @@ def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own(wh
 @pytest.mark.slow  # 4 s
 def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
     """So it is where the wait is outside of operators, but what it waits for is a copy to the host."""
-    found, copied = causes_of_all(
+    of_item, copied = causes_of_all(
         [
             kernel("gemm", 30, 300, 1),
             op("aten::item", 50, 300),
@@ -298,8 +300,8 @@ def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
             *AGAIN,
         ],
     )
-    assert found[("host_operators", "aten::item")] == 17
-    assert not [cause for cause, _ in found if cause == "synchronization"]
+    assert of_item[("host_operators", "aten::item")] == 17
+    assert not [cause for cause, _ in of_item if cause == "synchronization"]
     assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # its return alone
     assert copied[("host_operators", "aten::mm")] == 10
 
@@ -323,9 +325,9 @@ def copied(name: str, *around: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"])
 def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str) -> None:
-    found = answer(copied(name, op("aten::to", 50, 390)))
-    check(found)
-    (row,) = [row for row in found.rows if row["cause"] == "copies"]
+    why = answer(copied(name, op("aten::to", 50, 390)))
+    check(why)
+    (row,) = [row for row in why.rows if row["cause"] == "copies"]
     assert row["duration_ns"] == 100_000
     if "HtoD" in name:  # the host launches while the first kernel runs: both come one right after the other
         assert row["saves_ns"] == pytest.approx(145_000, abs=6000)
@@ -356,9 +358,9 @@ TRACES["queue"] = [
 
 
 def test_a_wait_for_a_queue_is_named_after_it_and_not_after_who_calls_it(whole: dict[str, Why]) -> None:
-    found = checked(whole["queue"])
-    assert found["host_between_operators", "queue.py(154): get"] == 200
-    assert ("host_between_operators", "threading.py(331): wait") not in found
+    causes = checked(whole["queue"])
+    assert causes["host_between_operators", "queue.py(154): get"] == 200
+    assert ("host_between_operators", "threading.py(331): wait") not in causes
 
 
 TRACES["long first wait"] = [
@@ -372,9 +374,9 @@ TRACES["long first wait"] = [
 
 def test_a_first_wait_that_takes_long_is_no_initialization(whole: dict[str, Why]) -> None:
     """The trace does not have what it waits for."""
-    found = checked(whole["long first wait"])
-    assert found["host_operators", "aten::to"] >= 8900
-    assert not [cause for cause, _ in found if cause == "initialization"]
+    causes = checked(whole["long first wait"])
+    assert causes["host_operators", "aten::to"] >= 8900
+    assert not [cause for cause, _ in causes if cause == "initialization"]
 
 
 TRACES["communication"] = [
@@ -389,26 +391,27 @@ TRACES["communication"] = [
 def test_communication_beside_which_something_computes_is_not_said_to_have_nothing_that_hides_it(
     whole: dict[str, Why],
 ) -> None:
-    found = whole["communication"]
-    check(found)
-    (row,) = [row for row in found.rows if row["cause"] == "communication"]
+    why = whole["communication"]
+    check(why)
+    (row,) = [row for row in why.rows if row["cause"] == "communication"]
     assert row["duration_ns"] > row["exposed_ns"] == 500_000
-    assert "500.0 us it communicates, with no computing to hide it" in found.sentence
-    (of,) = [one for one in found.causes if one.kind["cause"] == "communication"]
+    assert "500.0 us it communicates, with no computing to hide it" in why.sentence
+    (of,) = [cause for cause in why.causes if cause.kind["cause"] == "communication"]
     assert "(500.0 us not overlapped with compute); removing it saves" in of.description(1)
     bare = replace(of, rows=[{**row, "exposed_ns": row["duration_ns"]}])  # nothing hides it: its time says all
     assert "; removing it saves" in bare.description(1) and "(" not in bare.description(1)
-    one, two = (replace(of, rows=[{**row, "halved_saves_ns": 5000}] * n) for n in (1, 2))
-    assert ", halving it 5.0 us" in one.description(1) and "halving" not in two.description(
-        1
-    )  # half of one row is not half of all
+    # Half of one row is not half of all.
+    single, double = (replace(of, rows=[{**row, "halved_saves_ns": 5000}] * n) for n in (1, 2))
+    assert ", halving it 5.0 us" in single.description(1) and "halving" not in double.description(1)
 
 
 @pytest.mark.slow  # 4 s
 def test_calls_of_other_vendors_launch() -> None:
     events = [*LAUNCHED, kernel("gemm", 50, 300, 1)]
     kinds = [f"{kind}_runtime" for kind in ("cuda", "xpu", "mtia", "privateuse1")]
-    traces = [[{**one, "cat": kind} if one["cat"] == "cuda_runtime" else one for one in events] for kind in kinds]
+    traces = [
+        [{**event, "cat": kind} if event["cat"] == "cuda_runtime" else event for event in events] for kind in kinds
+    ]
     cuda, *others = map(by_cause, answers_of_all(traces))
     assert others == [cuda] * 3
     assert cuda["gpu_computing", "aten::mm"] == 300
@@ -428,9 +431,9 @@ TRACES["step"] = [*LAUNCHED, x("user_annotation", "ProfilerStep#3", 0, 600), ker
 
 def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_are_not(whole: dict[str, Why]) -> None:
     """Nor are the profiler's steps a cause."""
-    found, of_step = checked(whole["long first call"]), checked(whole["step"])
-    assert found[("initialization", "aten::conv")] == 9000
-    assert found[("host_operators", "aten::conv")] == 270
+    of_call, of_step = checked(whole["long first call"]), checked(whole["step"])
+    assert of_call[("initialization", "aten::conv")] == 9000
+    assert of_call[("host_operators", "aten::conv")] == 270
     assert of_step[("host_between_operators", THREAD)] == 320 + 200
     assert not [name for _, name in of_step if name.startswith("ProfilerStep")]
 
@@ -456,8 +459,8 @@ def test_starting_and_stopping_the_profiler_is_the_profiler_itself() -> None:
             *(op("aten::mm", 9950, 40), call("cudaLaunchKernel", 9960, 10, 2), kernel("gemm", 9975, 30, 2)),
         ]
 
-    found = causes_of_all(*map(around, (*PROFILERS, *NO_PROFILERS)))
-    for frame, causes in zip((*PROFILERS, *NO_PROFILERS), found, strict=True):
+    all_causes = causes_of_all(*map(around, (*PROFILERS, *NO_PROFILERS)))
+    for frame, causes in zip((*PROFILERS, *NO_PROFILERS), all_causes, strict=True):
         of_profiler = sum(us for (cause, _), us in causes.items() if cause == "profiler")
         assert of_profiler == (9700 if frame in PROFILERS else 0), (frame, causes)
     together = answer(
@@ -481,10 +484,10 @@ def test_a_jax_trace_names_its_profiler(shared: Path) -> None:
     path = shared / "traces" / "xplane" / "jax_conv_mi300_08.xplane.pb"
     if not path.is_file():
         pytest.skip(f"not there: {path}")
-    found = answer(path)
-    named = {row["name"]: row["duration_ns"] for row in found.rows if row["cause"] == "profiler"}
+    why = answer(path)
+    named = {row["name"]: row["duration_ns"] for row in why.rows if row["cause"] == "profiler"}
     assert named == {"profiler.py(213): stop_trace": 5_963_208, "profiler.py(101): start_trace": 892_971}
-    assert not [row for row in found.rows if row["cause"] != "profiler" and "_trace" in row["name"]]
+    assert not [row for row in why.rows if row["cause"] != "profiler" and "_trace" in row["name"]]
 
 
 def loading_step(number: int, at: float) -> list[dict[str, Any]]:
@@ -505,11 +508,11 @@ TRACES["loader"] = [event for n in range(3) for event in loading_step(n + 1, 100
 
 def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over(whole: dict[str, Why]) -> None:
     """A loader whose time is all saved: in a step written so, the autograd thread begins when the caller stops."""
-    found = whole["loader"]
-    first = found.causes[0]
+    why = whole["loader"]
+    first = why.causes[0]
     assert (first.kind["cause"], first.duration) == ("data_loading", 1_800_000)
     assert first.saves is not None and first.saves >= 1_790_000
-    assert not [row for row in found.rows if row["name"].startswith("ProfilerStep")]
+    assert not [row for row in why.rows if row["name"].startswith("ProfilerStep")]
 
 
 def round_of(at: float, tid: int) -> list[dict[str, Any]]:
@@ -526,24 +529,24 @@ TRACES["gloo"] = [*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)]
 
 def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits(whole: dict[str, Why]) -> None:
     """Gloo's threads take turns: each begins what an operator asked for, and the caller goes on when it ends."""
-    found = whole["gloo"]
-    check(found)
-    assert found.rows[0]["cause"] == "communication" and found.rows[0]["name"] == "gloo:all_reduce"
-    assert (found.rows[0]["duration_ns"], found.rows[0]["saves_ns"]) == (2_400_000, 2_325_000)
-    assert found.causes[0].command("t.json") == "tracelake what-if t.json --remove cause:communication"
+    why = whole["gloo"]
+    check(why)
+    assert why.rows[0]["cause"] == "communication" and why.rows[0]["name"] == "gloo:all_reduce"
+    assert (why.rows[0]["duration_ns"], why.rows[0]["saves_ns"]) == (2_400_000, 2_325_000)
+    assert why.causes[0].command("t.json") == "tracelake what-if t.json --remove cause:communication"
 
 
 TRACES["gpu only"] = [kernel("gemm", at, 50, n) for n, at in enumerate((0, 55, 5_000))]
 
 
 def test_without_the_host_longer_gaps_are_nobodys(whole: dict[str, Why]) -> None:
-    found = whole["gpu only"]
-    assert {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in found.rows} == {
+    why = whole["gpu only"]
+    assert {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in why.rows} == {
         ("gpu_computing", "gemm"): 150,
         ("gpu_waiting", "stream 7"): 5,
         ("unknown", "stream 7"): 4895,
     }
-    assert [one for one in found.caveats if "no launches, so nothing tells" in one["detail"]]
+    assert [caveat for caveat in why.caveats if "no launches, so nothing tells" in caveat["detail"]]
 
 
 TRACES["host only"] = [
@@ -554,10 +557,10 @@ TRACES["host only"] = [
 
 
 def test_without_gpu_work_the_host_is_told(whole: dict[str, Why]) -> None:
-    found = whole["host only"]
-    check(found)
+    why = whole["host only"]
+    check(why)
     assert (
-        found.sentence
+        why.sentence
         == "In 1.00 ms the trace shows no GPU work: 800.0 us operators on the host (aten::mm), 200.0 us host between operators."
     )
 
@@ -617,9 +620,9 @@ TRACES |= {
 
 @pytest.mark.parametrize(("length", "busy"), PER_STEP)
 def test_a_window_is_told_per_step_where_steps_are_most_of_it(length: int, busy: int, whole: dict[str, Why]) -> None:
-    found = whole[f"two steps of {length} us, {busy} us busy"]
-    assert found.window["n_steps"] == 2 and found.sentence.startswith(PER_STEP[length, busy])
-    assert found.as_json()["window"]["steps"] == 2
+    why = whole[f"two steps of {length} us, {busy} us busy"]
+    assert why.window["n_steps"] == 2 and why.sentence.startswith(PER_STEP[length, busy])
+    assert why.as_json()["window"]["steps"] == 2
 
 
 # One step of four is longer; by 3 % of their mean it is not.
@@ -665,8 +668,8 @@ def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None
     steps = [x("user_annotation", f"ProfilerStep#{number}", 20 * number, 20) for number in (1, 2, 3)]
     steps += [op("aten::add", 45, 5), op("aten::add", 65, 5)]
     launched = [op("aten::mm", 22, 5), call("cudaLaunchKernel", 23, 2, 1), kernel("gemm", 30, 900, 1)]
-    found = answers(steps + launched, steps=True)
-    assert [one.as_json()["window"]["steps"] for one in found] == [3, 1, 1, 1]
+    whys = answers(steps + launched, steps=True)
+    assert [why.as_json()["window"]["steps"] for why in whys] == [3, 1, 1, 1]
     assert answer(launched).as_json()["window"]["steps"] is None
 
 
@@ -687,11 +690,11 @@ def test_computing_is_what_the_breakdown_counts() -> None:
     check(waits)
     assert waits.window["computing_ns"] == 400_000
     assert waits.window["busy_ns"] == 775_000
-    found = {(row["cause"], row["name"]): row["duration_ns"] for row in waits.rows}
-    assert found["gpu_computing", "aten::permute"] == 400_000
-    assert found["gpu_waiting", "job_exe - event wait"] == 200_000
-    assert found["gpu_waiting", "pe_exe"] == 100_000
-    assert found["communication", "hccl_all_reduce"] == 50_000
+    duration_ns = {(row["cause"], row["name"]): row["duration_ns"] for row in waits.rows}
+    assert duration_ns["gpu_computing", "aten::permute"] == 400_000
+    assert duration_ns["gpu_waiting", "job_exe - event wait"] == 200_000
+    assert duration_ns["gpu_waiting", "pe_exe"] == 100_000
+    assert duration_ns["communication", "hccl_all_reduce"] == 50_000
     assert whole.window["computing_ns"] == 300_000
     (compute_ns,) = rows_of([op("aten::permute", 0, 15), *events], "temporal_breakdown", "compute_ns")[0]
     assert compute_ns == waits.window["computing_ns"]

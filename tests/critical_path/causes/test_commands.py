@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from tests.critical_path.pairs.recorded import FOLDERS
 
-from .commands import TRACE, Asked, Told, asked_all, told
+from .commands import TRACE, Asked, Saving, asked_all, savings
 
 RECORDED = sorted(FOLDERS[0].glob("*.json.gz"))
 ANOTHER_RECORDER = sorted(FOLDERS[1].glob("*.A.json.gz"))
@@ -25,16 +25,16 @@ ROUNDING = 0.0011
 """us: one ns, and what is lost in the digits of a float."""
 
 
-def wrong(subject: Asked) -> list[tuple[Told, float]]:
+def wrong(subject: Asked) -> list[tuple[Saving, float]]:
     """Commands that give another number than the one beside them, and theirs; as recorded and without the profiler."""
     answers = [subject.why(without_profiler=False), subject.why()]
-    numbers = {pair: None for answer in answers for pair in told(answer.as_json(TRACE))}
+    numbers = {pair: None for answer in answers for pair in savings(answer.as_json(TRACE))}
     assert numbers
     pairs = [(pair, subject.saves_us(pair.command)) for pair in numbers]
     return [(pair, saves_us) for pair, saves_us in pairs if abs(saves_us - pair.saves_us) > ROUNDING]
 
 
-def wrong_of(traces: list[Path]) -> dict[str, list[tuple[Told, float]]]:
+def wrong_of(traces: list[Path]) -> dict[str, list[tuple[Saving, float]]]:
     """Those of several traces that have any, by file name."""
     subjects = zip(traces, asked_all(traces), strict=True)
     return {trace.name: answers for trace, subject in subjects if (answers := wrong(subject))}

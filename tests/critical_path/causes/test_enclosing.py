@@ -15,15 +15,15 @@ Tree = tuple[int, list]  # a rank, and what is nested in it
 @st.composite
 def nested(draw: st.DrawFn, start: int = 0, end: int = 60, depth: int = 4) -> list[tuple[int, int, int]]:
     """Marks (start, end, rank) that nest as calls do."""
-    found, at = [], start
+    marks, at = [], start
     while at < end and draw(st.booleans()):
         first = draw(st.integers(at, end - 1))
         last = draw(st.integers(first + 1, end))
-        found.append((first, last, draw(st.integers(1, 3))))
+        marks.append((first, last, draw(st.integers(1, 3))))
         if depth:
-            found += draw(nested(first, last, depth - 1))
+            marks += draw(nested(first, last, depth - 1))
         at = last
-    return found
+    return marks
 
 
 @settings(max_examples=examples(100))
@@ -31,9 +31,9 @@ def nested(draw: st.DrawFn, start: int = 0, end: int = 60, depth: int = 4) -> li
 def test_the_lowest_rank_and_of_equal_ones_the_outermost(threads: list[list[tuple[int, int, int]]]) -> None:
     marks = [(thread, *mark) for thread, of in enumerate(threads) for mark in of]
     thread, start, end, rank = (np.array([mark[i] for mark in marks], dtype=np.int64) for i in range(4))
-    found = Enclosing.of(thread, start, end, rank)
+    enclosing = Enclosing.of(thread, start, end, rank)
     asked = np.array([(t, at) for t in range(len(threads) + 1) for at in range(62)], dtype=np.int64)
-    for (of, at), mark in zip(asked.tolist(), found.at_times(asked[:, 0], asked[:, 1]).tolist(), strict=True):
+    for (of, at), mark in zip(asked.tolist(), enclosing.at_times(asked[:, 0], asked[:, 1]).tolist(), strict=True):
         around = [(r, -(e - s), i) for i, (t, s, e, r) in enumerate(marks) if t == of and s <= at < e]
         if not around:
             assert mark == -1
@@ -45,7 +45,7 @@ def test_the_lowest_rank_and_of_equal_ones_the_outermost(threads: list[list[tupl
 
 def test_marks_that_cross_are_cut() -> None:
     thread, rank = np.zeros(2, dtype=np.int64), np.array([2, 1])
-    found = Enclosing.of(thread, np.array([0, 5]), np.array([10, 15]), rank)
+    enclosing = Enclosing.of(thread, np.array([0, 5]), np.array([10, 15]), rank)
     times = np.arange(-1, 17)
-    marks = found.at_times(np.zeros_like(times), times).tolist()
+    marks = enclosing.at_times(np.zeros_like(times), times).tolist()
     assert marks == [-1, *[0] * 5, *[1] * 5, *[-1] * 7]

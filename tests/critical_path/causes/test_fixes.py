@@ -354,7 +354,7 @@ def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None,
     """Fixes that save so much each, and any two together so much; the host's cause alone saves `cause`."""
     tried = [Candidate(f"fix {i}", "", Scenario(((str(i), 0.0),))) for i in range(len(saved))]
     if cause:
-        tried = [replace(one, fix="do_not_wait") for one in tried]
+        tried = [replace(candidate, fix="do_not_wait") for candidate in tried]
 
     def saves(scenario: Scenario) -> int:
         targets = [target for target, _ in scenario.scale]
@@ -362,8 +362,8 @@ def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None,
             return both
         return cause if targets[0] == "cause:host_operators" else saved[int(targets[0])]
 
-    found = judged(tried, saves, 10_000, "host_operators" if cause else None)
-    return [(one.same_place, one.same_cause) for one in found]
+    fixes = judged(tried, saves, 10_000, "host_operators" if cause else None)
+    return [(fix.same_place, fix.same_cause) for fix in fixes]
 
 
 def test_most_of_the_smaller_saving_is_in_the_larger_one() -> None:

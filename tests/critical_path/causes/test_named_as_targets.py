@@ -12,7 +12,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.critical_path.causes.fix_candidates import _copies
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import NothingMatches, by_name
-from tests.critical_path.causes.commands import TRACE, Asked, asked_all, told
+from tests.critical_path.causes.commands import TRACE, Asked, asked_all, savings
 from tests.critical_path.causes.fix_traces import annotation, launch
 from tests.harness import call, kernel, op, x
 
@@ -100,7 +100,7 @@ def test_its_fix_moves_it_and_the_command_gives_the_number(programs: dict[str, A
 def test_a_command_as_it_is_printed_is_of_its_own_name_alone(programs: dict[str, Asked]) -> None:
     """Not of those that its `*`, or a `?` for it, would match, too, and whatever the terminal cannot show of it."""
     program = programs["patterns"]
-    numbers = [*told(program.why(without_profiler=False).as_json(TRACE))]
+    numbers = [*savings(program.why(without_profiler=False).as_json(TRACE))]
     for pattern in ("k(float[*], int)", "k(float[*][*], int)", "k(float[[*]], int)"):
         assert any(pattern in number.command for number in numbers), pattern
     assert any("pre?pare" in number.command for number in numbers)

@@ -52,8 +52,8 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Answe
             plant: write_capture(replace(USUAL, plant=plant, **like), folder / plant)
             for plant, _, like, _ in (PLANTS[:QUICK] if is_quick else PLANTS[QUICK:])
         }
-        found = answers_of_all(capture.paths[0] for capture in captures.values())
-        return dict(zip(captures, zip(captures.values(), found, strict=True), strict=True))
+        whys = answers_of_all(capture.paths[0] for capture in captures.values())
+        return dict(zip(captures, zip(captures.values(), whys, strict=True), strict=True))
 
     return of
 
@@ -69,17 +69,17 @@ def test_the_planted_cause_is_first_and_saves_what_a_second_run_saves(
     answered: Callable[[bool], Answered],
     tmp_path: Path,
 ) -> None:
-    capture, found = answered(plant in {name for name, *_ in PLANTS[:QUICK]})[plant]
+    capture, why = answered(plant in {name for name, *_ in PLANTS[:QUICK]})[plant]
     without = replace(USUAL, **{**like, "plant": "none", "collective_ns": USUAL.collective_ns})
     again = capture.again(changed, tmp_path) if changed else write_capture(without, tmp_path)
-    length, shorter = (one.ranks[0].truth.full.length_ns for one in (capture, again))
-    first = found.causes[0]
-    assert found.window["length_ns"] == length
-    assert (first.kind["cause"], found.rows[0]["cause"]) == (cause, cause)
+    length, shorter = (run.ranks[0].truth.full.length_ns for run in (capture, again))
+    first = why.causes[0]
+    assert why.window["length_ns"] == length
+    assert (first.kind["cause"], why.rows[0]["cause"]) == (cause, cause)
     assert first.share > 50
     assert first.saves is not None
     assert 100 * first.saves / length == pytest.approx(100 * (length - shorter) / length, abs=POINTS)
-    told = found.as_json()
-    assert told["causes"][0]["cause"] == cause
-    assert sum(one["share_percent"] for one in told["causes"]) == pytest.approx(100, abs=0.1)
-    assert first.kind["phrase"] in found.sentence or cause == "gpu_computing"
+    answer = why.as_json()
+    assert answer["causes"][0]["cause"] == cause
+    assert sum(row["share_percent"] for row in answer["causes"]) == pytest.approx(100, abs=0.1)
+    assert first.kind["phrase"] in why.sentence or cause == "gpu_computing"

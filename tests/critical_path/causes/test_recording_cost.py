@@ -55,9 +55,9 @@ def answer(trace: Trace, without: bool | None = None, untraced_ns: int | None = 
         if asked or untraced_ns is not None:
             request_profiler_cost(con, [WindowRequest(trace_id)], without, untraced_ns)
         run_models(con, load_catalog(), TABLES)
-        found = why(con, trace_id, without_profiler=without)
-        assert found is not None
-        return found
+        whole = why(con, trace_id, without_profiler=without)
+        assert whole is not None
+        return whole
 
 
 def gaps(us: float) -> dict[str, Any]:
@@ -205,8 +205,8 @@ def test_what_is_not_known_is_null() -> None:
         assert row["length_ns"] > 0 and row["rows"] == 0
         unknown = ("without_profiler_ns", "n_operators", "operators_ns", "calls_ns", "slowness", "scale")
         assert [row[name] for name in unknown] == [None] * len(unknown)
-    told = answer(events)
-    assert told.as_json()["window"]["without_profiler_us"] is None and "profiler" not in told.sentence
+    unmeasured = answer(events)
+    assert unmeasured.as_json()["window"]["without_profiler_us"] is None and "profiler" not in unmeasured.sentence
 
 
 def test_weights_are_never_negative() -> None:
@@ -219,18 +219,19 @@ def test_weights_are_never_negative() -> None:
 @pytest.mark.slow  # 4 s
 def test_causes_without_it_have_all_of_the_shorter_window() -> None:
     trace = document(program(1, COST), COST, delay_us=4)
-    told, traced = answer(trace), answer(trace, without=False)
-    assert told.is_without_profiler and not traced.is_without_profiler
-    assert sum(row["duration_ns"] for row in told.rows) == told.without_profiler_ns == told.length < traced.length
-    assert sum(row["share_percent"] for row in told.rows) == pytest.approx(100)
-    assert all(row["gpu_idle_ns"] <= row["exposed_ns"] <= row["duration_ns"] for row in told.rows)
-    assert told.steps == traced.steps == 4
-    assert "without the profiler (" in told.sentence and " us with it)" in told.sentence
+    untraced, traced = answer(trace), answer(trace, without=False)
+    assert untraced.is_without_profiler and not traced.is_without_profiler
+    duration_ns = sum(row["duration_ns"] for row in untraced.rows)
+    assert duration_ns == untraced.without_profiler_ns == untraced.length < traced.length
+    assert sum(row["share_percent"] for row in untraced.rows) == pytest.approx(100)
+    assert all(row["gpu_idle_ns"] <= row["exposed_ns"] <= row["duration_ns"] for row in untraced.rows)
+    assert untraced.steps == traced.steps == 4
+    assert "without the profiler (" in untraced.sentence and " us with it)" in untraced.sentence
     assert "without the profiler) the GPU" in traced.sentence
-    window = told.as_json()["window"]
+    window = untraced.as_json()["window"]
     assert (
         window["steps"] == 4
-        and window["without_profiler_us"] == told.length / 1000
+        and window["without_profiler_us"] == untraced.length / 1000
         and window["causes_without_profiler"]
     )
 
@@ -239,8 +240,8 @@ def test_causes_without_it_have_all_of_the_shorter_window() -> None:
 @pytest.mark.parametrize("without", [None, True, False])
 def test_only_the_causes_that_are_shown_are_retimed_where_that_is_asked(without: bool | None) -> None:
     trace = document(program(1, COST), COST, delay_us=4)
-    told, both = answer(trace, without, asked=True), answer(trace, without)
-    assert told.rows == both.rows and told.rows[0]["saves_ns"] is not None
+    shown, both = answer(trace, without, asked=True), answer(trace, without)
+    assert shown.rows == both.rows and shown.rows[0]["saves_ns"] is not None
 
 
 def test_batches_of_events_add_up_in_each_window(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +263,8 @@ def test_it_is_calibrated_to_a_known_time() -> None:
     assert plain.without_profiler_ns is not None
     for share in (1.05, 0.9):
         wanted = round(share * plain.without_profiler_ns / 4)
-        told = answer(trace, untraced_ns=wanted)
-        assert told.without_profiler_ns == pytest.approx(4 * wanted, rel=0.003)
+        calibrated = answer(trace, untraced_ns=wanted)
+        assert calibrated.without_profiler_ns == pytest.approx(4 * wanted, rel=0.003)
     with pytest.raises(
         ValueError, match=r"--untraced 1\.0 us: without the profiler it takes from .* us to .* us a step"
     ):
@@ -286,19 +287,20 @@ def test_costs_on_both_sides() -> None:
 
 
 REMOVED = {"profiler_removed": (100.002, 100)}
-TOLD = {"profiler_told/sentence": (50.002, 50)}
+REPORTED = {"profiler_told/sentence": (50.002, 50)}
 
 
 @pytest.mark.slow  # 6 s
 def test_answers_on_both_sides() -> None:
     assert [answer(gaps(us)).is_without_profiler for us in REMOVED["profiler_removed"]] == [True, False]
-    assert ["without the profiler" in answer(gaps(us))._whole for us in TOLD["profiler_told/sentence"]] == [True, False]
+    is_reported = ["without the profiler" in answer(gaps(us))._whole for us in REPORTED["profiler_told/sentence"]]
+    assert is_reported == [True, False]
 
 
 @pytest.mark.slow  # 4 s
 def test_steps_that_take_most_of_a_window_and_those_that_do_not() -> None:
-    told = [answer(two_steps(length)).sentence.startswith("Of each") for length in WHOLE["whole_steps"]]
-    assert told == [True, False]
+    is_per_step = [answer(two_steps(length)).sentence.startswith("Of each") for length in WHOLE["whole_steps"]]
+    assert is_per_step == [True, False]
 
 
 EDGES = {"retimed_edges": (3, 2)}
@@ -312,7 +314,7 @@ def test_windows_with_too_many_edges(batch: Batch, monkeypatch: pytest.MonkeyPat
     assert lengths == [990_000, None]
 
 
-BOUNDARIES = (VALUES, REMOVED, TOLD, WHOLE, EDGES)
+BOUNDARIES = (VALUES, REMOVED, REPORTED, WHOLE, EDGES)
 
 GPU_BINDS = ("big_products.A", "big_products.B", "empty_cache.B", "item_each_micro.B", "pageable_copies.B")
 GPU_BINDS = (*GPU_BINDS, "side_stream_binds.A", "side_stream_binds.B", "slow_loader.B", "checkpointing.B")

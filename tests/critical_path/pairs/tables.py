@@ -30,14 +30,14 @@ def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
         "|---|---|---|---:|---:|---:|---:|",
     ]
     errors, reasons = [], []
-    for one in judged:
-        truth = " | ".join(_cell(_percent(ratio)) for ratio in (one.pair.traced, one.pair.untraced))
-        for prediction in one.predictions:
-            off = error(one.pair, prediction)
+    for judgement in judged:
+        truth = " | ".join(_cell(_percent(ratio)) for ratio in (judgement.pair.traced, judgement.pair.untraced))
+        for prediction in judgement.predictions:
+            off = error(judgement.pair, prediction)
             errors += [] if off is None else [abs(off)]
             cells = (
-                one.pair.name,
-                one.pair.change,
+                judgement.pair.name,
+                judgement.pair.change,
                 f"`{prediction.way}`",
                 _cell(prediction.percent),
                 truth,
@@ -45,8 +45,8 @@ def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
             )
             lines.append(f"| {' | '.join(cells)} |")
             if off is None or abs(off) > LARGE:
-                reasons.append(f"- {one.pair.name}, `{prediction.way}`: {_reason(one.pair, prediction)}")
-    n = sum(len(one.predictions) for one in judged)
+                reasons.append(f"- {judgement.pair.name}, `{prediction.way}`: {_reason(judgement.pair, prediction)}")
+    n = sum(len(judgement.predictions) for judgement in judged)
     heading = [f"Not answered, or more than {LARGE} points off:", ""] if reasons else []
     return "\n".join([*lines, "", _spread(errors, n), "", *heading, *reasons]).rstrip()
 
@@ -70,10 +70,11 @@ def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:
         "| program | first cause | expected | right | forbidden |",
         "|---|---|---|---|---|",
     ]
-    for one in judged:
-        right = "yes" if is_right(one) else "**no**"
-        bad = f"**{one.cause}**" if is_forbidden(one) else ""
-        lines.append(f"| {one.pair.name} | {one.cause or '-'} | {', '.join(one.pair.causes)} | {right} | {bad} |")
+    for judgement in judged:
+        right = "yes" if is_right(judgement) else "**no**"
+        bad = f"**{judgement.cause}**" if is_forbidden(judgement) else ""
+        pair = judgement.pair
+        lines.append(f"| {pair.name} | {judgement.cause or '-'} | {', '.join(pair.causes)} | {right} | {bad} |")
     score = f"{sum(map(is_right, judged))} of {len(judged)} right, {sum(map(is_forbidden, judged))} forbidden."
     return "\n".join([*lines, "", score])
 
@@ -85,8 +86,8 @@ def profiler_table(recording: Recording, judged: Sequence[Judged]) -> str:
         "|---|---:|---:|---:|",
     ]
     n = n_large = 0
-    for one in judged:
-        pair, computed_us = one.pair, one.without_profiler_us
+    for judgement in judged:
+        pair, computed_us = judgement.pair, judgement.without_profiler_us
         if pair.plain_us is None or computed_us is None:
             continue
         traced, computed = (100 * (length - pair.plain_us) / pair.plain_us for length in (pair.timed_us, computed_us))

@@ -132,7 +132,7 @@ def test_a_fix_predicts_what_why_says_it_saves(monkeypatch: pytest.MonkeyPatch) 
     answer = {"causes": [], "fixes": fixes}
     monkeypatch.setattr(predictions, "_answer", lambda *words: answer)
     assert judge(known).predictions == (Prediction("fix no_gc", -75.0),)
-    assert [one.percent for one in judge(replace(known, fix="even_ranks")).predictions] == [None]
+    assert [prediction.percent for prediction in judge(replace(known, fix="even_ranks")).predictions] == [None]
     del answer["fixes"]
     assert judge(known).predictions == ()
 

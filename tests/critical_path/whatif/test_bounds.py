@@ -22,13 +22,13 @@ FASTER = [Scenario(((target, factor),)) for target in TARGETS for factor in (0.0
 
 def answers(window: Window, scenarios: list[Scenario]) -> list[Comparison]:
     """Of the scenarios that name something in the window."""
-    found = []
+    comparisons = []
     for scenario in scenarios:
         try:
-            found += what_if(window, [scenario])
+            comparisons += what_if(window, [scenario])
         except NothingMatches:
             continue
-    return found
+    return comparisons
 
 
 def busiest(window: Window, weight: np.ndarray) -> int:
@@ -59,13 +59,13 @@ def check(path: Path) -> None:
             assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
             assert answer.after.length_us <= length
             lengths[answer.scenario.scale[0]] = answer.after.length_us
-        for one, other in (("cpu", "computation"), ("host_gap", "kernel_gaps"), ("host", "launch_overhead")):
-            halves = Scenario(((one, 0.5), (other, 0.5)))
-            both = Scenario(((one, 0.0), (other, 0.0)))
-            found = [answer.after.length_us for answer in answers(window, [halves, both])]
-            assert found == sorted(found, reverse=True)
-            if found:
-                assert found[-1] <= min(lengths[one, 0.0], lengths[other, 0.0])
+        for first, second in (("cpu", "computation"), ("host_gap", "kernel_gaps"), ("host", "launch_overhead")):
+            halves = Scenario(((first, 0.5), (second, 0.5)))
+            both = Scenario(((first, 0.0), (second, 0.0)))
+            lengths_of_both = [answer.after.length_us for answer in answers(window, [halves, both])]
+            assert lengths_of_both == sorted(lengths_of_both, reverse=True)
+            if lengths_of_both:
+                assert lengths_of_both[-1] <= min(lengths[first, 0.0], lengths[second, 0.0])
         (slower,) = answers(window, [Scenario((("*", 2.0),))]) or [same]
         assert length <= slower.after.length_us <= 2 * length
 

@@ -55,7 +55,7 @@ def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(tra
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps({**document, "traceEvents": kept}))
         said.append(json.loads(what_if(file, "--remove", "cpu", "--json").stdout)["caveats"])
-    assert [[one["caveat"] for one in caveats] for caveats in said] == [[], ["unseen_waits"], ["lost_kernels"]]
+    assert [[caveat["caveat"] for caveat in caveats] for caveats in said] == [[], ["unseen_waits"], ["lost_kernels"]]
     assert said[1][0]["n"] == 2
     saved = tmp_path / "path.zip"
     assert (
@@ -73,7 +73,7 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     assert json.loads(what_if(trace, "--scenario", file, "--json").stdout)["after"]["length_us"] == 5 + 150 + 25 + 6
     file.write_text('[[scenario]]\nname = "a"\nremove = ["cpu"]\n[[scenario]]\nname = "b"\n[scenario.scale]\ncpu = 2\n')
     both = json.loads(what_if(trace, "--scenario", file, "--remove", "launch_overhead", "--json").stdout)
-    assert [(one["name"], one["after"]["length_us"]) for one in both] == [("a", 356), ("b", 366)]
+    assert [(answer["name"], answer["after"]["length_us"]) for answer in both] == [("a", 356), ("b", 366)]
     assert (
         "a: the trace takes 356.0 us instead of 367.0 us (-3.0 %)"
         in what_if(trace, "--scenario", file, "--remove", "launch_overhead").stdout
@@ -92,14 +92,14 @@ def test_one_answer_of_many_is_in_memory_at_a_time(
             made.append(weakref.ref(answer))
             yield answer
             del answer
-            assert sum(one() is not None for one in made) <= 1
+            assert sum(ref() is not None for ref in made) <= 1
 
     compare = before_after.what_if
     monkeypatch.setattr(before_after, "what_if", noted)
     file = tmp_path / "many.toml"
     file.write_text("".join(f'[[scenario]]\nname = "{name}"\nremove = ["cpu"]\n' for name in "abcd"))
-    told = json.loads(what_if(trace, "--scenario", file, "--json").stdout)
-    assert [one.pop("name") for one in told] == [*"abcd"] and len(made) == 4 and told[0] == told[3]
+    answers = json.loads(what_if(trace, "--scenario", file, "--json").stdout)
+    assert [answer.pop("name") for answer in answers] == [*"abcd"] and len(made) == 4 and answers[0] == answers[3]
     file.write_text(f'{file.read_text()}[[scenario]]\nremove = ["nothing like it"]\n')
     done = what_if(trace, "--scenario", file, "--json")
     assert (done.exit_code, done.stdout) == (1, "")

@@ -123,18 +123,18 @@ def test_communication_hides_behind_more_computation() -> None:
 
 
 def test_what_entered_and_left() -> None:
-    found = answer("two_streams", Scenario((("stream:20", 0.0),)))
-    assert [(e["name"][:6], e["time_us"]) for e in found.entered] == [("ampere", 100.0)]
-    kernels = [e["time_us"] for e in found.left if e["name"].startswith("ampere")]
+    comparison = answer("two_streams", Scenario((("stream:20", 0.0),)))
+    assert [(e["name"][:6], e["time_us"]) for e in comparison.entered] == [("ampere", 100.0)]
+    kernels = [e["time_us"] for e in comparison.left if e["name"].startswith("ampere")]
     assert kernels == [300.0]
-    assert found.before.summary["cpu_bound"] == pytest.approx(100 * 7 / 367)
-    assert list(found.after.summary)[:2] == ["gpu_compute_bound", "gpu_kernel_launch_overhead"]
+    assert comparison.before.summary["cpu_bound"] == pytest.approx(100 * 7 / 367)
+    assert list(comparison.after.summary)[:2] == ["gpu_compute_bound", "gpu_kernel_launch_overhead"]
 
 
 def test_nothing_changes_nothing() -> None:
-    found = answer("chain", scaled(computation=1.0))
-    assert found.as_json()["before"] == found.as_json()["after"]
-    assert found.entered == found.left == []
+    comparison = answer("chain", scaled(computation=1.0))
+    assert comparison.as_json()["before"] == comparison.as_json()["after"]
+    assert comparison.entered == comparison.left == []
 
 
 @pytest.mark.parametrize("target", ["nope*", "class:NOPE", "stream:8", "rank:3", "edge:SYNC", "communication"])
@@ -173,11 +173,11 @@ def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnec
     """A random capture, its path and its window; none without a path: then the capture contradicts itself."""
     events = random_capture(seed)["traceEvents"]
     con, trace_id = connect(events)
-    found = critical_path(con, load_catalog(), WindowRequest(trace_id, profile=profile), with_edges=True)
-    if not found.success:
-        return con, found, None
+    path = critical_path(con, load_catalog(), WindowRequest(trace_id, profile=profile), with_edges=True)
+    if not path.success:
+        return con, path, None
     with opened(events, profile) as (_, window):
-        return con, found, replace(window, named_stretches=None)
+        return con, path, replace(window, named_stretches=None)
 
 
 @pytest.mark.slow  # 2 s: answers by hand are here, too
@@ -214,10 +214,10 @@ def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, 
     assume(window is not None)
     expected = recomputed(con, scale)
     try:
-        found = next(what_if(window, [Scenario(tuple(scale))]))
+        comparison = next(what_if(window, [Scenario(tuple(scale))]))
     except NothingMatches:
         return
-    assert found.after.length_us == expected / 1000
+    assert comparison.after.length_us == expected / 1000
 
 
 def recomputed(con: duckdb.DuckDBPyConnection, scale: list[tuple[str, float]]) -> int:
@@ -254,9 +254,9 @@ def test_sensitivity_is_what_scenarios_say() -> None:
         assert [f.kernel_class for f in ranked] == ["COMMUNICATION", "COMPUTATION"]
         for family in ranked:
             for cut, change in family.change_us.items():
-                one = Scenario(((f"class:{family.kernel_class}", 1 - cut / 100),))
-                found = next(what_if(window, [one]))
-                assert found.after.length_us - found.before.length_us == pytest.approx(change)
+                scenario = Scenario(((f"class:{family.kernel_class}", 1 - cut / 100),))
+                comparison = next(what_if(window, [scenario]))
+                assert comparison.after.length_us - comparison.before.length_us == pytest.approx(change)
         assert (ranked[0].on_path_us, ranked[0].events) == (400, 1)
     with opened(textbook("two_streams").events()) as (_, window):
         (gemm,) = rank_families(window)
@@ -273,8 +273,8 @@ def test_sensitivity_is_what_scenarios_say() -> None:
 def test_host_time_goes_with_all_that_is_inside_what_is_named(removed: str, length: float) -> None:
     outer, inner = frame("train.py(1): fit", 10, 100), frame("train.py(5): load", 40, 40)
     with opened([op("a", 0, 10), outer, inner, op("b", 110, 20)]) as (_, window):
-        found = next(what_if(window, [Scenario(((removed, 0.0),))]))
-    assert (found.before.length_us, found.after.length_us) == (130.0, length)
+        comparison = next(what_if(window, [Scenario(((removed, 0.0),))]))
+    assert (comparison.before.length_us, comparison.after.length_us) == (130.0, length)
 
 
 @pytest.mark.skipif(not WAITS.is_file(), reason=f"reference material is not there: {WAITS}")
@@ -291,7 +291,7 @@ def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
     with opened(shared / "traces" / "single" / "v100_54mb_rank1.json.gz") as (_, window):
         chains = window.graph.chains
         answers = list(what_if(window, [Scenario((("cpu", i / 100),)) for i in range(100)]))
-        lengths = [found.after.length_us for found in answers]
+        lengths = [comparison.after.length_us for comparison in answers]
         assert window.graph.chains is chains and "_onward" in vars(chains)  # the order, which is kept
         assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 1_738_039.0
 

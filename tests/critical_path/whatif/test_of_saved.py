@@ -84,12 +84,12 @@ def test_ties_are_broken_as_for_the_trace(profile: str, tmp_path: Path) -> None:
     assert [graph.first_edge_wins for graph in graphs] == [profile == "default"] * 3
 
 
-def same(one: Any, other: Any) -> None:
+def same(window: Any, other: Any) -> None:
     """Two windows in every array; a saved one has no trace in which to look up names."""
-    for field in fields(one):
+    for field in fields(window):
         if field.name == "named_stretches":
             continue
-        a, b = getattr(one, field.name), getattr(other, field.name)
+        a, b = getattr(window, field.name), getattr(other, field.name)
         if hasattr(a, "__dataclass_fields__"):
             same(a, b)
         else:

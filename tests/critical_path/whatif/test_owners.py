@@ -52,13 +52,13 @@ def opened(trace: list[dict[str, Any]] | Path, profile: str = "default") -> Wind
 
 def owned(trace: list[dict[str, Any]]) -> dict[int, tuple[str, set[str]]]:
     """By the position of a kernel of TRACE: its operator and modules, which are known because they were put there."""
-    found = {}
+    owners = {}
     kernels = [i for i, event in enumerate(trace) if event["cat"] == "kernel"]
     for place, i in enumerate(kernels):
         launched = place < len(NAMES)
         inside = set() if launched else {"Net_0", *(["Linear_3"] if place % len(NAMES) == 0 else [])}
-        found[i] = ((OPS[::-1] if launched else OPS)[place % len(NAMES)][0], inside)
-    return found
+        owners[i] = ((OPS[::-1] if launched else OPS)[place % len(NAMES)][0], inside)
+    return owners
 
 
 @cache
@@ -95,8 +95,8 @@ def test_networkx_finds_the_same_length(target: str, factor: float, profile: str
         with pytest.raises(NothingMatches):  # HTA's graph has the last kernel of a launch only, which is in Net_0
             next(what_if(_window(profile), [Scenario(((target, factor),))]))
         return
-    found = next(what_if(_window(profile), [Scenario(((target, factor),))]))
-    assert found.after.length_us == longest(target, factor, profile)
+    comparison = next(what_if(_window(profile), [Scenario(((target, factor),))]))
+    assert comparison.after.length_us == longest(target, factor, profile)
 
 
 @cache

@@ -69,17 +69,17 @@ def _predicted(trace: list[dict[str, Any]], change: dict[str, float]) -> Compari
 def test_alike_without_sync_events_and_not_alike_in_truth(
     program: Callable[[Machine, int], None], change: dict[str, float]
 ) -> None:
-    told = [_trace(program, stream, {}) for stream in (FIRST, SECOND)]
-    untold = [[event for event in trace if event.get("cat") != "cuda_sync"] for trace in told]
-    assert untold[0] == untold[1] and told[0] != told[1]
-    window = length_ns(told[0])
+    with_sync = [_trace(program, stream, {}) for stream in (FIRST, SECOND)]
+    without_sync = [[event for event in trace if event.get("cat") != "cuda_sync"] for trace in with_sync]
+    assert without_sync[0] == without_sync[1] and with_sync[0] != with_sync[1]
+    window = length_ns(with_sync[0])
     truths = [length_ns(_trace(program, stream, change)) for stream in (FIRST, SECOND)]
     assert (
         100 * abs(truths[0] - truths[1]) > 2 * WORST * window
     )  # whichever is predicted, one is off by more than the floor
-    for trace, truth in zip(told, truths, strict=True):
+    for trace, truth in zip(with_sync, truths, strict=True):
         answer = _predicted(trace, change)
         assert abs(1000 * answer.after.length_us - truth) <= WORST / 100 * window and not answer.caveats
-    guess = _predicted(untold[0], change)
+    guess = _predicted(without_sync[0], change)
     assert [caveat["caveat"] for caveat in guess.caveats] == ["unseen_waits"]
     assert min(abs(1000 * guess.after.length_us - truth) for truth in truths) <= WORST / 100 * window

@@ -26,8 +26,8 @@ QUERY = (
 
 
 def answer(tables: Tables, locked: LockedLake) -> list[tuple[Any, ...]]:
-    with answer_on_spark(tables, locked, QUERY) as found:
-        return found.rows()
+    with answer_on_spark(tables, locked, QUERY) as result:
+        return result.rows()
 
 
 def executors() -> list[int]:

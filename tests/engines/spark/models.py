@@ -47,8 +47,8 @@ class Outcome:
 
 def compared_models(catalog: Catalog) -> list[Model]:
     """The models that are a SELECT and that Spark runs: tables of captures, and views."""
-    found = (m for m in catalog.models.values() if m.kind in ("sql", "view") and m.scope in SCOPES)
-    return [model for model in found if _is_compared(model)]
+    models = (m for m in catalog.models.values() if m.kind in ("sql", "view") and m.scope in SCOPES)
+    return [model for model in models if _is_compared(model)]
 
 
 def text_of(model: Model) -> str:
@@ -66,13 +66,13 @@ def text_of(model: Model) -> str:
     return tree.sql(dialect="duckdb")
 
 
-def _case(con: duckdb.DuckDBPyConnection, table: str, given: list[Any]) -> Any:
-    """The body of a function, with what it is given in the place of its arguments."""
+def _case(con: duckdb.DuckDBPyConnection, table: str, expressions: list[Any]) -> Any:
+    """The body of a function, with these expressions in the place of its arguments."""
     arguments = FUNCTIONS[table]
     columns = {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
     order = "rule_order" if "rule_order" in columns else "rowid"
     body = sqlglot.parse_one(first_rule(con, table, arguments, order), read="duckdb")
-    values = dict(zip(arguments, given, strict=True))
+    values = dict(zip(arguments, expressions, strict=True))
     return body.transform(lambda node: values[node.name].copy() if isinstance(node, exp.Column) else node)
 
 
@@ -97,7 +97,7 @@ def reference(lake: Lake, folder: Path) -> dict[str, int]:
     con.execute("".join(f"DROP TABLE {name};" for name in ingested if name in filled))
     lake.create_views(con, sorted(filled & set(ingested)))
     traces = [name for (name,) in con.execute("SELECT trace_id FROM traces ORDER BY 1").fetchall()]
-    windows = [*usual_windows(con, traces), *(WindowRequest(one, "hta", "hta") for one in traces)]
+    windows = [*usual_windows(con, traces), *(WindowRequest(trace, "hta", "hta") for trace in traces)]
     request_windows(con, windows)
     stage_captures(con, lake_captures(lake).values())
     con.execute(COMPARED)
@@ -112,8 +112,8 @@ def reference(lake: Lake, folder: Path) -> dict[str, int]:
 
 
 def _tables(con: duckdb.DuckDBPyConnection) -> list[str]:
-    found = "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'reference' ORDER BY 1"
-    return [name for (name,) in con.execute(found).fetchall()]
+    query = "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'reference' ORDER BY 1"
+    return [name for (name,) in con.execute(query).fetchall()]
 
 
 def _written(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> int:
@@ -160,11 +160,11 @@ def compare(run: Run, folder: Path, models: Iterable[Model], texts: Mapping[str,
         yield Outcome(model.name, how, why, seconds)
 
 
-def difference(expected: Path, found: Any) -> tuple[str, str]:
+def difference(expected: Path, actual: Any) -> tuple[str, str]:
     """EXCEPT ALL both ways: first to the last bit, then floats to 9 digits."""
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
-        con.register("spark", found)
+        con.register("spark", actual)
         con.execute(f"CREATE VIEW expected AS FROM read_parquet('{expected}')")
         columns = con.execute("DESCRIBE expected").fetchall()
         missing = {name for name, *_ in columns} - {name for name, *_ in con.execute("DESCRIBE spark").fetchall()}
@@ -173,12 +173,12 @@ def difference(expected: Path, found: Any) -> tuple[str, str]:
         for how in ("same", "near"):
             listed = ", ".join(_as_compared(name, kind, how) for name, kind, *_ in columns)
             only = []
-            for one, other in (("expected", "spark"), ("spark", "expected")):
-                rows = f"SELECT {listed} FROM {one} EXCEPT ALL SELECT {listed} FROM {other}"
+            for side, other in (("expected", "spark"), ("spark", "expected")):
+                rows = f"SELECT {listed} FROM {side} EXCEPT ALL SELECT {listed} FROM {other}"
                 only.append(con.execute(f"SELECT count(*) FROM ({rows})").fetchall()[0][0])
                 if only[-1] and how == "near":
                     shown = con.execute(f"SELECT * FROM ({rows}) ORDER BY ALL LIMIT 2").fetchall()
-                    only.append(f"{one}: {str(shown)[:500]}")
+                    only.append(f"{side}: {str(shown)[:500]}")
             if not any(only):
                 return how, ""
         return "differs", str(only)

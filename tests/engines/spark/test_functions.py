@@ -98,7 +98,7 @@ def test_every_function_is_called(con: Any) -> None:
     called = " ".join(queries())
     for name in ALIKE - {"count_star", "!~~", "~~", "~~*", "!~~*"}:
         assert name in called
-    assert [told for query in queries() if (told := unlike(con, query))] == []
+    assert [reason for query in queries() if (reason := unlike(con, query))] == []
 
 
 @pytest.mark.spark
@@ -114,12 +114,12 @@ def test_functions_give_the_same_on_both_engines(spark: Any, con: Any) -> None:
         casts = ", ".join(
             f'CAST("{name}" AS {kind})' for name, kind in zip(expected.columns, expected.types, strict=True)
         )
-        found = con.from_arrow(rows).project(casts).fetchall()
-        for want, have in zip(expected.fetchall(), found, strict=True):
+        answer = con.from_arrow(rows).project(casts).fetchall()
+        for want, have in zip(expected.fetchall(), answer, strict=True):
             pairs = zip(expected.columns, want, have, strict=True)
-            different += [(query[:30], name, one, other) for name, one, other in pairs if not _alike(one, other)]
+            different += [(query[:30], name, left, right) for name, left, right in pairs if not _alike(left, right)]
     assert different == []
 
 
-def _alike(one: Any, other: Any) -> bool:
-    return one == (pytest.approx(other, rel=1e-12) if isinstance(one, float) else other)
+def _alike(left: Any, right: Any) -> bool:
+    return left == (pytest.approx(right, rel=1e-12) if isinstance(left, float) else right)

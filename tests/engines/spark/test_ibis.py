@@ -21,11 +21,11 @@ def test_one_expression_runs_on_duckdb_and_spark(spark: Any, everything: Lake) -
     backend.disconnect()
     with LockedLake(everything) as locked:
         Tables(spark, locked.con, everything).make(["kernels", "traces"])
-        found = busy()(spark).to_pyarrow().to_pylist()
+        rows = busy()(spark).to_pyarrow().to_pylist()
     assert len(expected) > 2
 
     def key(row: dict[str, Any]) -> str:
         rank = row["rank"]
         return str(("none" if rank is None or rank != rank else int(rank), row["class"], row["n"], row["busy_ns"]))
 
-    assert sorted(map(key, found)) == sorted(map(key, expected))
+    assert sorted(map(key, rows)) == sorted(map(key, expected))

@@ -18,7 +18,7 @@ def test_an_executor_killed_at_work_changes_nothing(everything: Lake) -> None:
     command = [sys.executable, "-m", "tests.engines.spark.killed", str(everything.root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "PYTHONPATH": "."})
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout)
-    assert len(told["alive"]) == 2 and set(told["killed"]) < set(told["alive"])
-    assert told["killed"][0] not in told["left"]
-    assert told["before"] == told["after"] != []
+    report = json.loads(done.stdout)
+    assert len(report["alive"]) == 2 and set(report["killed"]) < set(report["alive"])
+    assert report["killed"][0] not in report["left"]
+    assert report["before"] == report["after"] != []

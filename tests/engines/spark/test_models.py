@@ -46,4 +46,4 @@ def test_every_model_gives_the_same_on_spark(spark: Any, everything: Lake, tmp_p
     run = on_spark(spark, tmp_path / "reference")
     outcomes = list(compare(run, tmp_path / "reference", models, texts))
     assert len(outcomes) == len(models) > 50
-    assert [one for one in outcomes if not one.is_equal] == []
+    assert [outcome for outcome in outcomes if not outcome.is_equal] == []

@@ -35,13 +35,13 @@ COMPUTED = ("rank_steps", "straggler_ranks", "gpu_time_by_cause", "capture_metri
 
 def both(spark: Any, lake: Lake, query: str, computed: tuple[str, ...] = ()) -> tuple[Any, Any]:
     """(columns, types, rows) of DuckDB and of Spark."""
-    found = []
+    answers = []
     with LockedLake(lake) as locked:
         for asked in (locked.asked(query), answer_on_spark(Tables(spark, locked.con, lake, computed), locked, query)):
             with asked as answer:
                 assert answer is not None
-                found.append((answer.columns, answer.types, answer.rows()))
-    return found[0], found[1]
+                answers.append((answer.columns, answer.types, answer.rows()))
+    return answers[0], answers[1]
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -55,7 +55,7 @@ def test_a_saved_question_has_the_same_answer(spark: Any, everything: Lake, name
     duck, other = both(spark, everything, load_questions()[name].asked(0))
     assert duck[:2] == other[:2] and len(duck[2]) == len(other[2])
     for row, same in zip(sorted(duck[2], key=str), sorted(other[2], key=str), strict=True):
-        assert same == tuple(pytest.approx(one, rel=1e-9) if isinstance(one, float) else one for one in row)
+        assert same == tuple(pytest.approx(value, rel=1e-9) if isinstance(value, float) else value for value in row)
 
 
 def test_tables_of_captures_are_computed_as_they_are_stored(spark: Any, everything: Lake) -> None:
@@ -64,7 +64,7 @@ def test_tables_of_captures_are_computed_as_they_are_stored(spark: Any, everythi
         duck, other = both(spark, everything, f"SELECT {columns} FROM {table} ORDER BY ALL", COMPUTED)
         assert duck[2] and len(duck[2]) == len(other[2]), table
         for row, same in zip(duck[2], other[2], strict=True):
-            near = tuple(pytest.approx(one, rel=1e-9) if isinstance(one, float) else one for one in row)
+            near = tuple(pytest.approx(value, rel=1e-9) if isinstance(value, float) else value for value in row)
             assert same == near, table
 
 
@@ -104,9 +104,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("query", REFUSED)
 def test_what_is_refused(spark: Any, everything: Lake, query: str) -> None:
-    with LockedLake(everything) as locked, pytest.raises(REFUSED[query]) as told:
+    with LockedLake(everything) as locked, pytest.raises(REFUSED[query]) as refused:
         on_spark(spark, everything, locked, query)
-    assert "JVM" not in str(told.value) and "py4j" not in str(told.value).lower()
+    assert "JVM" not in str(refused.value) and "py4j" not in str(refused.value).lower()
 
 
 def test_limits_hold(spark: Any, everything: Lake) -> None:
@@ -128,9 +128,9 @@ def test_sizes_and_what_is_read() -> None:
 
 def test_the_command_prints_the_same(everything: Lake) -> None:
     """In processes of their own, as a user starts them; Spark's log is not among the answer."""
-    told = []
+    outputs = []
     for engine in ("duckdb", "spark"):
         words = ["sql", QUERIES[0], "--lake", str(everything.root), "--engine", engine, "--master", "local[1]"]
         done = subprocess.run([sys.executable, "-m", "pipelines.faces.cli.app", *words], capture_output=True, text=True)
-        told.append((done.returncode, done.stdout, done.stderr))
-    assert told[0] == told[1] and told[0][0] == 0 and "COMPUTATION" in told[0][1]
+        outputs.append((done.returncode, done.stdout, done.stderr))
+    assert outputs[0] == outputs[1] and outputs[0][0] == 0 and "COMPUTATION" in outputs[0][1]

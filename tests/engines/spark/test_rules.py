@@ -107,8 +107,8 @@ UNLIKE = {
 @pytest.mark.parametrize("called", UNLIKE)
 def test_functions_that_may_differ_are_refused(called: str) -> None:
     with duckdb.connect() as con:
-        told = unlike(con, f"SELECT {called} FROM t")
-    assert told is None if UNLIKE[called] is None else str(told).startswith(UNLIKE[called])
+        reason = unlike(con, f"SELECT {called} FROM t")
+    assert reason is None if UNLIKE[called] is None else str(reason).startswith(UNLIKE[called])
 
 
 def test_samples_and_other_statements_are_refused() -> None:
@@ -130,7 +130,7 @@ def test_models_and_questions_call_what_both_engines_compute_alike() -> None:
     texts = {model.name: text_of(model) for model in compared_models(load_catalog())}
     texts |= {f"ask {name}": question.asked(20) for name, question in load_questions().items()}
     with duckdb.connect() as con:
-        assert {name: told for name, text in texts.items() if (told := unlike(con, text))} == {}
+        assert {name: reason for name, text in texts.items() if (reason := unlike(con, text))} == {}
 
 
 @pytest.mark.slow  # what each rule does is above

@@ -33,7 +33,7 @@ def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--compute", "kernels"], "--compute is for --engine spark"),
         (["--engine", "spark", "--allow-files"], "--allow-files is for DuckDB"),
@@ -42,6 +42,6 @@ def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         (["--engine", "spark", "--memory", "much"], "write it like"),
     ],
 )
-def test_options_that_do_not_go_together(tmp_path: Path, words: list[str], told: str) -> None:
+def test_options_that_do_not_go_together(tmp_path: Path, words: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["sql", "SELECT 1", "--lake", str(tmp_path / "lake"), *words])
-    assert done.exit_code and told in " ".join(done.output.split()), done.output
+    assert done.exit_code and message in " ".join(done.output.split()), done.output

@@ -20,15 +20,15 @@ class SidesOnce:
     def __init__(self) -> None:
         self._opened: dict[tuple[Any, ...], tuple[duckdb.DuckDBPyConnection, list[Trace]]] = {}
 
-    def __call__(self, con: Any, given: str, lake: Path, ranks: int | str, process: str | None) -> list[Trace]:
-        asked = (given, lake, ranks, process)
+    def __call__(self, con: Any, side: str, lake: Path, ranks: int | str, process: str | None) -> list[Trace]:
+        asked = (side, lake, ranks, process)
         if asked not in self._opened:
             own = duckdb.connect()
             self._opened[asked] = own, open_side(own, *asked)
         own, traces = self._opened[asked]
         for (table,) in own.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-            con.register("given", own.execute(f"FROM {table}").to_arrow_table())
-            con.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM given LIMIT 0")
-            con.execute(f"INSERT INTO {table} FROM given WHERE trace_id NOT IN (SELECT trace_id FROM {table})")
-            con.unregister("given")
+            con.register("batch", own.execute(f"FROM {table}").to_arrow_table())
+            con.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM batch LIMIT 0")
+            con.execute(f"INSERT INTO {table} FROM batch WHERE trace_id NOT IN (SELECT trace_id FROM {table})")
+            con.unregister("batch")
         return traces

@@ -24,14 +24,14 @@ from tests.harness import call, kernel, x
 from tests.readers.nsys.test_commands import both
 
 
-def run(*given: object, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["compare", *map(str, given)])
+def run(*words: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["compare", *map(str, words)])
     assert done.exit_code == code, (done.output, done.exception)
     return done
 
 
-def asked(*given: object) -> dict[str, Any]:
-    return json.loads(run(*given, "--json").stdout)
+def asked(*words: object) -> dict[str, Any]:
+    return json.loads(run(*words, "--json").stdout)
 
 
 def written(folder: Path, **traces: list[dict] | dict) -> list[Path]:
@@ -60,10 +60,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.slow  # 10 s
 def test_json(pair: list[Path]) -> None:
-    told = asked(*pair)
-    assert list(told) == ["verdict", "by", "windows", "rows", "host", "notes", "steps", "caveats"]
-    assert told["by"] == "operator" and told["verdict"].startswith("The step takes 100.0 us instead of 124.0 us")
-    control, test = told["windows"]
+    answer = asked(*pair)
+    assert list(answer) == ["verdict", "by", "windows", "rows", "host", "notes", "steps", "caveats"]
+    assert answer["by"] == "operator" and answer["verdict"].startswith("The step takes 100.0 us instead of 124.0 us")
+    control, test = answer["windows"]
     assert (control["given"], control["steps"], test["steps"]) == (str(pair[0]), [7], [3])
     # Its work runs until 24 us after its annotation.
     lengths = [control[key] for key in ("duration_ns", "median_ns", "worst_ns", "host_ns")]
@@ -71,17 +71,17 @@ def test_json(pair: list[Path]) -> None:
     assert (control["gpu_ns"], control["idle_ns"], control["earlier_ns"]) == (34_000, 90_000, 0)
     assert (test["gpu_ns"], test["earlier_ns"], test["is_partial"]) == (45_500, 2_000, False)
     for side, window in (("control_ns", control), ("test_ns", test)):
-        assert sum(row[side] for row in told["rows"]) == window["gpu_ns"]
-    assert told["rows"][0] == {
+        assert sum(row[side] for row in answer["rows"]) == window["gpu_ns"]
+    assert answer["rows"][0] == {
         **{"device": "gpu", "cat": None, "name": "aten::mm", "input_dims": None, "input_types": None},
         **{"control_n": 1, "test_n": 2, "diff_n": 1, "control_ns": 30_000, "test_ns": 43_500, "diff_ns": 13_500},
         "change": "increased",
     }
-    assert told["notes"] == [
+    assert answer["notes"] == [
         "test: 2.0 us of the GPU work in its window was launched before it, or its launch is not in the trace",
         "control: step 8 without counterpart",
     ]
-    assert told["steps"] == [
+    assert answer["steps"] == [
         {
             **{"rank": None, "where": "", "control_step": 7, "test_step": 3, "control_ns": 124_000, "test_ns": 100_000},
             **{"control_host_ns": 100_000, "test_host_ns": 100_000},
@@ -108,7 +108,7 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("words", "message"),
     first_of(
         [
             (["--by", "colour"], "none of operator, category, module, shape, kernel, cause"),
@@ -123,28 +123,28 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
         3,
     ),
 )
-def test_what_is_refused(pair: list[Path], given: list[str], told: str) -> None:
+def test_what_is_refused(pair: list[Path], words: list[str], message: str) -> None:
     before = pair[0].read_bytes()
-    done = run(*pair, *(one.format(control=pair[0]) for one in given), code=1)
-    assert told in done.stderr and pair[0].read_bytes() == before
+    done = run(*pair, *(word.format(control=pair[0]) for word in words), code=1)
+    assert message in done.stderr and pair[0].read_bytes() == before
 
 
 @pytest.mark.slow  # 2 s: steps are chosen in fleet/test_compare_verdict.py
 def test_two_steps_of_one_trace(pair: list[Path]) -> None:
-    told = asked(pair[0], pair[0], "--step", "7", "--step", "8")
-    assert [one["steps"] for one in told["windows"]] == [[7], [8]]
-    assert {row["name"]: row["diff_ns"] for row in told["rows"]} == {"aten::mm": -30_000, "aten::add": -4_000}
+    answer = asked(pair[0], pair[0], "--step", "7", "--step", "8")
+    assert [window["steps"] for window in answer["windows"]] == [[7], [8]]
+    assert {row["name"]: row["diff_ns"] for row in answer["rows"]} == {"aten::mm": -30_000, "aten::add": -4_000}
 
 
 @pytest.mark.parametrize(
-    ("allowed", "code", "told"),
+    ("allowed", "code", "message"),
     # GPU time of the steps 7 and 3 grows by 33.8 % (gemm 30 and add 4 us before, gemm 33.5 and 10 us and a copy of 2 us
     # after), but the step is shorter: that is fine. tests/fleet/test_compare_pairs.py has steps that are longer.
     first_of([("33.83%", 0, "fine"), ("40", 0, "fine"), ("33.8", 0, "fine"), ("0", 0, "fine")], 1),
 )
-def test_more_time_than_allowed_is_an_exit_code(pair: list[Path], allowed: str, code: int, told: str) -> None:
+def test_more_time_than_allowed_is_an_exit_code(pair: list[Path], allowed: str, code: int, message: str) -> None:
     done = run(*pair, "--fail-on", allowed, code=code)
-    assert told in done.stderr and done.stdout
+    assert message in done.stderr and done.stdout
     assert "not judged: control: step 8 without counterpart" in done.stderr
     assert ("grew most: aten::mm +13.5 us" in done.stderr) == bool(code)
 
@@ -173,7 +173,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
         ids.append(ingest([folders[-1]], Lake(root / "lake"), job=name).rows[0].trace_id)
     with Lake(root / "lake").connect(["traces"]) as con:
         known = dict(con.execute("SELECT trace_id, capture_id FROM traces").fetchall())
-    return root / "lake", folders, [known[one] for one in ids]
+    return root / "lake", folders, [known[trace_id] for trace_id in ids]
 
 
 @pytest.mark.slow  # a step that broke it is in the test of limits
@@ -190,11 +190,11 @@ def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], l
 @pytest.mark.slow  # 3 s: pairs are in fleet/test_compare_rows.py
 def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, _, (a, b, _) = captures
-    told = asked(a, b, "--lake", lake)
-    assert [(one["rank"], one["where"]) for one in told["ranks"]] == [(0, "rank 0"), (1, "rank 1")]
-    assert [one["rows"][0]["diff_ns"] for one in told["ranks"]] == [0, 10_000]
-    assert told["rows"][0]["diff_ns"] == 10_000
-    assert told["verdict"].startswith(
+    answer = asked(a, b, "--lake", lake)
+    assert [(rank["rank"], rank["where"]) for rank in answer["ranks"]] == [(0, "rank 0"), (1, "rank 1")]
+    assert [rank["rows"][0]["diff_ns"] for rank in answer["ranks"]] == [0, 10_000]
+    assert answer["rows"][0]["diff_ns"] == 10_000
+    assert answer["verdict"].startswith(
         "The step takes 100.0 us, unchanged (+0.0 %, mean of 4 steps, of each the slowest of 2 ranks)"
     )
     shown = " ".join(run(a, b, "--lake", lake).stdout.split())
@@ -205,8 +205,8 @@ def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
 @pytest.mark.slow  # tests/fleet/test_compared_windows.py has which ranks meet
 def test_a_rank_and_a_file_meet_their_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, (_, folder, _), (a, b, _) = captures
-    one = asked(a, b, "--rank", "1", "--lake", lake)
-    assert "ranks" not in one and one["rows"][0]["diff_ns"] == 10_000
+    answer = asked(a, b, "--rank", "1", "--lake", lake)
+    assert "ranks" not in answer and answer["rows"][0]["diff_ns"] == 10_000
     # A file meets its rank.
     alone = asked(a, folder / "rank1.json", "--lake", lake)
     assert alone["rows"][0]["diff_ns"] == 10_000 and "control: rank 0 without counterpart" in alone["notes"]
@@ -219,7 +219,7 @@ def test_folders_are_captures(captures: tuple[Path, list[Path], list[str]]) -> N
     before = trace.read_bytes()
     assert "is one of the traces" in run(folder, b, "--lake", lake, "--out", trace, code=1).stderr
     assert trace.read_bytes() == before
-    assert [one["where"] for one in asked(folder, b, "--lake", lake)["ranks"]] == ["rank 0", "rank 1"]
+    assert [rank["where"] for rank in asked(folder, b, "--lake", lake)["ranks"]] == ["rank 0", "rank 1"]
 
 
 @pytest.mark.slow
@@ -229,9 +229,9 @@ def test_without_gpu_time_the_length_of_steps_is_judged_and_of_whole_traces_noth
     assert "fine: the length of step" in done.stderr
     done = run(path, path, "--fail-on", "5%", "--step", "all", code=1)
     assert "has none" in done.stderr
-    told = asked(path, path)
-    assert {row["device"] for row in told["rows"]} == {"cpu"} and told["host"] == []
-    assert {row["name"]: row["control_ns"] for row in told["rows"]} == {"ProfilerStep": 80_000, "aten::mm": 20_000}
+    answer = asked(path, path)
+    assert {row["device"] for row in answer["rows"]} == {"cpu"} and answer["host"] == []
+    assert {row["name"]: row["control_ns"] for row in answer["rows"]} == {"ProfilerStep": 80_000, "aten::mm": 20_000}
 
 
 @pytest.mark.slow  # folders and files are above
@@ -245,7 +245,7 @@ def test_ids_of_a_lake(tmp_path: Path) -> None:
         ids.append(ingest([path], lake, job="train").rows[0].trace_id)
     with lake.connect(["traces"]) as con:
         captures = dict(con.execute("SELECT trace_id, capture_id FROM traces").fetchall())
-    of_captures = asked(*(captures[one] for one in ids), "--lake", lake.root, "--by", "shape")
+    of_captures = asked(*(captures[trace_id] for trace_id in ids), "--lake", lake.root, "--by", "shape")
     assert {(row["name"], row["input_dims"]): row["diff_ns"] for row in of_captures["rows"]} == {
         ("aten::mm", "[[4,8],[8,2]]"): 3_500,
         ("aten::mm", "[[1,8],[8,2]]"): 10_000,
@@ -260,9 +260,9 @@ def test_ids_of_a_lake(tmp_path: Path) -> None:
 @pytest.mark.slow  # ranks of folders meet in the test above
 def test_processes_of_a_file_meet_in_their_order(tmp_path: Path) -> None:
     path = both(tmp_path)
-    told = asked(path, path, "--by", "kernel")
-    assert [one["where"] for one in told["ranks"]] == ["process 4000", "process 4100"]
-    assert {row["diff_ns"] for row in told["rows"]} == {0}
+    answer = asked(path, path, "--by", "kernel")
+    assert [rank["where"] for rank in answer["ranks"]] == ["process 4000", "process 4100"]
+    assert {row["diff_ns"] for row in answer["rows"]} == {0}
     (alone,) = written(tmp_path, one=BEFORE)
     assert "control: process 4100 without counterpart" in asked(path, alone)["notes"]
 
@@ -270,12 +270,12 @@ def test_processes_of_a_file_meet_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.slow  # a small one is above
 def test_real_exports_with_two_processes(shared: Path) -> None:
     folder = shared / "traces" / "nsys"
-    told = asked(folder / "h100_2gpu_1s.sqlite", folder / "mfu_2gpu_before.sqlite")
-    assert [one["where"] for one in told["ranks"]] == ["rank 0", "rank 1"]
+    answer = asked(folder / "h100_2gpu_1s.sqlite", folder / "mfu_2gpu_before.sqlite")
+    assert [rank["where"] for rank in answer["ranks"]] == ["rank 0", "rank 1"]
     for side, key in enumerate(("control_ns", "test_ns")):
-        parts = [sum(row[key] for row in one["rows"]) for one in told["ranks"]]
-        assert sum(row[key] for row in told["rows"]) == sum(parts) == told["windows"][side]["gpu_ns"]
-        assert [one["windows"][side]["gpu_ns"] for one in told["ranks"]] == parts
+        parts = [sum(row[key] for row in rank["rows"]) for rank in answer["ranks"]]
+        assert sum(row[key] for row in answer["rows"]) == sum(parts) == answer["windows"][side]["gpu_ns"]
+        assert [rank["windows"][side]["gpu_ns"] for rank in answer["ranks"]] == parts
 
 
 def test_the_page(pair: list[Path], tmp_path: Path) -> None:
@@ -286,13 +286,13 @@ def test_the_page(pair: list[Path], tmp_path: Path) -> None:
     page = Page(html)
     assert page.sections == ["verdict", "causes", "work", "host"]
     causes = html[html.index('<section id="causes"') : html.index('<section id="work"')]
-    rows, told = asked(*pair, "--by", "cause")["rows"], set()
+    rows, cause_colours = asked(*pair, "--by", "cause")["rows"], set()
     for side in causes.split('<span class="label">')[1:]:  # all of both steps, in the colours of the report
         name = "control_ns" if side.startswith("control") else "test_ns"
         parts = re.findall(r'<span class="(\w+)" style="[^"]*" title="([^"]*)"[^>]*data-value="([0-9.]+)"', side)
         assert sum(float(value) for *_, value in parts) == sum(row[name] for row in rows) >= 100_000
-        told |= {(title.partition(":")[0], colour) for colour, title, _ in parts}
-    assert {("launching", "launch"), ("operators on the host (launch bound)", "cpu")} <= told
+        cause_colours |= {(title.partition(":")[0], colour) for colour, title, _ in parts}
+    assert {("launching", "launch"), ("operators on the host (launch bound)", "cpu")} <= cause_colours
     assert "mm +13.5 us" in page.texts["verdict"]
     assert (
         "test: 2.0 us of the GPU work in its window was launched before it, or its launch is not in the trace"
@@ -301,7 +301,7 @@ def test_the_page(pair: list[Path], tmp_path: Path) -> None:
     (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
     names = [text.text for text in ET.fromstring(drawn).iterfind(".//{*}text")]
     assert [
-        one for one in ("control", "aten::mm", "aten::add", "(launch not in the trace)", "test") if one not in names
+        name for name in ("control", "aten::mm", "aten::add", "(launch not in the trace)", "test") if name not in names
     ] == []
     rows = page.rows("_comparison")[:3]
     assert [row["diff_ns"] for row in rows] == ["13500.0", "-4000.0", "2000.0"]
@@ -331,11 +331,11 @@ def test_names_are_text_on_the_page(tmp_path: Path) -> None:
 
 def bars(svg: str | None) -> list[tuple[float, float, str]]:
     """Left end, width and color of the bars, from the top."""
-    found = ET.fromstring(svg or "").iterfind(".//{*}rect")
+    rects = ET.fromstring(svg or "").iterfind(".//{*}rect")
     return [
-        (float(one.get("x", 0)), float(one.get("width", 0)), one.get("fill", ""))
-        for one in found
-        if one.get("fill") != "#fff"
+        (float(rect.get("x", 0)), float(rect.get("width", 0)), rect.get("fill", ""))
+        for rect in rects
+        if rect.get("fill") != "#fff"
     ]
 
 
@@ -343,10 +343,10 @@ def test_a_waterfall_goes_from_control_to_test() -> None:
     steps = [Step("a", 30, "+30", "a"), Step("<b>", -50, "-50", "<b>")]
     svg = waterfall("t", (100, "100"), (80, "80"), steps)
     (control, more, less, test) = bars(svg)
-    assert [one[2] for one in (control, more, less, test)] == [TOTAL, MORE, LESS, TOTAL]
+    assert [bar[2] for bar in (control, more, less, test)] == [TOTAL, MORE, LESS, TOTAL]
     pixel = control[1] / 100
-    assert [round(one[1] / pixel) for one in (control, more, less, test)] == [100, 30, 50, 80]
-    assert [round((one[0] - control[0]) / pixel) for one in (more, less, test)] == [100, 80, 0]
+    assert [round(bar[1] / pixel) for bar in (control, more, less, test)] == [100, 30, 50, 80]
+    assert [round((bar[0] - control[0]) / pixel) for bar in (more, less, test)] == [100, 80, 0]
     assert "&lt;b&gt;" in (svg or "") and "<b>" not in (svg or "")
     assert waterfall("t", (0, "0"), (0, "0"), []) is None
     with pytest.raises(ValueError, match="add up"):
@@ -357,15 +357,15 @@ def test_a_waterfall_goes_from_control_to_test() -> None:
 def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_first(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=1, steps=3, shape="planted", sync_each_step=False)
     sides = [write_capture(replace(spec, plant=p), tmp_path / p).paths[0] for p in ("none", "loader")]
-    told = asked(*sides, "--by", "cause")
-    assert told["by"] == "cause" and told["rows"][0]["name"] == "data_loading"
-    assert {row["device"] for row in told["rows"]} == {None}  # of both the GPU and the host
-    assert "host +6.00 ms (data loading +6.00 ms: enumerate(DataLoader" in told["verdict"]
-    assert told["rows"][0]["control_ns"] == 0
-    assert told["rows"][0]["test_ns"] == pytest.approx(3 * 6_000_000, rel=0.001)
-    for side, window in zip(("control", "test"), told["windows"], strict=True):
+    answer = asked(*sides, "--by", "cause")
+    assert answer["by"] == "cause" and answer["rows"][0]["name"] == "data_loading"
+    assert {row["device"] for row in answer["rows"]} == {None}  # of both the GPU and the host
+    assert "host +6.00 ms (data loading +6.00 ms: enumerate(DataLoader" in answer["verdict"]
+    assert answer["rows"][0]["control_ns"] == 0
+    assert answer["rows"][0]["test_ns"] == pytest.approx(3 * 6_000_000, rel=0.001)
+    for side, window in zip(("control", "test"), answer["windows"], strict=True):
         # A step ends with the GPU work that it launched, within some us of its annotation.
-        assert sum(row[f"{side}_ns"] for row in told["rows"]) == pytest.approx(window["duration_ns"] * 3, rel=0.05)
-        assert window["gpu_ns"] < sum(row[f"{side}_ns"] for row in told["rows"])
+        assert sum(row[f"{side}_ns"] for row in answer["rows"]) == pytest.approx(window["duration_ns"] * 3, rel=0.05)
+        assert window["gpu_ns"] < sum(row[f"{side}_ns"] for row in answer["rows"])
     # What `--fail-on` judges as GPU time is that, whatever the rows are.
-    assert told["steps"] == asked(*sides, "--by", "category")["steps"]
+    assert answer["steps"] == asked(*sides, "--by", "category")["steps"]

@@ -90,16 +90,17 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     if command == "capture-path":  # one rank has no path through its ranks: there is no number
         assert SAID in run(command, part, code=1).stderr
         return
-    n_given = (
+    n_files = (
         2 if command == "breakdown" else "--out" not in more or command == "slice"
     )  # what draws is dear: once, below
-    for given, n in ((part, 1), (whole, 0))[:n_given]:
-        done = run(command, given, *more)
+    for file, n in ((part, 1), (whole, 0))[:n_files]:
+        done = run(command, file, *more)
         assert (done.stdout.count(SAID), done.stderr.count("ends early")) == (n, 0), done.output
-    (answer,) = [found] if isinstance(found := json.loads(run(command, part, *more, "--json").stdout), dict) else found
-    told = [one for one in answer["caveats"] if "ends early" in one["detail"]]
-    assert [one["severity"] for one in told] == ["error"], answer["caveats"]
-    assert told[0]["detail"].startswith(SAID.removeprefix("caveat: "))
+    answers = json.loads(run(command, part, *more, "--json").stdout)
+    (answer,) = [answers] if isinstance(answers, dict) else answers
+    caveats = [caveat for caveat in answer["caveats"] if "ends early" in caveat["detail"]]
+    assert [caveat["severity"] for caveat in caveats] == ["error"], answer["caveats"]
+    assert caveats[0]["detail"].startswith(SAID.removeprefix("caveat: "))
     pages = [page.read_text() for page in tmp_path.glob("*.html")]
     assert all("cut.json ends early: all numbers are of the part" in page for page in pages)
     assert len(pages) == (command in ("report", "compare"))
@@ -140,17 +141,17 @@ def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
 @pytest.mark.slow  # 2 s: commands say it, above
 def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_path: Path) -> None:
     saved = tmp_path / "path.zip"
-    for given, n in zip(files, (0, 1), strict=True):
-        run("critical-path", given, "--save", saved)
+    for file, n in zip(files, (0, 1), strict=True):
+        run("critical-path", file, "--save", saved)
         for words in (("critical-path", saved), ("what-if", saved, "--scale", "*=0.5")):
             assert run(*words).stdout.count(SAID) == n
-            told = json.loads(run(*words, "--json").stdout)["caveats"]
-            assert sum("ends early" in one["detail"] for one in told) == n
+            caveats = json.loads(run(*words, "--json").stdout)["caveats"]
+            assert sum("ends early" in caveat["detail"] for caveat in caveats) == n
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             path = restore_cpgraph(saved)
-        assert sum("ends early" in str(one.message) for one in warned) == n
-        assert [one["severity"] for one in path.caveats if "ends early" in one["detail"]] == ["error"] * n
+        assert sum("ends early" in str(warning.message) for warning in warned) == n
+        assert [caveat["severity"] for caveat in path.caveats if "ends early" in caveat["detail"]] == ["error"] * n
 
 
 @pytest.mark.slow  # ingestion of four ranks; a file's caveats are above
@@ -162,8 +163,8 @@ def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> No
     rows = json.loads(run("ingest", tmp_path / "job", tmp_path / "other", "--lake", lake, "--json").stdout)
     (reason,) = [row["reason"] for row in rows if row["status"] == "partial"]
     assert reason.startswith("the file ends early; everything readable before that is kept")
-    found = run("sql", "FROM capture_ranks SELECT capture_id, trace_id, rank", "--lake", lake, "--format", "json")
-    ranks = json.loads(found.stdout)
+    done = run("sql", "FROM capture_ranks SELECT capture_id, trace_id, rank", "--lake", lake, "--format", "json")
+    ranks = json.loads(done.stdout)
     cuts = {row["trace_id"] for row in rows if row["status"] == "partial"}
     of_cut = {row["capture_id"] for row in ranks if row["trace_id"] in cuts}
     for capture_id in {row["capture_id"] for row in ranks}:

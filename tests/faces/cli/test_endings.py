@@ -39,10 +39,12 @@ PRINTING = [
 ]
 
 
-def _one_of_each(commands: list[list[str]]) -> list[Any]:
+def _parameters(commands: list[list[str]]) -> list[Any]:
     """Parameters: a second way to ask the same program, or another one of its package, is slow."""
     first = {command[1].split(".")[1]: command for command in reversed(commands)}.values()
-    return [pytest.param(one, marks=slow_if(one not in first), id=" ".join(one[1:])) for one in commands]
+    return [
+        pytest.param(command, marks=slow_if(command not in first), id=" ".join(command[1:])) for command in commands
+    ]
 
 
 def start(words: list[object], stdout: int) -> subprocess.Popen[bytes]:
@@ -55,7 +57,7 @@ def end_of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     return process.returncode, err.decode()
 
 
-@pytest.mark.parametrize("words", _one_of_each(PRINTING))
+@pytest.mark.parametrize("words", _parameters(PRINTING))
 def test_nobody_reads(words: list[object]) -> None:
     """As `| head -0`: the process ends by SIGPIPE, as other Unix tools do, and says nothing."""
     read, write = os.pipe()
@@ -73,7 +75,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-@pytest.mark.parametrize("format", ["csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("json", "parquet"))])
+@pytest.mark.parametrize(
+    "format", ["csv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("json", "parquet"))]
+)
 def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
     """As `| head -1`; more comes than the pipe holds."""
     query = "SELECT range::VARCHAR || 'x' AS x FROM range(3000)"
@@ -96,7 +100,7 @@ def test_a_failure_is_one_whoever_reads(lake: Lake) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
-@pytest.mark.parametrize("words", _one_of_each(PRINTING[:4]))
+@pytest.mark.parametrize("words", _parameters(PRINTING[:4]))
 def test_the_answer_cannot_be_written(words: list[object]) -> None:
     with open("/dev/full", "wb") as full:
         status, said = end_of(start(words, full.fileno()))
@@ -133,5 +137,5 @@ def test_every_command_ends_so() -> None:
     assert app.info.cls is Commands
     group: Any = typer.main.get_command(app)
     assert all(isinstance(command, Later) for command in group.commands.values())
-    contexts = [one.make_context(name, [], resilient_parsing=True) for name, one in group.commands.items()]
+    contexts = [command.make_context(name, [], resilient_parsing=True) for name, command in group.commands.items()]
     assert len(contexts) > 20 and all(type(context.command) is Command for context in contexts)

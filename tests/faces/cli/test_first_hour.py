@@ -27,8 +27,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _, server = synthetic(folder)
     for name, device, world in (("a", "NVIDIA H100", 8), ("b", "AMD MI300X", 2)):
         events = [call("cudaLaunchKernel", 10, 5, 1), kernel(f"gemm_{name}", 20, 30, 1)]
-        told = {"deviceProperties": [{"id": 0, "name": device}], "distributedInfo": {"rank": 0, "world_size": world}}
-        (folder / f"{name}.json").write_text(json.dumps({"traceEvents": events, **told}))
+        metadata = {
+            "deviceProperties": [{"id": 0, "name": device}],
+            "distributedInfo": {"rank": 0, "world_size": world},
+        }
+        (folder / f"{name}.json").write_text(json.dumps({"traceEvents": events, **metadata}))
     run("ingest", server, "--lake", folder / "lake")
     run("ingest", folder / "a.json", folder / "b.json", "--job", "nightly", "--lake", folder / "lake")
     return folder / "lake"
@@ -70,8 +73,8 @@ def test_a_file_that_is_not_there_says_so_without_a_lake(tmp_path: Path) -> None
 
 def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> None:
     rows = json.loads(run("ask", "inventory", "--lake", lake, "--format", "json").stdout)
-    found = {(row["job"], row["device"], row["world_size"], row["n_traces"]) for row in rows}
-    assert {("nightly", "NVIDIA H100", 8, 1), ("nightly", "AMD MI300X", 2, 1)} < found and len(found) == 3
+    inventory = {(row["job"], row["device"], row["world_size"], row["n_traces"]) for row in rows}
+    assert {("nightly", "NVIDIA H100", 8, 1), ("nightly", "AMD MI300X", 2, 1)} < inventory and len(inventory) == 3
     assert {row["n_hosts"] for row in rows} == {None} and all("." not in row["last_ingested"] for row in rows)
 
 

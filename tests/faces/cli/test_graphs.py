@@ -35,8 +35,8 @@ def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, sour
     replays, startup = written(tmp_path / "a", "none"), written(tmp_path / "b", origin, seed=3)
     alone = json.loads(tracelake("graphs", replays, "--json").stdout)
     assert (alone["n_replays"], alone["n_kernels"], alone["known_ns"]) == (3, 96, 0)
-    (told,) = alone["caveats"]  # NULL says which inputs would tell
-    assert "not known" in told["detail"] and "(--capture-trace), a few steps without graphs" in told["detail"]
+    (caveat,) = alone["caveats"]  # NULL says which inputs would tell
+    assert "not known" in caveat["detail"] and "(--capture-trace), a few steps without graphs" in caveat["detail"]
     done = tracelake("graphs", replays, "--capture-trace", startup, "--json")
     both = json.loads(done.stdout)
     assert both["caveats"] == []
@@ -54,8 +54,8 @@ def test_traces_of_a_lake_are_found_by_id(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     rows = json.loads(tracelake("ingest", replays, startup, "--job", "decode", "--lake", lake, "--json").stdout)
     ids = {Path(row["path"]): row["trace_id"] for row in rows}
-    found = tracelake("graphs", ids[replays], "--capture-trace", ids[startup], "--lake", lake, "--json")
-    answer = json.loads(found.stdout)
+    done = tracelake("graphs", ids[replays], "--capture-trace", ids[startup], "--lake", lake, "--json")
+    answer = json.loads(done.stdout)
     assert answer["trace_id"] == ids[replays] and answer["known_ns"] == answer["graph_ns"] > 0
     asked = tracelake("ask", "graph-layers", "--trace", ids[replays], "--lake", lake, "--format", "json")
     layers = json.loads(asked.stdout)
@@ -102,9 +102,9 @@ def test_names_of_annotation_files(tmp_path: Path) -> None:
     )
     file = tmp_path / "kernel_annotations_rank0_fwd.pkl"
     file.write_bytes(pickle.dumps({5 << 32: [{"str": "layers.0"}]}))
-    found = json.loads(tracelake("graphs", trace, "--json").stdout)
-    assert found["annotations"] == str(file) and found["known_ns"] == 3000
-    assert [(row["name"], row["module"], row["source"]) for row in found["kernels"]] == [
+    answer = json.loads(tracelake("graphs", trace, "--json").stdout)
+    assert answer["annotations"] == str(file) and answer["known_ns"] == 3000
+    assert [(row["name"], row["module"], row["source"]) for row in answer["kernels"]] == [
         ("a", "layers.0", "annotation"), ("b", None, None),
     ]  # fmt: skip
     file.rename(other := tmp_path / "elsewhere.pkl")
@@ -153,10 +153,10 @@ def section_of(trace: list[dict[str, Any]] | Path) -> Section | None:
 
 @pytest.mark.slow  # real graphs are in tests/modelling
 def test_the_section_is_there_where_graphs_are_most_of_the_time(tmp_path: Path) -> None:
-    found = section_of(written(tmp_path, "both"))
-    assert found is not None
-    assert "replays of CUDA or HIP graphs. The operator or module of 100.0 % of it is known" in found.body
-    assert BLOCKS in found.body
+    section = section_of(written(tmp_path, "both"))
+    assert section is not None
+    assert "replays of CUDA or HIP graphs. The operator or module of 100.0 % of it is known" in section.body
+    assert BLOCKS in section.body
     work = [(None, name) for name in "ab"]
     assert section_of(eager(work, 0, 1) + replay("ab", 90, 50)) is None  # half is not most
     assert section_of(eager(work, 0, 1) + replay("abc", 90, 50)) is not None

@@ -227,7 +227,7 @@ def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[
     """A program reads stdout, and a model the answers of MCP: they say what people read on stderr."""
     caveats.begin()
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
-    caveats.tell("out of date", "kernels: of an older model")
+    caveats.print_caveat("out of date", "kernels: of an older model")
     assert "out of date: kernels: of an older model" in capsys.readouterr().err
     notice = {"caveat": "out_of_date", "severity": "warning", "detail": "kernels: of an older model"}
     assert caveats.with_caveats({"a": 1}) == {"a": 1, "caveats": [notice]}

@@ -48,11 +48,11 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     if command == "capture-path":
         assert f"caveat: {SENTENCE}" in run(command, lost, code=1).stderr
         return
-    for given, n in ((lost, 1), (whole, 0)):
-        assert run(command, given, *more).stdout.count(f"caveat: {SENTENCE}") == n
-    found = json.loads(run(command, lost, *more, "--json").stdout)
-    (answer,) = [found] if isinstance(found, dict) else found
-    (caveat,) = [one for one in answer["caveats"] if "have no GPU work" in one["detail"]]
+    for file, n in ((lost, 1), (whole, 0)):
+        assert run(command, file, *more).stdout.count(f"caveat: {SENTENCE}") == n
+    answers = json.loads(run(command, lost, *more, "--json").stdout)
+    (answer,) = [answers] if isinstance(answers, dict) else answers
+    (caveat,) = [caveat for caveat in answer["caveats"] if "have no GPU work" in caveat["detail"]]
     assert caveat["severity"] == "error" and "4 of 6 launches have no GPU work" in caveat["detail"]
     pages = [page.read_text() for page in tmp_path.glob("*.html")]
     assert all("4 of 6 launches have no GPU work" in page for page in pages)

@@ -15,7 +15,7 @@ from pipelines.readers.ingest import ingest
 from tests.harness import call, kernel, x
 
 
-def told(*words: object, code: int) -> str:
+def output_of(*words: object, code: int) -> str:
     done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200", "TERM": "dumb"})
     assert done.exit_code == code, done.output
     return re.sub(r"[\s│╭╮╰╯─]+", " ", done.output)
@@ -33,7 +33,7 @@ def told(*words: object, code: int) -> str:
     ],
 )
 def test_a_name_that_is_nearly_one_gets_a_hint(words: list[str], code: int, said: str) -> None:
-    assert said in told(*words, code=code)
+    assert said in output_of(*words, code=code)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_step_by_its_number_or_its_place(
     lake: Path, tmp_path: Path, words: list[object], drawn: str, said: str
 ) -> None:
-    output = told("slice", lake, *words, "--out", tmp_path / "slice.json", code=0)
+    output = output_of("slice", lake, *words, "--out", tmp_path / "slice.json", code=0)
     names = {event.get("name") for event in json.loads((tmp_path / "slice.json").read_text())["traceEvents"]}
     assert {name for name in names if name and name.startswith("gemm")} == {drawn}
     assert said in output and ("there is no step" in output) == bool(said)
@@ -79,4 +79,4 @@ def test_a_step_by_its_number_or_its_place(
     ],
 )
 def test_a_step_or_trace_that_there_is_not(lake: Path, tmp_path: Path, words: list[object], said: str) -> None:
-    assert said in told("slice", lake, *words, "--out", tmp_path / "slice.json", code=1)
+    assert said in output_of("slice", lake, *words, "--out", tmp_path / "slice.json", code=1)

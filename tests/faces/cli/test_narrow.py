@@ -108,5 +108,5 @@ def test_counts_have_their_thousands_apart_and_what_names_something_has_not() ->
     named = {"rank": 1024, "waiting_stream": 1007, "event_id": 123456, "start_ns": 2234, "correlation": 4711}
     asked = counted | {"step_ms": (0.5, "0.5")} | {name: (value, str(value)) for name, value in named.items()}
     assert {name: _cell(name, value) for name, (value, _) in asked.items()} == {
-        name: told for name, (_, told) in asked.items()
+        name: text for name, (_, text) in asked.items()
     }

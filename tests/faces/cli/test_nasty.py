@@ -41,9 +41,13 @@ NAMES = tuple(name for name in NASTY if name.strip())
 def run(*words: object, code: int = 0) -> Result:
     """The command's result: it ended with `code`, no exception, and nothing raw on either stream."""
     result = CliRunner().invoke(app, [*map(str, words)])
-    told = result.stdout + result.stderr
-    assert result.exit_code == code and isinstance(result.exception, SystemExit | None), (words, told, result.exception)
-    assert not RAW.search(told), (words, RAW.search(told), told[-500:])
+    output = result.stdout + result.stderr
+    assert result.exit_code == code and isinstance(result.exception, SystemExit | None), (
+        words,
+        output,
+        result.exception,
+    )
+    assert not RAW.search(output), (words, RAW.search(output), output[-500:])
     return result
 
 
@@ -154,13 +158,13 @@ def test_every_command_on_nasty_names(world: dict[str, Any], tmp_path: Path) -> 
     (capture, *_) = json.loads(run("sql", query, "--lake", world["lake"], "--format", "json").stdout)
     ids = {"id": world["ids"][0], "other": world["ids"][1], "capture": capture["capture_id"]}
     for words in WHOLE:
-        given = [word.format(out=tmp_path, **ids, folder=world["folder"], file=world["file"]) for word in words]
+        arguments = [word.format(out=tmp_path, **ids, folder=world["folder"], file=world["file"]) for word in words]
         needs_lake = words[0] != "tables"
-        given += ["--lake", str(world["lake"])] if needs_lake else []
+        arguments += ["--lake", str(world["lake"])] if needs_lake else []
         code = 1 if words[0] == "ingest" else 0
-        run(*given, code=code)
+        run(*arguments, code=code)
         if words[0] in JSON_TOO:
-            json.loads(run(*given, "--json", code=code).stdout)
+            json.loads(run(*arguments, "--json", code=code).stdout)
     saved = tmp_path / "[red]\x1b[2J.zip"
     titles = run("critical-path", world["file"], "--save", saved, "--alternatives", 2, "--lake", world["lake"]).stdout
     assert visible(FILES[0]) in titles
@@ -214,16 +218,25 @@ WRONG = (
 @pytest.mark.parametrize("name", ["x[/x]\x1b[2J", pytest.param("[red]\x9b\n\u202e:boom:", marks=pytest.mark.slow)])
 def test_errors_quote_what_was_given_as_text(world: dict[str, Any], name: str) -> None:
     for words in WRONG:
-        given = [word.format(name=name, id=world["ids"][0], folder=world["folder"]) for word in words]
+        arguments = [word.format(name=name, id=world["ids"][0], folder=world["folder"]) for word in words]
         takes_lake = words[0] not in ("tables", "op-job", "flight-recorder", "memory")
-        result = CliRunner().invoke(app, given + (["--lake", str(world["lake"])] if takes_lake else []))
-        told = result.stderr + result.stdout
-        assert result.exit_code in (1, 2) and isinstance(result.exception, SystemExit), (words, told, result.exception)
-        assert not RAW.search(told), (words, told)
-        assert squashed(visible(name).rstrip("-")) in squashed(told) or words[0] == "sql", (words, told)
-    for given in ([name], ["sql", "--" + name], ["sql", "SELECT 1", "--format", name], ["sql", "x", "--limit", name]):
-        result = CliRunner().invoke(app, given)
-        assert result.exit_code == 2 and not RAW.search(result.stderr + result.stdout), (given, result.stderr)
+        result = CliRunner().invoke(app, arguments + (["--lake", str(world["lake"])] if takes_lake else []))
+        output = result.stderr + result.stdout
+        assert result.exit_code in (1, 2) and isinstance(result.exception, SystemExit), (
+            words,
+            output,
+            result.exception,
+        )
+        assert not RAW.search(output), (words, output)
+        assert squashed(visible(name).rstrip("-")) in squashed(output) or words[0] == "sql", (words, output)
+    for arguments in (
+        [name],
+        ["sql", "--" + name],
+        ["sql", "SELECT 1", "--format", name],
+        ["sql", "x", "--limit", name],
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2 and not RAW.search(result.stderr + result.stdout), (arguments, result.stderr)
 
 
 def test_flight_recorder_dumps(tmp_path: Path) -> None:
@@ -233,12 +246,12 @@ def test_flight_recorder_dumps(tmp_path: Path) -> None:
         groups = {"[/x]\x1b[2J": {"name": "[/x]\x1b[2J", "desc": "[red]<b>|\u202e", "ranks": "[0, 1]"}}
         frames = [{"name": "[/x]\x1b[2J", "filename": "\x1b]0;t\x07[red]\n.py", "line": 1}]
         calls = [call(1), waits(2) if rank else call(2)]
-        for one in calls:
-            one.update(
+        for entry in calls:
+            entry.update(
                 process_group=["[/x]\x1b[2J", "[red]<b>|\u202e"], frames=frames, profiling_name="nccl:[red]\x1b[2J"
             )
-        told = {"version": "2.10", "pg_config": groups, "entries": [{"record_id": i, **c} for i, c in enumerate(calls)]}
-        (folder / f"x]dump_{rank}").write_text(json.dumps(told))
+        dump = {"version": "2.10", "pg_config": groups, "entries": [{"record_id": i, **c} for i, c in enumerate(calls)]}
+        (folder / f"x]dump_{rank}").write_text(json.dumps(dump))
     (folder / "x]other\x1b[2J").write_text("no dump")
     shown = run("flight-recorder", folder).stdout
     assert squashed(visible("[/x]\x1b[2J")) in squashed(shown) and squashed(visible("[red]<b>|\u202e")) in squashed(
@@ -252,7 +265,7 @@ def test_flight_recorder_dumps(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_recordings_and_their_flame_graph(tmp_path: Path) -> None:
-    one = Recording(tmp_path / "in", "stacks", "run[/x]\x1b[2J", 42, 3)
+    recording = Recording(tmp_path / "in", "stacks", "run[/x]\x1b[2J", 42, 3)
     for at, name in enumerate(NAMES):
         row = {
             "t_unix_ns": at,
@@ -261,8 +274,8 @@ def test_recordings_and_their_flame_graph(tmp_path: Path) -> None:
             "frames": json.dumps([name, f"{name} (a.py:1)"]),
             "n_samples": 1,
         }
-        one.add("stack_samples", [row])
-    one.close(source="[red]\x1b[2J", interval_ns=1, n_late=0, cost_ns=1, start_ns=1, end_ns=2)
+        recording.add("stack_samples", [row])
+    recording.close(source="[red]\x1b[2J", interval_ns=1, n_late=0, cost_ns=1, start_ns=1, end_ns=2)
     lake = tmp_path / "lake"
     run("ingest", tmp_path / "in", "--lake", lake)
     run("sql", "SELECT * FROM recordings, stack_samples", "--lake", lake)

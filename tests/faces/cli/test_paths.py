@@ -52,9 +52,9 @@ def test_a_lake_is_no_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_refused(tracelake("sql", "SELECT 1", "--lake", url), url)
     monkeypatch.setenv("TRACELAKE_LAKE", url)
     assert_refused(tracelake("ingest", "a.json"), url)
-    for given in (url, Path(url)):  # a Path has lost one of the slashes
+    for address in (url, Path(url)):  # a Path has lost one of the slashes
         with pytest.raises(UnusablePath, match="not supported, only paths on this machine"):
-            Lake(given)
+            Lake(address)
 
 
 def test_the_path_of_a_lake_has_no_question_mark(folder: Path) -> None:
@@ -70,17 +70,17 @@ ADDRESS = "ducklake:sqlite:/data/catalog.sqlite?data=/data/files"
 
 
 def test_what_needs_a_folder_refuses_a_ducklake_and_says_what_to_use() -> None:
-    for words, told, instead in (
+    for words, reason, instead in (
         (("slice", "abc"), "address of a DuckLake", "leave --lake out"),
         (("check", "--repair"), "are for a lake in a folder", "tracelake materialize"),
         (("check", "--rebuild"), "are for a lake in a folder", "tracelake materialize"),
     ):
         said = tracelake(*words, "--lake", ADDRESS)
-        assert_refused(said, told.replace(" ", ""))
+        assert_refused(said, reason.replace(" ", ""))
         assert_refused(said, instead.replace(" ", ""))
-    for given in (ADDRESS, Path(ADDRESS)):
+    for address in (ADDRESS, Path(ADDRESS)):
         with pytest.raises(UnusablePath, match="open_tables"):
-            Lake(given)
+            Lake(address)
 
 
 @pytest.mark.parametrize("home", ["/data/dagster", None])

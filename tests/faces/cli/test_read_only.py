@@ -84,7 +84,7 @@ NOT_COMPUTED = "cannot be written: the answer is from what is computed there"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["sql", "SELECT count(*) FROM traces"], 0, ""),
         (["sql", "SELECT count(*) FROM temporal_breakdown"], 0, ""),
@@ -107,15 +107,15 @@ NOT_COMPUTED = "cannot be written: the answer is from what is computed there"
     ],
 )
 def test_what_is_computed_answers_and_what_is_not_is_said(
-    closed: Path, tmp_path: Path, words: list[str], code: int | None, told: str
+    closed: Path, tmp_path: Path, words: list[str], code: int | None, message: str
 ) -> None:
     (trace,) = (outcome.trace_id for outcome in settled(Lake(closed)).values() if outcome.status == "ok")
-    given = {"IN": str(closed.parent / "in"), "TRACE": str(trace), "OUT": str(tmp_path / "report.html")}
-    done = CliRunner().invoke(app, [*(given.get(word, word) for word in words), "--lake", str(closed)])
+    values = {"IN": str(closed.parent / "in"), "TRACE": str(trace), "OUT": str(tmp_path / "report.html")}
+    done = CliRunner().invoke(app, [*(values.get(word, word) for word in words), "--lake", str(closed)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == code or (code is None and done.exit_code in (0, 1)), done.output
-    assert told in done.stderr and "Read-only file system" not in done.output and "moved" not in done.output
-    if not told:
+    assert message in done.stderr and "Read-only file system" not in done.output and "moved" not in done.output
+    if not message:
         assert "not computed" not in done.stderr
 
 

@@ -74,12 +74,12 @@ def commands() -> list[str]:
 
 def queries() -> list[tuple[str, str]]:
     """Each query with the table that the page shows."""
-    found = []
+    pairs = []
     for block in blocks():
         for part in block.split("$ ")[1:]:
             command, frame, table = part.partition("┏")
-            found.append((shlex.split(command)[2], frame + table.rstrip()))
-    return found
+            pairs.append((shlex.split(command)[2], frame + table.rstrip()))
+    return pairs
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def run(line: str, world: Path) -> Result | subprocess.CompletedProcess[str]:
         names["run"] = asked("SELECT run_id FROM schedule_runs WHERE engine = 'dataflow' LIMIT 1")
     if "{stacks}" in line:
         names["stacks"] = asked("SELECT recording_id FROM recordings WHERE kind = 'stacks'")
-    words = shlex.split(re.sub(r"\{(\w+)\}", lambda found: names[found[1]], line))
+    words = shlex.split(re.sub(r"\{(\w+)\}", lambda match: names[match[1]], line))
     words = [path for word in words for path in (sorted(glob.glob(word)) if "_*" in word else [word])]
     if words[0] != "tracelake":
         return subprocess.run(words, capture_output=True, text=True, check=False, cwd=world)

@@ -217,10 +217,10 @@ def test_values_of_the_environment_are_taken(monkeypatch: pytest.MonkeyPatch) ->
     for name, value in {"LAKE": "there", "MAX_RATIO": "12", "WITHOUT_BROKEN": "1"}.items():
         monkeypatch.setenv(f"TRACELAKE_{name}", value)
     words = (("ingest", "a"), ("sql", "q"))
-    ours = [parsed(*one) for one in words]
+    ours = [parsed(*line) for line in words]
     monkeypatch.setattr(commands, "take_simple_values", lambda *_: None)
-    assert ours == [parsed(*one) for one in words]
-    assert [one["lake"] for one in ours if isinstance(one, dict)] == [Path("there")] * 2
+    assert ours == [parsed(*line) for line in words]
+    assert [values["lake"] for values in ours if isinstance(values, dict)] == [Path("there")] * 2
 
 
 @pytest.mark.parametrize(

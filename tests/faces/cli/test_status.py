@@ -50,12 +50,12 @@ def watched(tmp_path: Path) -> Watched:
 
 
 def test_nothing_is_wrong(watched: Watched) -> None:
-    code, found, said = watched.ask()
-    assert (code, found["wrong"], said) == (0, [], "")
-    assert (found["batches"], found["traces"], found["backlog"], found["lag_seconds"]) == (1, 1, 0, None)
-    assert found["idle_seconds"] < 60
-    assert found["published"] == "never"
-    assert found["lake_bytes"] == sum(p.stat().st_size for p in watched.lake.root.rglob("*") if p.is_file())
+    code, answer, said = watched.ask()
+    assert (code, answer["wrong"], said) == (0, [], "")
+    assert (answer["batches"], answer["traces"], answer["backlog"], answer["lag_seconds"]) == (1, 1, 0, None)
+    assert answer["idle_seconds"] < 60
+    assert answer["published"] == "never"
+    assert answer["lake_bytes"] == sum(p.stat().st_size for p in watched.lake.root.rglob("*") if p.is_file())
     publish(watched.lake)
     assert watched.ask()[1]["published"] == "fresh"
     ingest([write_trace(watched.inbox / "rank1.json", 1)], watched.lake)
@@ -64,9 +64,9 @@ def test_nothing_is_wrong(watched: Watched) -> None:
 
 def test_files_that_wait(watched: Watched) -> None:
     age(write_trace(watched.inbox / "rank1.json", 1), 1800)
-    code, found, _ = watched.ask()
-    assert (code, found["backlog"]) == (0, 1)
-    assert found["lag_seconds"] == pytest.approx(1800, abs=60)
+    code, answer, _ = watched.ask()
+    assert (code, answer["backlog"]) == (0, 1)
+    assert answer["lag_seconds"] == pytest.approx(1800, abs=60)
     code, _, said = watched.ask("--max-lag", "20")
     assert code == 1 and "(of 1) has been waiting for 1,8" in said
     assert watched.ask("--max-backlog", "0")[0] == 1
@@ -75,14 +75,14 @@ def test_files_that_wait(watched: Watched) -> None:
 def test_rejected_files(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     (watched.inbox / "notes.txt").write_text("this is no trace")
     ingest([watched.inbox / "notes.txt"], watched.lake)
-    code, found, said = watched.ask()
-    assert (code, found["backlog"], found["rejected_last_day"]) == (0, 0, 1)
-    told = "1 file was rejected in the last day"
-    assert f"warning: {told}" in said and [one[: len(told)] for one in found["warnings"]] == [told]
+    code, answer, said = watched.ask()
+    assert (code, answer["backlog"], answer["rejected_last_day"]) == (0, 0, 1)
+    sentence = "1 file was rejected in the last day"
+    assert f"warning: {sentence}" in said and [warning[: len(sentence)] for warning in answer["warnings"]] == [sentence]
     for option, wrong in (("--strict", 1), ("--max-rejected=0", 1), ("--max-rejected=1", 0)):
-        code, found, said = watched.ask(option)
-        assert (code, len(found["wrong"]), found["warnings"]) == (wrong, wrong, [])
-        assert (f"wrong: {told}" in said) == bool(wrong)
+        code, answer, said = watched.ask(option)
+        assert (code, len(answer["wrong"]), answer["warnings"]) == (wrong, wrong, [])
+        assert (f"wrong: {sentence}" in said) == bool(wrong)
     assert status(watched.lake, None, now=time.time() + 90_000).rejected_last_day == 0
 
 
@@ -91,8 +91,8 @@ def test_a_lake_that_is_idle_or_full(watched: Watched, monkeypatch: pytest.Monke
     assert watched.ask("--max-idle", "0")[0] == 1
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(pipelines.lake.status.shutil, "disk_usage", lambda _: usage(1000, 960, 40))
-    code, found, said = watched.ask()
-    assert (code, found["free_percent"]) == (1, 4.0)
+    code, answer, said = watched.ask()
+    assert (code, answer["free_percent"]) == (1, 4.0)
     assert "only 4.0 % of the disk is free" in said
     assert watched.ask("--min-free", "3")[0] == 0
 
@@ -105,9 +105,9 @@ def test_runs_that_failed(watched: Watched) -> None:
         rows = [("a", "one", "FAILURE"), ("b", "one", "SUCCESS"), ("c", "two", "FAILURE"), ("d", "two", "STARTED")]
         con.executemany("INSERT INTO runs (run_id, pipeline_name, status) VALUES (?, ?, ?)", rows)
     con.close()
-    code, found, _ = watched.ask()
-    assert (code, found["failed_runs"]) == (1, ["two c"])
-    assert found["dagster_bytes"] == path.stat().st_size
+    code, answer, _ = watched.ask()
+    assert (code, answer["failed_runs"]) == (1, ["two c"])
+    assert answer["dagster_bytes"] == path.stat().st_size
     path.write_bytes(b"no database at all, and longer than its header would be" * 50)
     code, _, said = watched.ask()
     assert code == 1 and "is unknown" in said
@@ -117,8 +117,8 @@ def test_models_that_failed(watched: Watched) -> None:
     with duckdb.connect(str(watched.lake.root / "analyst.duckdb")) as con:
         rows = "FROM (VALUES ('a', 'm', 'left_out'), ('b', 'm', 'left_out'), ('c', 'whole', 'optimizer_off')) AS v(trace_id, model, outcome)"
         con.execute(f"CREATE TABLE {pipelines.lake.status.FAILURES} AS {rows}")
-    code, found, said = watched.ask()
-    assert (code, found["failed_models"]) == (1, ["m (2 traces)"])
+    code, answer, said = watched.ask()
+    assert (code, answer["failed_models"]) == (1, ["m (2 traces)"])
     assert "models failed: m (2 traces)" in said
     assert watched.ask("--max-failed", "1")[0] == 0
 
@@ -139,9 +139,9 @@ def test_dagster_still_keeps_its_runs_so(tmp_path: Path) -> None:
 
 def test_what_cannot_be_looked_at(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     (watched.inbox / "linked").symlink_to(watched.lake.root)
-    code, found, _ = watched.ask()
+    code, answer, _ = watched.ask()
     assert code == 0  # on purpose, perhaps; it is named
-    assert list(found["passed_over"]) == [str(watched.inbox / "linked")]
+    assert list(answer["passed_over"]) == [str(watched.inbox / "linked")]
     really = os.scandir
     locked = watched.inbox / "locked"
     locked.mkdir()

@@ -47,7 +47,7 @@ def test_percent_and_time_left_where_the_end_is_known(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "completions"),
     first_of(
         [
             ("tracelake report --o", {"--out"}),
@@ -57,15 +57,15 @@ def test_percent_and_time_left_where_the_end_is_known(monkeypatch: pytest.Monkey
         1,
     ),
 )
-def test_shell_completion(words: str, found: set[str]) -> None:
-    told = {"_TRACELAKE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+def test_shell_completion(words: str, completions: set[str]) -> None:
+    variables = {"_TRACELAKE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     program = (
         "import sys; sys.argv = ['tracelake']; from pipelines.faces.cli.app import app; app(prog_name='tracelake')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **told}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], env={**os.environ, **variables}, capture_output=True, text=True, check=False
     )
-    assert set(done.stdout.split()) == found, done.stderr
+    assert set(done.stdout.split()) == completions, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_lake_that_is_a_file_is_said_to_be_one(words: tuple[str, ...], tmp_pat
 
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [op("a", 0, 1)]}))
     (tmp_path / "lake").write_text("")
-    given = [str(tmp_path / word) if word == "t.json" else word for word in words]
-    result = CliRunner().invoke(app, [*given, "--lake", str(tmp_path / "lake")])
+    arguments = [str(tmp_path / word) if word == "t.json" else word for word in words]
+    result = CliRunner().invoke(app, [*arguments, "--lake", str(tmp_path / "lake")])
     assert (
         result.exit_code == 1 and "is a file; a lake is a folder" in result.stderr and "Traceback" not in result.stderr
     )

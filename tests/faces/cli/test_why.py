@@ -22,8 +22,8 @@ from tests.effort import first_of
 from tests.harness import call, kernel
 
 
-def run(*given: object, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, [*map(str, given)], env={"COLUMNS": "80"})
+def run(*words: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "80"})
     assert done.exit_code == code, (done.output, done.exception)
     return done
 
@@ -76,7 +76,7 @@ def test_its_commands_speak_of_the_same_window(trace: Path, asked: tuple[str, ..
 @pytest.mark.slow  # tests/faces/cli/test_meant.py
 def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     (whole, *steps) = json.loads(run("why", trace, "--step", "all", "--json").stdout)
-    assert [one["window"]["window_id"] for one in steps] == ["ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7"]
+    assert [step["window"]["window_id"] for step in steps] == ["ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7"]
     assert whole == json.loads(once("why", trace, "--json").stdout)
     assert steps[1] == json.loads(once("why", trace, "--step", "6", "--json").stdout)
     second = run("why", trace, "--step", "2", "--json")

@@ -136,13 +136,13 @@ def test_counters_are_those_of_the_tables(con, tmp_path):
     copies = ((0, 10, 100), (5, 10, 50), (40, 0, 9), (50, 10, None))  # ns, ns, bytes: two overlap
     con.executemany("INSERT INTO kernels VALUES ('t', 'MEMORY', 0, ?, ?, ?)", [(BASE + a, b, c) for a, b, c in copies])
     trace = read(write_overlay(con, "t", None, tmp_path))
-    found = [(e["name"], e["ts"], e["args"]) for e in trace["traceEvents"] if e["ph"] == "C"]
-    assert [(ts, args["launches"]) for name, ts, args in found if name == "queue length, device 0 stream 7"] == [
+    counters = [(e["name"], e["ts"], e["args"]) for e in trace["traceEvents"] if e["ph"] == "C"]
+    assert [(ts, args["launches"]) for name, ts, args in counters if name == "queue length, device 0 stream 7"] == [
         (3, 1), (Decimal("9.5"), 0),
     ]  # fmt: skip
-    rates = [(ts, args["GB/s"]) for name, ts, args in found if name == "bandwidth of copies, device 0"]
+    rates = [(ts, args["GB/s"]) for name, ts, args in counters if name == "bandwidth of copies, device 0"]
     assert rates == [(0, 10), (Decimal("0.005"), 15), (Decimal("0.010"), 5), (Decimal("0.015"), 0)]
-    assert len(found) == 6
+    assert len(counters) == 6
 
 
 def test_all_events_mark_the_critical_ones_with_or_without_args(con, tmp_path):
@@ -238,19 +238,20 @@ def test_traces_of_a_batch_come_a_few_at_a_time_large_ones_alone_and_each_file_i
     for name, path in tables.items():
         ids = {"a": 1, "b": 1, "large": 100, "c": 1} | ({"without_path": 1} if name != "critical_path" else {})
         copies = " UNION ALL ".join(
-            f"SELECT * REPLACE ('{one}' AS trace_id), {size} AS n_events FROM {name}" for one, size in ids.items()
+            f"SELECT * REPLACE ('{trace_id}' AS trace_id), {size} AS n_events FROM {name}"
+            for trace_id, size in ids.items()
         )
         con.execute(f"COPY ({copies}) TO '{path}'")
     monkeypatch.setattr(overlay, "_BATCH", 50)
     traces = overlay.traces_with_path(tables)
-    assert [one[0] for one in traces] == ["a", "b", "c", "large"]
+    assert [trace[0] for trace in traces] == ["a", "b", "c", "large"]
     grouped, texts = [], set()
     for own, group in overlay.few_at_a_time(tables, traces):
-        grouped.append([one[0] for one in group])
+        grouped.append([trace[0] for trace in group])
         assert own.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(len(group),)]
-        for one in group:
-            text = gzip.decompress(write_overlay(own, one[0], None, tmp_path / one[0]).read_bytes())
-            texts.add(text.replace(f'"of": ["{one[0]}"]'.encode(), b'"of": []'))
+        for trace in group:
+            text = gzip.decompress(write_overlay(own, trace[0], None, tmp_path / trace[0]).read_bytes())
+            texts.add(text.replace(f'"of": ["{trace[0]}"]'.encode(), b'"of": []'))
     assert grouped == [["a", "b", "c"], ["large"]]
     assert len(texts) == 1
 

@@ -31,8 +31,10 @@ SMALL = {"alexnet"}  # others take seconds: all of it is JSON
 
 def events(path: Path) -> list[dict[str, Any]]:
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    found = json.loads(text, parse_float=Decimal)
-    return [event for event in (found["traceEvents"] if isinstance(found, dict) else found) if isinstance(event, dict)]
+    content = json.loads(text, parse_float=Decimal)
+    return [
+        event for event in (content["traceEvents"] if isinstance(content, dict) else content) if isinstance(event, dict)
+    ]
 
 
 def without_slice(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -43,13 +45,13 @@ def without_slice(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
             end = event["ts"] + (event.get("dur") or 0) if event["ph"] == "X" else float("inf")
             slices[event["pid"], event["tid"]].append((event["ts"], end))
     places = {}
-    for track, found in slices.items():
-        found.sort()
+    for track, intervals in slices.items():
+        intervals.sort()
         longest, until = float("-inf"), []
-        for _, end in found:
+        for _, end in intervals:
             longest = max(longest, end)
             until.append(longest)
-        places[track] = [start for start, _ in found], until
+        places[track] = [start for start, _ in intervals], until
 
     def is_tied(event: dict[str, Any]) -> bool:
         starts, until = places.get((event["pid"], event["tid"]), ([], []))
@@ -71,7 +73,7 @@ def part_arrows(drawn: list[dict[str, Any]]) -> set[tuple]:
     for event in drawn:
         if event["ph"] in ("s", "t", "f"):
             ends[arrow(event)].add(event["ph"])
-    return {of for of, found in ends.items() if not {"s", "f"} <= found}
+    return {of for of, phases in ends.items() if not {"s", "f"} <= phases}
 
 
 @pytest.mark.parametrize(
@@ -88,9 +90,9 @@ def part_arrows(drawn: list[dict[str, Any]]) -> set[tuple]:
 )
 def test_every_arrow_has_its_slices_and_no_gpu_work_is_missing(path: Path, tmp_path: Path) -> None:
     # In 2021 an arrow names its thread by a number and the slices there by a text; the overlay writes both alike.
-    given = [event | {"tid": str(event.get("tid"))} for event in events(path) if event.get("ph")]
-    source = [event for event in given if event["ph"] in ("s", "t", "f")]
-    wrong = part_arrows(given) | {arrow(event) for event in without_slice(given)}
+    trace_events = [event | {"tid": str(event.get("tid"))} for event in events(path) if event.get("ph")]
+    source = [event for event in trace_events if event["ph"] in ("s", "t", "f")]
+    wrong = part_arrows(trace_events) | {arrow(event) for event in without_slice(trace_events)}
     with database.connect() as con:
         try:
             trace_id = load_trace(con, path, folder=tmp_path, lean=False).trace_id

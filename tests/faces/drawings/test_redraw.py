@@ -105,11 +105,11 @@ def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(profile: st
         request = WindowRequest(trace_id, "w", profile, annotation)
         with con:
             assert critical_path(con, load_catalog(), request).success
-            told = write_overlay(con, trace_id, Path("a.json"), tmp_path, window_id="w", only_critical=False)
+            overlay = write_overlay(con, trace_id, Path("a.json"), tmp_path, window_id="w", only_critical=False)
             same = path_under(load(con, load_catalog(), request), Scenario())
             drawn = write_redrawn(con, same, Path("a.json"), tmp_path / str(number))
-        one, other = (json.loads(file.read_text())["traceEvents"] for file in (told, drawn))
-        assert one == other
+        overlay_events, redrawn_events = (json.loads(file.read_text())["traceEvents"] for file in (overlay, drawn))
+        assert overlay_events == redrawn_events
 
 
 def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
     assert new[:-1] == old[:-1]
     assert new[-1] == (old[-1][0], old[-1][1] - 125)
     old, new = (slices(events, "cuda_sync", "user_annotation") for events in (before["traceEvents"], after))
-    assert [sum(one) for one in new] == [sum(one) - 125 for one in old]
+    assert [sum(times) for times in new] == [sum(times) - 125 for times in old]
     starts = {e["args"]["correlation"]: e["ts"] for e in after if e.get("cat") == "kernel"}
     flows = [(e["ts"], starts[e["id"]]) for e in after if e["ph"] == "f" and e.get("cat") == "ac2g"]
     assert len(flows) == 5 and all(at == start for at, start in flows)

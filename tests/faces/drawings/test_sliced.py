@@ -34,10 +34,10 @@ def sliced(tmp_path: Path, *words: object) -> tuple[dict[str, Any], list[dict[st
     target = tmp_path / "slice.json"
     result = CliRunner().invoke(app, ["slice", *map(str, words), "--out", str(target), "--json"])
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told.pop("path") == str(target)
+    answer = json.loads(result.stdout)
+    assert answer.pop("path") == str(target)
     file = json.loads(target.read_text())
-    return told, [{**event, "ts": event["ts"] + file["baseTimeNanoseconds"] // 1000} for event in file["traceEvents"] if event["ph"] != "M"]  # fmt: skip
+    return answer, [{**event, "ts": event["ts"] + file["baseTimeNanoseconds"] // 1000} for event in file["traceEvents"] if event["ph"] != "M"]  # fmt: skip
 
 
 def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Path, tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
             "WHERE k.trace_id = ? AND l.start_ns >= ? AND l.start_ns < ?",
             [trace_id, start, end],
         ).fetchall()
-    told, drawn = sliced(tmp_path, lake, "--step", 2, "--rank", 1)
+    answer, drawn = sliced(tmp_path, lake, "--step", 2, "--rank", 1)
     slices = [event for event in drawn if event["ph"] == "X"]
-    assert told["n_events"] == len([event for event in drawn if event["ph"] not in "stf"]) and told["left_out"] == 0
+    assert answer["n_events"] == len([event for event in drawn if event["ph"] not in "stf"]) and answer["left_out"] == 0
     assert Counter(
         event["name"] for event in slices if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")
     ) == Counter(name for (name,) in launched)
@@ -70,10 +70,10 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
 
 def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, tmp_path: Path) -> None:
     query = "SELECT trace_id, event_id, duration_ns AS mine FROM kernels WHERE class = 'COMMUNICATION'"
-    told, drawn = sliced(tmp_path, lake, "--sql", query)
+    answer, drawn = sliced(tmp_path, lake, "--sql", query)
     with open_analyst(lake, ["kernels"]) as con:
         expected = con.execute("SELECT duration_ns FROM kernels WHERE class = 'COMMUNICATION'").fetchall()
-    assert told["n_events"] == len(drawn) == len(expected) > 0
+    assert answer["n_events"] == len(drawn) == len(expected) > 0
     assert sorted(event["args"]["query"]["mine"] for event in drawn) == sorted(ns for (ns,) in expected)
     assert all("stream" in event["args"] for event in drawn)
     assert len({event["pid"] for event in drawn}) == 2  # a process of its own for each rank
@@ -81,21 +81,21 @@ def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, 
 
 def test_rows_with_times_are_slices_or_counters(lake: Path, tmp_path: Path) -> None:
     steps = "SELECT rank, 'step' AS name, step, start_ns, end_ns FROM profiler_steps JOIN traces USING (trace_id)"
-    told, drawn = sliced(tmp_path, lake, "--sql", steps)
-    assert told["n_slices"] == len(drawn) == 6 and len({event["args"]["step"] for event in drawn}) == 3
+    answer, drawn = sliced(tmp_path, lake, "--sql", steps)
+    assert answer["n_slices"] == len(drawn) == 6 and len({event["args"]["step"] for event in drawn}) == 3
     assert len({event["tid"] for event in drawn}) == 2  # a track for each rank
-    told, drawn = sliced(
+    answer, drawn = sliced(
         tmp_path, lake, "--sql", "SELECT at_ns, queue_length FROM queue_length WHERE queue_length IS NOT NULL"
     )
-    assert told["n_counters"] == len(drawn) > 0 and {event["ph"] for event in drawn} == {"C"}
+    assert answer["n_counters"] == len(drawn) > 0 and {event["ph"] for event in drawn} == {"C"}
 
 
 def test_times_of_rows_are_no_values(lake: Path, tmp_path: Path) -> None:
     _, slices = sliced(tmp_path, lake, "--sql", "FROM step_times")
     with open_analyst(lake, ["step_times"]) as con:
-        found = con.execute("SELECT start_ns / 1000, duration_ns / 1000 FROM step_times").fetchall()
+        rows = con.execute("SELECT start_ns / 1000, duration_ns / 1000 FROM step_times").fetchall()
     assert sorted((event["ts"], event["dur"]) for event in slices) == [
-        pytest.approx(row, abs=1) for row in sorted(found)
+        pytest.approx(row, abs=1) for row in sorted(rows)
     ]
     assert all(not event["args"].keys() & {"start_ns", "end_ns", "duration_ns"} for event in slices)
 
@@ -129,9 +129,9 @@ def test_slices_that_overlap_are_on_tracks_of_their_own(tmp_path: Path) -> None:
     rows = [{"start_ns": 10 * i, "duration_ns": 25, "device": i % 2, "note": f"r{i}"} for i in range(9)] + [
         {"start_ns": None, "duration_ns": 1, "device": 0, "note": "-"}
     ]
-    found = write_rows(rows, list(rows[0]), tmp_path / "a.json")
-    assert (found.n_slices, found.left_out) == (9, 1)
-    drawn = [event for event in json.loads(found.path.read_text())["traceEvents"] if event["ph"] == "X"]
+    slices = write_rows(rows, list(rows[0]), tmp_path / "a.json")
+    assert (slices.n_slices, slices.left_out) == (9, 1)
+    drawn = [event for event in json.loads(slices.path.read_text())["traceEvents"] if event["ph"] == "X"]
     for tid in {event["tid"] for event in drawn}:
         own = sorted((event["ts"], event["ts"] + event["dur"]) for event in drawn if event["tid"] == tid)
         assert all(a[1] <= b[0] for a, b in pairwise(own))
@@ -161,10 +161,10 @@ def test_what_json_has_no_number_for_is_text_or_no_value(lake: Path, tmp_path: P
 
 def test_columns_of_a_join_may_have_the_same_name(lake: Path, tmp_path: Path) -> None:
     join = "FROM kernels AS k JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id LIMIT 3"
-    told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.*, e.* {join}")
-    assert told["n_events"] == len(drawn) == 3 and all("name_1" in event["args"]["query"] for event in drawn)
-    told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.start_ns, k.duration_ns, k.name, 7 AS x, 8 AS x {join}")
-    assert told["n_slices"] == 3 and all((event["args"]["x"], event["args"]["x_1"]) == (7, 8) for event in drawn)
+    answer, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.*, e.* {join}")
+    assert answer["n_events"] == len(drawn) == 3 and all("name_1" in event["args"]["query"] for event in drawn)
+    answer, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.start_ns, k.duration_ns, k.name, 7 AS x, 8 AS x {join}")
+    assert answer["n_slices"] == 3 and all((event["args"]["x"], event["args"]["x_1"]) == (7, 8) for event in drawn)
 
 
 def test_a_row_without_a_length_ends_where_it_says(tmp_path: Path) -> None:

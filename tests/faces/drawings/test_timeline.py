@@ -36,11 +36,11 @@ def ns(microseconds: float) -> int:
 
 def by_rank(events: list[dict]) -> dict[int, list[dict]]:
     """The events of each rank, the arrows between ranks left out."""
-    found: dict[int, list[dict]] = defaultdict(list)
+    events_by_rank: dict[int, list[dict]] = defaultdict(list)
     for event in events:
         if event.get("cat") != "collective":
-            found[event["pid"] // 10_000].append(event)
-    return found
+            events_by_rank[event["pid"] // 10_000].append(event)
+    return events_by_rank
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_every_event_of_every_rank_is_in_it_moved_by_its_offset(
     offsets = dict(con.execute("SELECT rank, offset_ns FROM clock_offsets").fetchall())
     base = min(ns(event["ts"]) for event in whole if event["ph"] == "X")
     shifts = {}
-    for rank, found in by_rank(whole).items():
-        given = json.loads(gzip.decompress((folder / f"rank{rank}.json.gz").read_bytes()))["traceEvents"]
-        kept = [event for event in given if not event["name"].startswith("process_")]
-        own = [event for event in found if not event["name"].startswith("process_")]
+    for rank, events in by_rank(whole).items():
+        file_events = json.loads(gzip.decompress((folder / f"rank{rank}.json.gz").read_bytes()))["traceEvents"]
+        kept = [event for event in file_events if not event["name"].startswith("process_")]
+        own = [event for event in events if not event["name"].startswith("process_")]
         assert Counter(event["ph"] for event in own) == Counter(event["ph"] for event in kept)
         moved = set()
         for before, after in zip(kept, own, strict=True):
@@ -98,17 +98,17 @@ def test_every_event_of_every_rank_is_in_it_moved_by_its_offset(
 
 
 def test_the_kernels_of_a_collective_end_together(whole: list[dict], folder: Path) -> None:
-    def spread(events: dict[int, list[dict]]) -> int:
+    def spread(ranks: dict[int, list[dict]]) -> int:
         ends = [
-            [ns(e["ts"]) + ns(e["dur"]) for e in found if e["ph"] == "X" and "AllReduce" in e["name"]]
-            for _, found in sorted(events.items())
+            [ns(e["ts"]) + ns(e["dur"]) for e in events if e["ph"] == "X" and "AllReduce" in e["name"]]
+            for _, events in sorted(ranks.items())
         ]
         return max(max(same) - min(same) for same in zip(*ends, strict=True))
 
-    given = {
+    file_events = {
         r: json.loads(gzip.decompress((folder / f"rank{r}.json.gz").read_bytes()))["traceEvents"] for r in range(3)
     }
-    assert spread(given) > 7_000_000
+    assert spread(file_events) > 7_000_000
     assert spread(by_rank(whole)) < 5_000
 
 
@@ -144,17 +144,17 @@ def test_arrows_lead_from_rank_to_rank_to_the_last_one(
 
 
 def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path, whole: list[dict]) -> None:
-    one = merged(write_timeline(con, capture_id, tmp_path / "one.json", step=1, with_python=False).path)
-    assert_arrows(one)
-    assert not {event["cat"] for event in one if event.get("cat") == "python_function"}
+    step_events = merged(write_timeline(con, capture_id, tmp_path / "one.json", step=1, with_python=False).path)
+    assert_arrows(step_events)
+    assert not {event["cat"] for event in step_events if event.get("cat") == "python_function"}
     assert {event["cat"] for event in whole if event.get("cat") == "python_function"}
-    for rank, found in by_rank(one).items():
-        step = next(event for event in found if event["name"] == "ProfilerStep#1")
-        for event in found:
+    for rank, events in by_rank(step_events).items():
+        step = next(event for event in events if event["name"] == "ProfilerStep#1")
+        for event in events:
             if event["ph"] == "X":
                 assert event["ts"] < step["ts"] + step["dur"] and event["ts"] + event["dur"] >= step["ts"], rank
         full = [e for e in by_rank(whole)[rank] if e["ph"] == "X" and e["cat"] == "kernel"]
-        kernels = [e for e in found if e["ph"] == "X" and e["cat"] == "kernel"]
+        kernels = [e for e in events if e["ph"] == "X" and e["cat"] == "kernel"]
         assert 0 < len(kernels) < len(full)
     with pytest.raises(NoTimeline, match="step 99"):
         write_timeline(con, capture_id, tmp_path / "none.json", step=99)
@@ -235,11 +235,11 @@ def test_a_real_capture(shared: Path, tmp_path: Path) -> None:
     target = tmp_path / "dlrm.json"
     folder = shared / "traces" / "ranks" / "dlrm_8"
     said = CliRunner().invoke(app, ["timeline", str(folder), "--out", str(target), "--json", "--without-python"])
-    told = json.loads(said.stdout)
-    assert len(told["ranks"]) == 8 and told["n_arrows"] >= 8
-    assert told["error_us"] is None or told["error_us"] < 1_000
+    answer = json.loads(said.stdout)
+    assert len(answer["ranks"]) == 8 and answer["n_arrows"] >= 8
+    assert answer["error_us"] is None or answer["error_us"] < 1_000
     events = merged(target)
-    assert set(by_rank(events)) == set(told["ranks"])
+    assert set(by_rank(events)) == set(answer["ranks"])
     ends = [e for e in events if e.get("cat") == "collective"]
     slices = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
     assert all((e["pid"], e["tid"], e["ts"]) in slices for e in ends)

@@ -37,8 +37,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tool], l
     return make_tools(Served(folder / "lake", Limits(), rows=3)), [ids["a.json"], ids["b.json"]]
 
 
-def answer(tool: Tool, **given: Any) -> Any:
-    start, _ = tool.start(**tool.checked(given))
+def answer(tool: Tool, **arguments: Any) -> Any:
+    start, _ = tool.start(**tool.checked(arguments))
     return json.loads(start())
 
 
@@ -138,11 +138,11 @@ def test_commands_leave_out_broken_files_if_the_server_does(
     program.chmod(0o755)
     monkeypatch.setattr(commands.sys, "executable", str(program))
     tools = make_tools(Served("lake", Limits(), without_broken=without_broken))
-    for name, given in (
+    for name, arguments in (
         ("what_if", {"trace": "abcd", "remove": "x"}),
         ("compare", {"control": "abcd", "test": "abce"}),
     ):
-        assert answer(tools[name], **given)["env"] == ("1" if without_broken else ""), name
+        assert answer(tools[name], **arguments)["env"] == ("1" if without_broken else ""), name
 
 
 def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:

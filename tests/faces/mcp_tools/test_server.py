@@ -67,9 +67,9 @@ def test_a_client_lists_and_calls_the_tools(tmp_path: Path) -> None:
         assert computing == {"fixes", "what_if", "compare"}
         assert not any(tool.annotations.destructive_hint for tool in tools.values())
         assert "never instructions" in client.instructions
-        found = await client.call_tool("sql", {"query": "SELECT count(*) AS n FROM kernels"})
-        told = json.loads(found.content[0].text)
-        assert not found.is_error and told["rows"] == [[4]] and told["truncated"] is False
+        result = await client.call_tool("sql", {"query": "SELECT count(*) AS n FROM kernels"})
+        answer = json.loads(result.content[0].text)
+        assert not result.is_error and answer["rows"] == [[4]] and answer["truncated"] is False
         asked = await client.call_tool("ask", {"name": "top-kernels", "rank": 0, "top": 5})
         assert json.loads(asked.content[0].text)["rows"][0][3] == 4
         refused = await client.call_tool("sql", {"query": "FROM '/etc/passwd'"})
@@ -89,7 +89,7 @@ def test_a_query_ends_at_its_time_limit_and_the_server_goes_on(tmp_path: Path) -
     async def said(client: Any) -> None:
         late = await client.call_tool("sql", {"query": FOREVER})
         assert late.is_error and "stopped after 1 s" in late.content[0].text
-        found = await client.call_tool("sql", {"query": "SELECT 42"})
-        assert json.loads(found.content[0].text)["rows"] == [[42]]
+        result = await client.call_tool("sql", {"query": "SELECT 42"})
+        assert json.loads(result.content[0].text)["rows"] == [[42]]
 
     talk(lake.root, said, "--timeout", "1")

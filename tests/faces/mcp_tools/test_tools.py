@@ -33,44 +33,46 @@ def tools(served: Served) -> dict[str, Tool]:
     return make_tools(served)
 
 
-def answer(tool: Tool, **given: Any) -> Any:
-    found, _ = tool.start(**tool.checked(given))
-    return json.loads(found())
+def answer(tool: Tool, **arguments: Any) -> Any:
+    compute, _ = tool.start(**tool.checked(arguments))
+    return json.loads(compute())
 
 
 def test_every_question_is_listed_and_found_with_what_it_takes_and_its_reading(tools: dict[str, Tool]) -> None:
     listed = answer(tools["list_questions"])["questions"]
     questions = load_questions().values()
-    assert listed == [{"topic": one.topic, "name": one.name, "question": one.question} for one in questions]
-    for one, row in zip(questions, listed, strict=True):
-        found = answer(tools["list_questions"], search=one.question)["questions"]
-        assert {**row, "limits": one.limits, "how_to_read": one.reading} in found
-        assert {*one.limits, "name", "top"} <= tools["ask"].parameters.keys()
+    assert listed == [
+        {"topic": question.topic, "name": question.name, "question": question.question} for question in questions
+    ]
+    for question, row in zip(questions, listed, strict=True):
+        rows = answer(tools["list_questions"], search=question.question)["questions"]
+        assert {**row, "limits": question.limits, "how_to_read": question.reading} in rows
+        assert {*question.limits, "name", "top"} <= tools["ask"].parameters.keys()
 
 
 def test_questions_are_found_by_their_words(tools: dict[str, Tool]) -> None:
-    def found(search: str) -> list[str]:
+    def matching(search: str) -> list[str]:
         return [row["name"] for row in answer(tools["list_questions"], search=search)["questions"]]
 
     # Words of its name, its question and those that people use, in any case and order.
-    assert {"why", "gaps", "launch-delays"} <= set(found("BOUND launch"))
-    assert found("idle frobnicate") == found("idle") and {"gaps", "gpu-idle"} < set(found("idle"))
-    assert found("roofline") == [
-        n for n, one in load_questions().items() if "roofline" in f"{one.question}{one.reading}"
+    assert {"why", "gaps", "launch-delays"} <= set(matching("BOUND launch"))
+    assert matching("idle frobnicate") == matching("idle") and {"gaps", "gpu-idle"} < set(matching("idle"))
+    assert matching("roofline") == [
+        n for n, question in load_questions().items() if "roofline" in f"{question.question}{question.reading}"
     ]
-    assert found(" ") == list(load_questions())
+    assert matching(" ") == list(load_questions())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", load_questions())
 def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool], name: str) -> None:
-    one = load_questions()[name]
-    found = answer(tools["ask"], name=name)
-    assert found["how_to_read"] == one.reading and found["columns"] and len(found["rows"]) <= 3
+    question = load_questions()[name]
+    reply = answer(tools["ask"], name=name)
+    assert reply["how_to_read"] == question.reading and reply["columns"] and len(reply["rows"]) <= 3
     for limit in ("job", "capture", "trace", "rank"):
         part = {"name": name, limit: 7 if limit == "rank" else "no such"}
-        if limit in one.limits:
-            assert answer(tools["ask"], **part)["columns"] == found["columns"]
+        if limit in question.limits:
+            assert answer(tools["ask"], **part)["columns"] == reply["columns"]
         else:
             with pytest.raises(QueryFailed, match=f"{name} cannot be limited by {limit}: (only by|not at all)"):
                 answer(tools["ask"], **part)
@@ -78,14 +80,14 @@ def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool], n
 
 def test_questions_are_asked_of_a_part_and_say_if_there_is_more(served: Served, tools: dict[str, Tool]) -> None:
     ask = tools["ask"]
-    found = answer(ask, name="top-kernels", job="<b>train</b>", top=1)
-    assert found["rows"][0][1] == visible(HOSTILE) and found["truncated"] is False
+    reply = answer(ask, name="top-kernels", job="<b>train</b>", top=1)
+    assert reply["rows"][0][1] == visible(HOSTILE) and reply["truncated"] is False
     assert answer(ask, name="top-kernels", job="other")["rows"] == []
-    one, both = (answer(ask, name="gpu-idle", top=n) for n in (1, 2))  # a row per rank
-    assert one["rows"] == both["rows"][:1] and one["truncated"] == "the first row; there are more"
+    first, both = (answer(ask, name="gpu-idle", top=n) for n in (1, 2))  # a row per rank
+    assert first["rows"] == both["rows"][:1] and first["truncated"] == "the first row; there are more"
     assert len(both["rows"]) == 2 and both["truncated"] is False
-    assert one["how_to_read"] == load_questions()["gpu-idle"].reading
-    assert answer(make_tools(replace(served, rows=1))["ask"], name="gpu-idle", top=5) == one
+    assert first["how_to_read"] == load_questions()["gpu-idle"].reading
+    assert answer(make_tools(replace(served, rows=1))["ask"], name="gpu-idle", top=5) == first
     assert answer(ask, name="gpu-idle", rank=1)["rows"] == both["rows"][1:]
 
 
@@ -96,17 +98,17 @@ def test_rows_beyond_the_limit_are_announced(tools: dict[str, Tool]) -> None:
 
 
 def test_integers_stay_exact_and_names_stay_data(tools: dict[str, Tool]) -> None:
-    found = answer(tools["sql"], query="SELECT 9007199254740993, 'nan'::DOUBLE, NULL, chr(27), [1]")
-    assert found["rows"] == [[9007199254740993, "nan", None, "\\x1b", "[1]"]]
+    reply = answer(tools["sql"], query="SELECT 9007199254740993, 'nan'::DOUBLE, NULL, chr(27), [1]")
+    assert reply["rows"] == [[9007199254740993, "nan", None, "\\x1b", "[1]"]]
 
 
 def test_tables_are_listed_found_and_described(tools: dict[str, Tool]) -> None:
     listed = answer(tools["tables"])["tables"]
     assert {row["table"] for row in listed} == set(load_catalog().public)
-    found = {row["table"]: row["columns"] for row in answer(tools["tables"], search="EXPOSED")["tables"]}
-    assert "exposed_communication_ns" in found["temporal_breakdown"] and "kernels" not in found
-    of_one = answer(tools["tables"], table="temporal_breakdown", search="EXPOSED")["columns"]
-    assert [c["column"] for c in of_one] == found["temporal_breakdown"]
+    columns_by_table = {row["table"]: row["columns"] for row in answer(tools["tables"], search="EXPOSED")["tables"]}
+    assert "exposed_communication_ns" in columns_by_table["temporal_breakdown"] and "kernels" not in columns_by_table
+    columns = answer(tools["tables"], table="temporal_breakdown", search="EXPOSED")["columns"]
+    assert [c["column"] for c in columns] == columns_by_table["temporal_breakdown"]
     described = answer(tools["tables"], table="kernels")
     names = [c["column"] for c in described["columns"]]
     assert names == [c.name for c in load_catalog().models["kernels"].columns]
@@ -114,7 +116,7 @@ def test_tables_are_listed_found_and_described(tools: dict[str, Tool]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "told"),
+    ("name", "arguments", "message"),
     [
         ("sql", {}, "sql needs 'query'"),
         ("sql", {"query": 1}, "query is not of type string"),
@@ -135,9 +137,11 @@ def test_tables_are_listed_found_and_described(tools: dict[str, Tool]) -> None:
         ("ask", {"name": "top-kernels", "top": 0}, "at least 1 row"),
     ],
 )
-def test_what_cannot_be_answered_is_told(tools: dict[str, Tool], name: str, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(TracelakeError, match=re.escape(told)):
-        answer(tools[name], **given)
+def test_what_cannot_be_answered_is_told(
+    tools: dict[str, Tool], name: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TracelakeError, match=re.escape(message)):
+        answer(tools[name], **arguments)
 
 
 @pytest.mark.slow  # 4 s
@@ -151,7 +155,7 @@ def test_what_a_table_lacks_is_a_caveat(tmp_path: Path) -> None:
 
 
 def test_a_stopped_query_is_not_answered(served: Served) -> None:
-    found, stop = make_tools(served)["sql"].start(query="SELECT 1")
+    compute, stop = make_tools(served)["sql"].start(query="SELECT 1")
     stop()
     with pytest.raises(QueryStopped):
-        found()
+        compute()

@@ -34,8 +34,8 @@ def cells(page: str) -> list[tuple[str, str, str]]:
     table = page.partition("## Call by call")[2].partition("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert all(len(row) == 4 for row in rows), "a row without four columns"
-    found = [tuple(code.group(1) if (code := _CODE.search(cell)) else "" for cell in row[1:]) for row in rows]
-    return [(row[0], row[1], row[2]) for row in found]
+    codes = [tuple(code.group(1) if (code := _CODE.search(cell)) else "" for cell in row[1:]) for row in rows]
+    return [(row[0], row[1], row[2]) for row in codes]
 
 
 def run() -> dict[str, Any]:

@@ -70,17 +70,17 @@ def test_sql_sees_the_traces_of_the_analysis(both: TraceAnalysis, lake: Lake) ->
 
 
 def test_columns_of_equal_names_keep_their_own_values(both: TraceAnalysis) -> None:
-    found = both.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1")
-    assert found.to_dicts() == [{"a": 1, "a_1": 2, "a_1_1": 3}] and "2" in repr(found)
+    answer = both.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1")
+    assert answer.to_dicts() == [{"a": 1, "a_1": 2, "a_1_1": 3}] and "2" in repr(answer)
     for none in ("", "SET threads = 1"):
         with pytest.raises(ValueError, match="give a SELECT"):
             both.sql(none)
 
 
 def test_a_saved_question_is_of_the_traces_of_the_analysis(both: TraceAnalysis) -> None:
-    found = both.ask("gpu-parts", top=4)
-    assert len(found) == 4 and {row["job"] for row in found.to_dicts()} == {"both"}
-    assert found.reading in found._repr_html_()
+    answer = both.ask("gpu-parts", top=4)
+    assert len(answer) == 4 and {row["job"] for row in answer.to_dicts()} == {"both"}
+    assert answer.reading in answer._repr_html_()
     assert {row["rank"] for row in both.ask("gpu-parts", rank=1).to_dicts()} == {1}
     with pytest.raises(KeyError, match="gpu-parts"):
         both.ask("nonsense")
@@ -88,9 +88,9 @@ def test_a_saved_question_is_of_the_traces_of_the_analysis(both: TraceAnalysis) 
 
 @pytest.mark.slow  # step losses and causes are computed first
 def test_saved_questions_answer_too(both: TraceAnalysis) -> None:
-    found = both.ask("step-losses", top=4)
-    assert len(found) == 4 and {row["job"] for row in found.to_dicts()} == {"both"}
-    assert found.reading in found._repr_html_()
+    answer = both.ask("step-losses", top=4)
+    assert len(answer) == 4 and {row["job"] for row in answer.to_dicts()} == {"both"}
+    assert answer.reading in answer._repr_html_()
     assert {row["rank"] for row in both.ask("why", rank=1).to_dicts()} == {1}
     with pytest.raises(KeyError, match="step-losses"):
         both.ask("nonsense")
@@ -111,11 +111,11 @@ def test_an_answer_shows_its_first_rows_and_nothing_runs() -> None:
 
 @pytest.mark.slow  # 1 s, for importing them
 def test_data_frames(both: TraceAnalysis) -> None:
-    found = both.sql("SELECT rank FROM traces ORDER BY rank")
+    answer = both.sql("SELECT rank FROM traces ORDER BY rank")
     pytest.importorskip("pandas")
-    assert found.to_pandas()["rank"].tolist() == [0, 1]
+    assert answer.to_pandas()["rank"].tolist() == [0, 1]
     pytest.importorskip("polars")
-    assert found.to_polars()["rank"].to_list() == [0, 1]
+    assert answer.to_polars()["rank"].to_list() == [0, 1]
 
 
 @pytest.mark.slow  # tests/faces/cli/test_start.py
@@ -148,7 +148,11 @@ def test_there_are_eight_charts() -> None:
 def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis, name: str) -> None:
     chart: Chart = getattr(both.plot, name)()
     spec = json.loads(json.dumps(chart.spec))
-    channels = [one for given in spec["encoding"].values() for one in (given if isinstance(given, list) else [given])]
+    channels = [
+        channel
+        for encoding in spec["encoding"].values()
+        for channel in (encoding if isinstance(encoding, list) else [encoding])
+    ]
     assert {channel["field"] for channel in channels} <= set(chart.data.columns)
     assert len(spec["data"]["values"]) == len(chart.data)
     assert len(chart.data) > 0 or name in ("bandwidth", "roofline")
@@ -161,8 +165,8 @@ def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -
     for rank in (0, 1):
         assert sum(row["percent"] for row in parts if row["rank"] == rank) == pytest.approx(100)
     steps = {(row["rank"], row["step"]): row["ms"] for row in both.plot.steps().data.to_dicts()}
-    told = both.sql("SELECT rank, step, duration_ns FROM step_times JOIN traces USING (trace_id)").to_dicts()
-    assert steps == {(row["rank"], row["step"]): row["duration_ns"] / 1e6 for row in told}
+    rows = both.sql("SELECT rank, step, duration_ns FROM step_times JOIN traces USING (trace_id)").to_dicts()
+    assert steps == {(row["rank"], row["step"]): row["duration_ns"] / 1e6 for row in rows}
     [longest] = both.sql("SELECT max(queue_length) AS n FROM queue_length").to_dicts()
     queue = both.plot.queue_length(points=7).data.to_dicts()
     assert max(row["queue_length"] for row in queue) == longest["n"]

@@ -311,8 +311,8 @@ def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: 
 @pytest.mark.slow  # 2 s: the methods are the same functions
 def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, shared: Path) -> None:
     """HTA-29, HTA-37: the class method, and the graph's two constructions."""
-    found, success = CriticalPathAnalysis.critical_path_analysis(analyzer.t, 0, ANNOTATION, 1)
-    assert success and nx.utils.graphs_equal(found, cp_graph)
+    graph, success = CriticalPathAnalysis.critical_path_analysis(analyzer.t, 0, ANNOTATION, 1)
+    assert success and nx.utils.graphs_equal(graph, cp_graph)
     two, _ = analyzer.critical_path_analysis(0, ANNOTATION, (0, 1))
     assert two.answer.nodes == golden(shared, "simple_add__alexfwd_0-1")["n_nodes"]
     whole = CPGraph(None, analyzer.t, 0)
@@ -327,20 +327,20 @@ def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, sha
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     first_of(
         [{"trace_files": ["~/run/a.json.gz"]}, {"trace_files": {0: "~/run/a.json.gz"}}, {"trace_dir": "~/run"}], 1
     ),
 )
 def test_trace_loads_as_htas(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
 ) -> None:
     """HTA-41 to HTA-44: files by rank, listed, or of a folder; a second load is a warning."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
     file = tmp_path / "run" / "a.json.gz"
     file.write_bytes((shared / "traces" / "critical_path" / "simple_add.json.gz").read_bytes())
-    t = Trace(**given)
+    t = Trace(**arguments)
     assert not t.is_parsed
     t.load_traces(include_last_profiler_step=False, use_multiprocessing=True, use_memory_profiling=True)
     assert t.is_parsed is True and t.trace_files == {0: str(file)}
@@ -373,19 +373,19 @@ def test_the_last_profiler_step_comes_in_where_it_is_asked_for(shared: Path, tmp
     One step by its name and two by their numbers are windows of their own (LWC-5, LWC-9).
     """
     file = shared / "traces" / "ranks" / "sampled_128" / "rank0.json.gz"
-    found = {}
+    answers = {}
     for include in (False, True):
         expected = golden(shared, f"sampled_128__{'incllast__' if include else ''}rank0__full")
         with TraceAnalysis({0: file}, "", include, lake=tmp_path) as analysis:
-            found[include] = analysis.critical_path_analysis(rank=0).answer
-        assert (found[include].nodes, found[include].edges) == (expected["n_nodes"], expected["n_edges"])
-    assert found[True].nodes > found[False].nodes
+            answers[include] = analysis.critical_path_analysis(rank=0).answer
+        assert (answers[include].nodes, answers[include].edges) == (expected["n_nodes"], expected["n_edges"])
+    assert answers[True].nodes > answers[False].nodes
     with Ours(lake=tmp_path) as ours, Ours(lake=tmp_path, include_last_profiler_step=False) as without:
         whole = ours.critical_path_analysis().answer
-        assert whole.window_us == found[True].window_us
+        assert whole.window_us == answers[True].window_us
         assert without.critical_path_analysis().answer.nodes < whole.nodes
         asked, _ = without.critical_path_analysis(switches={"drop_last_step": False}, profile="default")
         assert asked.answer.nodes == whole.nodes  # what is asked of one path holds
-        one, _ = ours.critical_path_analysis(annotation="ProfilerStep#551")
-        two, success = ours.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=(0, 1))
-    assert success and one.success and one.answer.nodes < two.answer.nodes <= whole.nodes
+        step, _ = ours.critical_path_analysis(annotation="ProfilerStep#551")
+        steps, success = ours.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=(0, 1))
+    assert success and step.success and step.answer.nodes < steps.answer.nodes <= whole.nodes

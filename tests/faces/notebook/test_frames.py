@@ -103,7 +103,7 @@ def test_the_program_on_the_page(
 def test_tables_are_frames_with_the_numbers_of_the_expressions(shared: Path, analyzer: TraceAnalysis) -> None:
     materialize_all(analyzer.lake, ["temporal_breakdown", "merged_intervals", "kernels", "queue_length", "launches"])
     queue = analyzer.get_queue_length_time_series()
-    one_of_each = [
+    frames = [
         analyzer.get_temporal_breakdown(),
         analyzer.get_comm_comp_overlap(),
         *analyzer.get_gpu_kernel_breakdown(),
@@ -122,8 +122,8 @@ def test_tables_are_frames_with_the_numbers_of_the_expressions(shared: Path, ana
             plain.get_time_spent_blocked_on_full_queue(max_queue_length=1),
             plain.get_cuda_kernel_launch_stats(ranks=[0]),
         ]
-        assert all(isinstance(frame, pd.DataFrame) and len(frame) for frame in one_of_each)
-        for frame, expression in zip(one_of_each, expressions, strict=True):
+        assert all(isinstance(frame, pd.DataFrame) and len(frame) for frame in frames)
+        for frame, expression in zip(frames, expressions, strict=True):
             columns = list(frame.columns)
             both = (frame, expression.to_pyarrow().to_pandas())
             as_rows = [table[columns].sort_values(columns).to_dict("list") for table in both]

@@ -81,8 +81,8 @@ def test_temporal_breakdown_and_overlap(sampled: TraceAnalysis, theirs: dict[str
             assert row[name] == 1000 * hta[f"{hta_name}(us)"]
             assert round(row[name.replace("_ns", "_percent")], 2) == hta[f"{hta_name}_pctg"]
     overlap = sampled.get_comm_comp_overlap().to_pyarrow().to_pylist()
-    found = [(row["rank"], round(row["comp_comm_overlap_percent"], 2)) for row in overlap]
-    assert found == [tuple(row) for row in theirs["comm_comp_overlap"]["rows"]]
+    overlaps = [(row["rank"], round(row["comp_comm_overlap_percent"], 2)) for row in overlap]
+    assert overlaps == [tuple(row) for row in theirs["comm_comp_overlap"]["rows"]]
 
 
 @pytest.mark.slow  # tests/sql/summary/test_hta_analyses.py
@@ -139,10 +139,10 @@ def test_queue(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
     series = sampled.get_queue_length_time_series(ranks=[1])
     full = sampled.get_time_spent_blocked_on_full_queue(series, max_queue_length=5).to_pyarrow().to_pylist()
     # HTA keeps the last stream of a rank.
-    found = {(row["rank"], row["stream"]): row["full_ns"] for row in full}
+    full_ns = {(row["rank"], row["stream"]): row["full_ns"] for row in full}
     _, hta = records(theirs["time_blocked_on_full_queue_5"])
-    assert found[1, hta["stream"]] == 1000 * hta["duration_at_max_queue_length"]
-    assert {rank for rank, _ in found} == {1}
+    assert full_ns[1, hta["stream"]] == 1000 * hta["duration_at_max_queue_length"]
+    assert {rank for rank, _ in full_ns} == {1}
 
 
 @pytest.mark.slow  # 2 s: tests/sql/summary/test_hta_analyses.py

@@ -57,8 +57,8 @@ def analysis(capture: Capture) -> Iterator[TraceAnalysis]:
 def asked(analysis: TraceAnalysis) -> tuple[CriticalPath, list[Any]]:
     """A path, and what was asked of networkx for it."""
     with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
-        found = analysis.critical_path_analysis(rank=0, **WINDOW)
-    return found, longest.call_args_list
+        path = analysis.critical_path_analysis(rank=0, **WINDOW)
+    return path, longest.call_args_list
 
 
 @pytest.fixture(scope="module")
@@ -69,21 +69,21 @@ def path(asked: tuple[CriticalPath, list[Any]]) -> CriticalPath:
 @pytest.mark.slow  # tests/faces/test_subject.py
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture, profile: str) -> None:
-    found = analysis.critical_path_analysis(rank=0, profile=profile, **WINDOW)
+    path = analysis.critical_path_analysis(rank=0, profile=profile, **WINDOW)
     file = capture.ranks[0].path
     window = ("--annotation", "ProfilerStep", "--instance", "1:2", "--profile", profile)
     expected = printed("critical-path", file, *window, "--alternatives", 2)
-    assert found.alternatives(2) == expected.pop("alternatives") != []
-    answer = found.answer.as_json()
+    assert path.alternatives(2) == expected.pop("alternatives") != []
+    answer = path.answer.as_json()
     assert answer.pop("alternatives") == []
     assert answer == expected
     scenario = ("--scale", "class:COMMUNICATION=0.5", "--remove", "launch_overhead")
-    compared = found.what_if({"class:COMMUNICATION": 0.5}, remove="launch_overhead")
+    compared = path.what_if({"class:COMMUNICATION": 0.5}, remove="launch_overhead")
     shown = printed("what-if", file, *window, *scenario)
     assert shown["caveats"] == []
     assert json.loads(json.dumps(compared.as_json())) == shown
     families = printed("what-if", file, *window, "--sensitivity")["families"]
-    ours = found.sensitivity().to_pylist()
+    ours = path.sensitivity().to_pylist()
     assert [(row["name"], row["on_path_us"]) for row in ours] == [(row["name"], row["on_path_us"]) for row in families]
     assert [row["change_50_percent_us"] for row in ours] == [row["change_us"]["-50%"] for row in families]
 
@@ -294,10 +294,10 @@ def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -
 
 @pytest.mark.slow  # the same window and profile are above
 def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture: Capture) -> None:
-    found = analysis.critical_path_analysis(rank=0, profile="hta", switches={"zero_weight_launch": True})
+    path = analysis.critical_path_analysis(rank=0, profile="hta", switches={"zero_weight_launch": True})
     command = ("critical-path", capture.ranks[0].path, "--profile", "hta", "--set", "zero_weight_launch=true")
-    assert found.answer.as_json() == printed(*command)
-    assert found.answer.edges > analysis.critical_path_analysis(rank=0, profile="hta").answer.edges
+    assert path.answer.as_json() == printed(*command)
+    assert path.answer.edges > analysis.critical_path_analysis(rank=0, profile="hta").answer.edges
 
 
 @pytest.mark.slow  # tests/critical_path/test_data_dependencies.py
@@ -306,13 +306,13 @@ def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
     folder = shared / "traces" / "ranks" / "dlrm_8"
     file, beside = folder / "worker0.json.gz", folder / "execution_trace_0.json.gz"
     with TraceAnalysis({0: file}) as analysis:
-        found = analysis.critical_path_analysis(0, dependencies="data")
-        assert found.answer.as_json() == printed("critical-path", file, "--dependencies", "data")
-        given = analysis.critical_path_analysis(0, dependencies="data", execution_trace=beside)
-        assert given.answer == found.answer
-        compared = found.what_if(remove=["cpu"])
-        assert compared.before.length_us == found.answer.length_us > compared.after.length_us
-        restored = restore_cpgraph(found.save(tmp_path / "a"))
+        path = analysis.critical_path_analysis(0, dependencies="data")
+        assert path.answer.as_json() == printed("critical-path", file, "--dependencies", "data")
+        explicit = analysis.critical_path_analysis(0, dependencies="data", execution_trace=beside)
+        assert explicit.answer == path.answer
+        compared = path.what_if(remove=["cpu"])
+        assert compared.before.length_us == path.answer.length_us > compared.after.length_us
+        restored = restore_cpgraph(path.save(tmp_path / "a"))
         assert restored.what_if(remove=["cpu"]).as_json() == compared.as_json()
         graph = restored.to_networkx()
         nx.set_edge_attributes(graph, 0, "weight")
@@ -356,14 +356,14 @@ def test_traces_by_rank_by_folder_and_kept_in_a_lake(capture: Capture, tmp_path:
     kept.close()
     shutil.rmtree(folder)
     TraceAnalysis(second, lake=tmp_path / "lake", job="b").close()
-    with TraceAnalysis(lake=tmp_path / "lake") as both, TraceAnalysis(lake=tmp_path / "lake", job="b") as one:
+    with TraceAnalysis(lake=tmp_path / "lake") as both, TraceAnalysis(lake=tmp_path / "lake", job="b") as only_b:
         assert [trace.rank for trace in both.traces] == [0, 1]
         length = both.critical_path_analysis(both.traces[1].trace_id[:6]).answer.length_us
-        assert length == one.critical_path_analysis().answer.length_us
-        assert one.table("traces").count().to_pyarrow().as_py() == 1
+        assert length == only_b.critical_path_analysis().answer.length_us
+        assert only_b.table("traces").count().to_pyarrow().as_py() == 1
         kernels, traces = both.tables("kernels", "traces")
         joined = kernels.join(traces, "trace_id").count().to_pyarrow().as_py()
-        assert joined == kernels.count().to_pyarrow().as_py() > one.table("kernels").count().to_pyarrow().as_py()
+        assert joined == kernels.count().to_pyarrow().as_py() > only_b.table("kernels").count().to_pyarrow().as_py()
     with pytest.raises(TraceNotFound, match="its jobs: a, b"):
         TraceAnalysis(lake=tmp_path / "lake", job="c")
 
@@ -371,7 +371,7 @@ def test_traces_by_rank_by_folder_and_kept_in_a_lake(capture: Capture, tmp_path:
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a trace")
     (tmp_path / "empty").mkdir()
-    for given, error, said in (
+    for arguments, error, said in (
         ({}, ValueError, "give trace_files"),
         ({"trace_files": tmp_path / "notes.txt"}, TraceRejected, "notes.txt"),
         ({"trace_files": {0: tmp_path / "none.json"}}, TraceRejected, "none.json"),
@@ -381,5 +381,5 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         ({"lake": tmp_path / "none"}, FileNotFoundError, "no traces in the lake"),
     ):
         with pytest.raises(error) as raised:
-            TraceAnalysis(**given)
+            TraceAnalysis(**arguments)
         assert said in str(raised.value)

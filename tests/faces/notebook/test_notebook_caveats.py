@@ -21,8 +21,8 @@ def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFi
         assert success
         capsys.readouterr()
         path.summary()
-        told = capsys.readouterr()
-        assert "warning: the trace has no cuda_sync events" in told.err and "cuda_sync" not in told.out
+        output = capsys.readouterr()
+        assert "warning: the trace has no cuda_sync events" in output.err and "cuda_sync" not in output.out
         assert path.caveats == path.answer.as_json()["caveats"]
         assert {"no_sync_events", "inferred_waits"} <= {caveat["caveat"] for caveat in path.caveats}
 

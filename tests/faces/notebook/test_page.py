@@ -42,11 +42,11 @@ def command(*words: str) -> str:
 
 @pytest.mark.slow
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page, found = PAGE.read_text(encoding="utf-8"), ran(tmp_path)
-    blocks, table = list(zip(BLOCK.finditer(page), found["blocks"], strict=True)), cells(page)
+    page, outcome = PAGE.read_text(encoding="utf-8"), ran(tmp_path)
+    blocks, table = list(zip(BLOCK.finditer(page), outcome["blocks"], strict=True)), cells(page)
     assert_shown(PAGE, blocks)
     assert len(blocks) >= 8 and len(SQL.findall(page)) == page.count("```sql")
-    assert found["cells"] == len(table) >= 20
+    assert outcome["cells"] == len(table) >= 20
     monkeypatch.chdir(tmp_path)
     for query in (*(query for _, query, _ in table if query), *SQL.findall(page)):
         assert json.loads(command("sql", query, "--lake", "lake", "--format", "json")), query
@@ -81,9 +81,9 @@ def test_sql_of_the_other_analyses_equals_hta(shared: Path, tmp_path: Path) -> N
     assert len(ours) > 20
     assert {key: us for key, us in ours.items() if us} == {key: us for key, us in theirs.items() if us}
     columns = {"sum_ns": "sum (us)", "max_ns": "max (us)", "min_ns": "min (us)", "mean_ns": "mean (us)"}
-    found = {(row["rank"], row["name"]): row for row in asked(annotations)}
+    rows_by_name = {(row["rank"], row["name"]): row for row in asked(annotations)}
     for row in records(expected["cpu_user_annotation_breakdown"]):
-        ns = found[row["rank"], row["name"]]
+        ns = rows_by_name[row["rank"], row["name"]]
         assert [ns[name] / 1000 for name in columns] == pytest.approx([row[name] for name in columns.values()])
 
 

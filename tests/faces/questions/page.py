@@ -138,16 +138,16 @@ def page(lake: Lake) -> str:
         parts = [HEAD]
         for topic in TOPICS.values():
             parts.append(f"\n## {topic}\n")
-            parts += [_section(locked, one) for one in load_questions().values() if one.topic == topic]
+            parts += [_section(locked, question) for question in load_questions().values() if question.topic == topic]
     return "".join(parts)
 
 
-def _section(locked: LockedLake, one: Question) -> str:
-    with locked.asked(one.asked(_ROWS)) as answer:
+def _section(locked: LockedLake, question: Question) -> str:
+    with locked.asked(question.asked(_ROWS)) as answer:
         assert answer
         rows = "\n".join(_table(answer.columns, answer.rows()))
-    words = f" ({one.words})" if one.words else ""
-    return f"\n### {one.question}\n\n`tracelake ask {one.name}`{words}\n\n{one.reading}\n\n```sql\n{one.sql}\n```\n\n{rows}\n"
+    words = f" ({question.words})" if question.words else ""
+    return f"\n### {question.question}\n\n`tracelake ask {question.name}`{words}\n\n{question.reading}\n\n```sql\n{question.sql}\n```\n\n{rows}\n"
 
 
 def _table(columns: list[str], rows: list[tuple[Any, ...]]) -> Iterator[str]:

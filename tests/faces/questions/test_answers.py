@@ -31,8 +31,8 @@ def asked(name: str, columns: str, limits: dict[str, Any] | None = None, **table
                 batch = pa.Table.from_pylist([*of_these_columns])
                 con.execute(f"INSERT INTO {table} BY NAME FROM batch")
                 del batch  # DuckDB reads it by its name
-        found = rows_of_question(con, name, **(limits or {}))
-    return [tuple(row[column] for column in columns.split()) for row in found]
+        answer = rows_of_question(con, name, **(limits or {}))
+    return [tuple(row[column] for column in columns.split()) for row in answer]
 
 
 def of(columns: str, *rows: tuple[Any, ...]) -> Rows:
@@ -43,8 +43,8 @@ def test_a_list_has_whole_ids() -> None:
     """A text is the beginning of an id, or a file."""
     queued = of("trace_id at_ns change", ("a", 0, 1), ("b", 0, 1))
     for limits, ids in (({}, "ab"), ({"trace": "b"}, "b"), ({"trace": ["a", "b"]}, "ab"), ({"trace": ["b.json"]}, "")):
-        found = asked("queue-over-time", "trace_id", limits, queue_length=queued)
-        assert sorted(found) == [(one,) for one in ids]
+        answer = asked("queue-over-time", "trace_id", limits, queue_length=queued)
+        assert sorted(answer) == [(trace_id,) for trace_id in ids]
     question = question_named("queue-over-time")
     assert "(SELECT * FROM traces WHERE trace_id = 'a')" in question.asked(trace=["a"])
     assert "starts_with(trace_id, 'a') OR file = 'a'" in question.asked(trace="a")
@@ -56,14 +56,14 @@ def test_queue_over_time() -> None:
         "trace_id stream at_ns change",
         ("a", 7, 100, 1), ("a", 8, 101, 1), ("a", 7, 101, 1), ("a", 7, 499, -1), ("a", 7, 499, 1), ("b", 7, 5, 1),
     )  # fmt: skip
-    found = asked("queue-over-time", "job stretch most_waiting last_waiting span_ns", queue_length=changes)
-    assert found == [("b.json", 0, 1, 1, 1), ("j", 0, 1, 1, 400), ("j", 1, 3, 3, 400), ("j", 399, 3, 3, 400)]
+    answer = asked("queue-over-time", "job stretch most_waiting last_waiting span_ns", queue_length=changes)
+    assert answer == [("b.json", 0, 1, 1, 1), ("j", 0, 1, 1, 400), ("j", 1, 3, 3, 400), ("j", 399, 3, 3, 400)]
 
 
 def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
     changes = of("trace_id at_ns change", ("a", 0, 1), ("a", 1, 1), ("a", 2, -1), ("a", 799, -1))
-    found = asked("queue-over-time", "stretch most_waiting last_waiting", queue_length=changes)
-    assert found == [(0, 2, 2), (1, 1, 1), (399, 0, 0)]
+    answer = asked("queue-over-time", "stretch most_waiting last_waiting", queue_length=changes)
+    assert answer == [(0, 2, 2), (1, 1, 1), (399, 0, 0)]
     changes = of("trace_id at_ns change", ("a", 0, 1), ("a", 1, 1), ("a", 2, -1), ("a", 3999, -1))
     assert asked("queue-over-time", "stretch most_waiting last_waiting", queue_length=changes) == [
         (0, 2, 1),
@@ -80,8 +80,8 @@ def test_queue_lengths_are_of_the_time() -> None:
         ("a", 8, 30, -1, 0), ("a", 8, 31, 1, 1), ("a", 8, 40, -1, 0), ("b", 7, 5, 1, 1), ("b", 7, 5, -1, 0),
     )  # fmt: skip
     rows = [{**row, "event_id": n} for n, row in enumerate(changes)]
-    found = asked("queue-lengths", "job stream longest median percent_empty", queue_length=rows)
-    assert found == [("j", 8, 3, 1, 2.5), ("b.json", 7, 1, None, None), ("j", 7, 1, 0, 99.5)]
+    answer = asked("queue-lengths", "job stream longest median percent_empty", queue_length=rows)
+    assert answer == [("j", 8, 3, 1, 2.5), ("b.json", 7, 1, None, None), ("j", 7, 1, 0, 99.5)]
     both = [*rows, *({**row, "trace_id": "b"} for row in rows if row["stream"] == 8)]
     joined = asked("queue-lengths", "rank stream median percent_empty", {"rank": 1}, queue_length=both)
     assert joined == [(1, 8, 1, 2.5), (1, 7, None, None)]
@@ -93,8 +93,8 @@ def test_launch_calls() -> None:
         *(("a", "launch", 1, 10), ("a", "launch", 5, None), ("a", "launch", 2, 30), ("a", "copy", 9, 4)),
         ("b", "launch", 7, 1),
     )
-    found = asked("launch-calls", "job name n duration_ns median_ns median_delay_ns", launches=calls)
-    assert found == [("j", "launch", 3, 8, 2, 20), ("j", "copy", 1, 9, 9, 4), ("b.json", "launch", 1, 7, 7, 1)]
+    answer = asked("launch-calls", "job name n duration_ns median_ns median_delay_ns", launches=calls)
+    assert answer == [("j", "launch", 3, 8, 2, 20), ("j", "copy", 1, 9, 9, 4), ("b.json", "launch", 1, 7, 7, 1)]
 
 
 def test_rank_kernels() -> None:
@@ -102,8 +102,8 @@ def test_rank_kernels() -> None:
         "trace_id name class duration_ns",
         *(("a", "k", "X", 10), ("a", "k", "X", 20), ("a", "k", "Y", 10), ("b", "k", "X", 50)),
     )
-    found = asked("rank-kernels", "rank class n duration_ns median_ns max_ns percent", kernels=work)
-    assert found == [(1, "X", 1, 50, 50, 50, 100), (0, "X", 2, 30, 15, 20, 75), (0, "Y", 1, 10, 10, 10, 25)]
+    answer = asked("rank-kernels", "rank class n duration_ns median_ns max_ns percent", kernels=work)
+    assert answer == [(1, "X", 1, 50, 50, 50, 100), (0, "X", 2, 30, 15, 20, 75), (0, "Y", 1, 10, 10, 10, 25)]
 
 
 def test_gpu_parts() -> None:
@@ -113,9 +113,9 @@ def test_gpu_parts() -> None:
         ("b", 3, 200_000_000, 80_000_000, 50_000_000, 20_000_000, 4_000_000, 120_000_000),
         ("a", 0, 0, 0, 0, 0, 0, 0),
     )
-    found = asked("gpu-parts", "job rank device part ms percent", temporal_breakdown=divided)
+    answer = asked("gpu-parts", "job rank device part ms percent", temporal_breakdown=divided)
     parts = [("compute", 50, 25), ("exposed communication", 20, 10), ("exposed memory", 4, 2), ("idle", 120, 60)]
-    assert found == [("b.json", 1, 3, *part) for part in (*parts, ("other work", 6, 3))]
+    assert answer == [("b.json", 1, 3, *part) for part in (*parts, ("other work", 6, 3))]
 
 
 GRAPH = of(
@@ -129,31 +129,31 @@ GRAPH = of(
 
 
 def test_graph_blocks() -> None:
-    found = asked("graph-blocks", "rank period n_repetitions median_ns longest_ns longest", graph_kernels=GRAPH)
-    assert found == [(0, 2, 2, 20, 34, 1), (1, 1, 1, 7, 7, 0)]
+    answer = asked("graph-blocks", "rank period n_repetitions median_ns longest_ns longest", graph_kernels=GRAPH)
+    assert answer == [(0, 2, 2, 20, 34, 1), (1, 1, 1, 7, 7, 0)]
 
 
 def test_graph_repetitions() -> None:
-    found = asked("graph-repetitions", "rank period repetition class n duration_ns", graph_kernels=GRAPH)
+    answer = asked("graph-repetitions", "rank period repetition class n duration_ns", graph_kernels=GRAPH)
     own = [(0, 2, 0, "X", 2, 30), (0, 2, 0, "Y", 2, 2), (0, 2, 1, "X", 2, 129), (0, 2, 1, "Y", 1, 4)]
-    assert found == [(1, 1, 0, "X", 1, 7), *own]
+    assert answer == [(1, 1, 0, "X", 1, 7), *own]
 
 
 def test_graph_kernels() -> None:
-    found = asked("graph-kernels", "rank name class op n n_repetitions duration_ns", graph_kernels=GRAPH)
+    answer = asked("graph-kernels", "rank name class op n n_repetitions duration_ns", graph_kernels=GRAPH)
     own = [(0, "k", "X", "mm", 4, 2, 159), (1, "k", "X", None, 1, 1, 7), (0, "l", "Y", None, 3, 2, 6)]
-    assert found == [*own, (0, "tail", "X", None, 1, 0, 5)]
-    sure = [{**GRAPH[0], "confidence": one} for one in (0.9, 0.7, 0.8)]
+    assert answer == [*own, (0, "tail", "X", None, 1, 0, 5)]
+    sure = [{**GRAPH[0], "confidence": confidence} for confidence in (0.9, 0.7, 0.8)]
     assert asked("graph-kernels", "confidence n", graph_kernels=sure) == [(0.7, 3)]
 
 
 def test_graph_time() -> None:
     work = of("trace_id duration_ns", ("a", 100), ("a", 400), ("b", 7))
-    found = asked("graph-time", "rank gpu_ns n_kernels n_replays graph_ns known_ns", kernels=work, graph_kernels=GRAPH)
-    assert found == [(0, 500, 8, 2, 170, 159), (1, 7, 1, 1, 7, 0)]
+    answer = asked("graph-time", "rank gpu_ns n_kernels n_replays graph_ns known_ns", kernels=work, graph_kernels=GRAPH)
+    assert answer == [(0, 500, 8, 2, 170, 159), (1, 7, 1, 1, 7, 0)]
     named = [{**GRAPH[1], "module": "m"}]
-    found = asked("graph-time", "gpu_ns graph_ns known_ns", {"rank": 0}, kernels=[], graph_kernels=named)
-    assert found == [(0, 2, 2)]
+    answer = asked("graph-time", "gpu_ns graph_ns known_ns", {"rank": 0}, kernels=[], graph_kernels=named)
+    assert answer == [(0, 2, 2)]
     assert asked("graph-time", "n_replays graph_ns", kernels=work, graph_kernels=[]) == [(0, 0)] * 2
 
 
@@ -164,10 +164,10 @@ def test_steps_in_order() -> None:
         *(("a", 2, 0, 100, 90, 60, 9, 1), ("a", 2, 1, 100, 90, 50, 10, 3)),
         *(("a", 1, None, 50, 50, None, None, None), ("b", 2, 0, 8, 2, 4, 3, 2)),
     )
-    found = asked(
+    answer = asked(
         "steps-in-order", "job step duration_ns host_ns busy_ns compute_ns communication_ns", step_times=times
     )
-    assert found == [("b.json", 2, 8, 2, 4, 3, 2), ("j", 1, 50, 50, None, None, None), ("j", 2, 100, 90, 60, 10, 3)]
+    assert answer == [("b.json", 2, 8, 2, 4, 3, 2), ("j", 1, 50, 50, None, None, None), ("j", 2, 100, 90, 60, 10, 3)]
 
 
 def test_step_ranks() -> None:
@@ -176,8 +176,8 @@ def test_step_ranks() -> None:
         *(("c", 1, 0, 5), ("c", 1, 1, 9), ("c", 1, 2, 7), ("c", 2, 0, 4), ("c", 2, 1, None), ("c", None, 0, 1)),
         *(("d", 1, 3, 8), ("d", 1, 4, 8), ("c", None, 1, 1)),
     )
-    found = asked("step-ranks", "capture_id step slowest_rank longest_ns shortest_ns n_ranks", rank_steps=steps)
-    assert found == [("c", 1, 1, 9, 5, 3), ("d", 1, 3, 8, 8, 2)]
+    answer = asked("step-ranks", "capture_id step slowest_rank longest_ns shortest_ns n_ranks", rank_steps=steps)
+    assert answer == [("c", 1, 1, 9, 5, 3), ("d", 1, 3, 8, 8, 2)]
 
 
 LAYERS = of(
@@ -198,7 +198,7 @@ def test_longest_step() -> None:
         ("a", 2, "window", "datasheet", 3, 40, 0.5, 0.25), ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
         ("a", 2, "fwd", "datasheet", 1, 1, 0.1, 0.1), ("a", 3, "fwd", None, 2, 15, 0.0, None), ("a", 3, "bwd", None, 9, 9, 0.0, None),
     )  # fmt: skip
-    found = asked(
+    answer = asked(
         *(
             "longest-step",
             "rank kind name start_ns duration_ns n busy_ns modeled_percent roofline_percent span parent step_ns",
@@ -206,7 +206,7 @@ def test_longest_step() -> None:
         **{"spans": LAYERS, "span_utilization": use},
     )
     nothing = (None,) * 4
-    assert found == [
+    assert answer == [
         (1, "module", "m", 0, 8, *nothing, 1, None, 28),
         (1, "module", "n", 1, 4, *nothing, 2, 1, 28),
         (1, "module", "last", 25, 3, *nothing, 3, None, 28),
@@ -234,9 +234,9 @@ CAUSES = of(
 
 
 def test_exposed_communication() -> None:
-    found = asked("exposed-communication", "job rank device wait_ns transfer_ns", gpu_time_by_cause=CAUSES)
+    answer = asked("exposed-communication", "job rank device wait_ns transfer_ns", gpu_time_by_cause=CAUSES)
     nothing = [("j", rank, device, 0, 0) for rank, device in ((1, 0), (1, 1), (2, 0), (3, 0))]
-    assert found == [("j", 0, 0, 30, 7), *nothing]
+    assert answer == [("j", 0, 0, 30, 7), *nothing]
 
 
 FIXES = of(
@@ -250,8 +250,8 @@ FIXES = of(
 
 
 def test_fixes() -> None:
-    found = asked("fixes", "job rank fix name saves_ms saves_percent caveat", fixes=FIXES)
-    assert found == [
+    answer = asked("fixes", "job rank fix name saves_ms saves_percent caveat", fixes=FIXES)
+    assert answer == [
         ("b.json", 1, "do_not_wait", "aten::nonzero", 5400, 90.0, None),
         ("j", 0, "do_not_wait", "aten::item", 1800, 45.0, "it is late"),
         ("j", 0, "do_not_wait", "*", 900, 22.5, "it is late"),
@@ -277,8 +277,10 @@ def test_capture_fixes() -> None:
         ("c", "even_ranks", "rank 3", 2_000_000, 30.04, None),
         ("d", "do_not_wait", "*", 3_000_000, 10.0, "launch a graph"),
     )
-    found = asked("capture-fixes", "capture_id job fix name saves_ms saves_percent same_stretch_as", capture_fixes=rows)
-    assert found == [
+    answer = asked(
+        "capture-fixes", "capture_id job fix name saves_ms saves_percent same_stretch_as", capture_fixes=rows
+    )
+    assert answer == [
         ("d", None, "do_not_wait", "*", 3, 10, "launch a graph"),
         ("c", "j", "even_ranks", "rank 3", 2, 30, None),
     ]
@@ -286,12 +288,12 @@ def test_capture_fixes() -> None:
 
 def test_straggler_causes() -> None:
     ranks = of("capture_id rank is_straggler", ("c", 0, False), ("c", 1, True), ("c", 2, False), ("c", 3, False))
-    found = asked(
+    answer = asked(
         *("straggler-causes", "job capture_id rank cause gpu_ns usual_ns"),
         **{"gpu_time_by_cause": CAUSES, "straggler_ranks": ranks},
     )
     own = [("compute", 42, 16), ("idle_host", 9, None), ("launch_overhead", 6, 0)]
-    assert found == [("j", "c", 1, *one) for one in own]
+    assert answer == [("j", "c", 1, *row) for row in own]
 
 
 def test_hang_dumps() -> None:
@@ -325,11 +327,11 @@ def test_snapshot_traces() -> None:
         ),
         "snapshot_trace_matches": of("snapshot_id trace_id", ("x", "a"), ("y", "b")),
     }
-    found = asked(
+    answer = asked(
         "snapshot-traces", "trace_id snapshot snapshot_rank device peak_bytes has_history is_consistent", **taken
     )
     whole = [("a", "x.pickle", 4, 1, 30, False, None), ("a", "x.pickle", 4, 0, 9, True, True)]
-    assert found == [*whole, ("b", "y.pickle", None, 0, 7, True, False)]
+    assert answer == [*whole, ("b", "y.pickle", None, 0, 7, True, False)]
 
 
 def test_memory_over_time() -> None:
@@ -341,8 +343,8 @@ def test_memory_over_time() -> None:
         ("b", None, None, 1, 0, -3, None, None), ("b", None, None, 2, 0, -7, None, None),
     )  # fmt: skip
     columns = "job device_type device stretch most_bytes last_bytes most_reserved_bytes last_reserved_bytes"
-    found = asked("memory-over-time", f"{columns} is_relative span_ns", memory_timeline=events)
-    assert found == [
+    answer = asked("memory-over-time", f"{columns} is_relative span_ns", memory_timeline=events)
+    assert answer == [
         ("b.json", None, None, 0, -3, -7, None, None, True, 0),
         ("j", 0, -1, 0, 4, 4, None, None, False, 0),
         ("j", 1, 0, 0, 110, 105, 500, 300, False, 399),
@@ -371,8 +373,8 @@ def test_snapshot_memory_knows_when_most_was_reserved() -> None:
         "snapshot_peaks": of("snapshot_id device n_ooms", ("x", 0, 3), ("x", 1, 0), ("x", 2, 0)),
         **{"snapshot_timeline": moves, "snapshot_fragmentation": segments},
     }
-    found = asked("snapshot-memory", "device n_ooms peak_reserved_seq peak_reserved_ns", **taken)
-    assert found == [(0, 3, 1, 11), (1, 0, -1, None), (2, 0, None, None)]
+    answer = asked("snapshot-memory", "device n_ooms peak_reserved_seq peak_reserved_ns", **taken)
+    assert answer == [(0, 3, 1, 11), (1, 0, -1, None), (2, 0, None, None)]
     columns = "n_segments used_bytes rounding_bytes pending_bytes releasable_bytes stuck_bytes largest_free_bytes"
     assert asked("snapshot-memory", columns, **taken) == [
         (2, 11, 22, 33, 40, 7, 40),
@@ -409,11 +411,11 @@ def test_schedule_runs(newest: str) -> None:
     runs = of(columns, *((run, "p", "h", "sw", "gpu", "G", size, ns) for run, size, ns in (("old", "s", 9), ("new", "s", 8), ("big", "l", 7))))  # fmt: skip
     began = [{"run_id": run, "started_at": f"2026-01-0{1 + (run == newest)}"} for run in ("old", "new", "big")]
     faster = of("run_id speedup verdict", ("new", 2.0, "2.00 times as fast as serial"))
-    found = asked(
+    answer = asked(
         *("schedule-runs", "run_id period_ns speedup"),
         **{"schedule_periods": runs, "schedule_runs": began, "schedule_speedups": faster},
     )
-    assert found == [{"old": ("old", 9, None), "new": ("new", 8, 2.0)}[newest], ("big", 7, None)]
+    assert answer == [{"old": ("old", 9, None), "new": ("new", 8, 2.0)}[newest], ("big", 7, None)]
 
 
 def test_step_trend() -> None:

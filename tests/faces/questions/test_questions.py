@@ -34,9 +34,9 @@ def locked(lake: Lake):
 
 
 def answer(locked: LockedLake, sql: str) -> list[dict]:
-    with locked.asked(sql) as found:
-        assert found is not None
-        return [dict(zip(found.columns, row, strict=True)) for row in found.rows()]
+    with locked.asked(sql) as result:
+        assert result is not None
+        return [dict(zip(result.columns, row, strict=True)) for row in result.rows()]
 
 
 def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     lake.root.mkdir()
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
-        for one in (*load_questions().values(), *page_questions().values()):
-            assert con.execute(one.asked()).fetchall() == [], one.name
+        for question in (*load_questions().values(), *page_questions().values()):
+            assert con.execute(question.asked()).fetchall() == [], question.name
 
 
 @pytest.mark.slow(together="questions")
@@ -53,12 +53,12 @@ def test_the_page_shows_what_they_answer(lake: Lake) -> None:
     """`make docs` builds it: each question once, with its query and the columns and first rows of its answer."""
     built = page(lake)
     sections = {text.partition("\n")[0]: text for text in built.split("\n### ")[1:]}
-    assert sections.keys() == {one.question for one in load_questions().values()}
-    for one in load_questions().values():
-        text = sections[one.question]
-        assert f"`tracelake ask {one.name}`" in text and f"```sql\n{one.sql}\n```" in text, one.name
+    assert sections.keys() == {question.question for question in load_questions().values()}
+    for question in load_questions().values():
+        text = sections[question.question]
+        assert f"`tracelake ask {question.name}`" in text and f"```sql\n{question.sql}\n```" in text, question.name
         rows = re.findall(r"^\| .* \|$", text.rpartition("```")[2], re.M)
-        assert len(rows) >= 2 or "*No rows:" in text, one.name
+        assert len(rows) >= 2 or "*No rows:" in text, question.name
     assert "| llama-70b | 2 | 3 |" in sections[load_questions()["persistent-stragglers"].question]
     assert "erDiagram" in built
 
@@ -68,19 +68,19 @@ def test_limits_choose_the_rows_that_they_name(locked: LockedLake) -> None:
     rank = answer(locked, load_questions()["step-times"].asked(rank=2, job="llama-70b"))
     assert {(row["job"], row["rank"]) for row in rank} == {("llama-70b", 2)} and len(rank) == 1
     (capture, *_) = answer(locked, "SELECT capture_id FROM captures WHERE n_ranks = 4 ORDER BY capture_id")
-    found = answer(locked, load_questions()["stragglers"].asked(capture=capture["capture_id"]))
-    assert {row["capture_id"] for row in found} == {capture["capture_id"]} and len(found) == 4
-    for one in load_questions().values():
-        whole = answer(locked, one.asked())
-        assert answer(locked, one.asked(top=1)) == whole[:1], one.name
-        nobody = {name: -1 if name == "rank" else "it's nobody" for name in one.limits}
+    rows = answer(locked, load_questions()["stragglers"].asked(capture=capture["capture_id"]))
+    assert {row["capture_id"] for row in rows} == {capture["capture_id"]} and len(rows) == 4
+    for question in load_questions().values():
+        whole = answer(locked, question.asked())
+        assert answer(locked, question.asked(top=1)) == whole[:1], question.name
+        nobody = {name: -1 if name == "rank" else "it's nobody" for name in question.limits}
         for name, value in nobody.items():
-            assert answer(locked, one.asked(**{name: value})) == [], (one.name, name)
-        if one.limits:
-            part = answer(locked, one.asked(job="llama-70b"))
+            assert answer(locked, question.asked(**{name: value})) == [], (question.name, name)
+        if question.limits:
+            part = answer(locked, question.asked(job="llama-70b"))
             assert len(part) <= len(whole)
         with pytest.raises(NotAsked, match="cannot be limited by step"):
-            one.asked(step=3)
+            question.asked(step=3)
 
 
 @pytest.mark.slow(together="questions")
@@ -109,35 +109,35 @@ def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
         columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}
-        given = {"trace_id": "'t'", "dtype": f"'{dtype}'", "mfu": str(mfu or "NULL"), "mfu_tf32": str(tf32 or "NULL")}
-        listed = ", ".join(f"{value} AS {name}" for name, value in (columns | given).items())
+        values = {"trace_id": "'t'", "dtype": f"'{dtype}'", "mfu": str(mfu or "NULL"), "mfu_tf32": str(tf32 or "NULL")}
+        listed = ", ".join(f"{value} AS {name}" for name, value in (columns | values).items())
         con.execute(f"CREATE TABLE family_utilization AS SELECT {listed}")
         con.execute(
             "CREATE TABLE op_kernels (trace_id VARCHAR, op_event_id BIGINT, not_modelled VARCHAR, duration_ns BIGINT)"
         )
-        told = con.sql(load_questions()["mfu"].sql).to_arrow_table().to_pylist()[0]["why"]
-    assert (told is None) == (why is None) and (why or "") in (told or "")
-    shown = [one.name for one in load_questions().values() if re.search(r"\bmfu\b", one.sql)]
+        reason = con.sql(load_questions()["mfu"].sql).to_arrow_table().to_pylist()[0]["why"]
+    assert (reason is None) == (why is None) and (why or "") in (reason or "")
+    shown = [question.name for question in load_questions().values() if re.search(r"\bmfu\b", question.sql)]
     assert shown == ["mfu"], "a question that shows MFU needs its `why`"
 
 
 def relations() -> list[tuple[str, str, str, dict[str, str]]]:
     """Of each line of the diagram: one table, how many rows of the other, the other, and which columns are equal."""
-    found = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', HEAD, re.M)
-    return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in found]
+    lines = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', HEAD, re.M)
+    return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in lines]
 
 
 @pytest.mark.slow(together="questions")
-@pytest.mark.parametrize(("one", "many", "other", "columns"), relations(), ids=lambda value: str(value))
-def test_the_diagram_tells_the_truth(locked: LockedLake, one: str, many: str, other: str, columns: dict) -> None:
+@pytest.mark.parametrize(("table", "many", "other", "columns"), relations(), ids=lambda value: str(value))
+def test_the_diagram_tells_the_truth(locked: LockedLake, table: str, many: str, other: str, columns: dict) -> None:
     """Every row on the right has exactly one row on the left, and `o|` at most one on the right."""
     left, right = (
         ", ".join(f"{alias}.{name}" for name in names) for alias, names in (("a", columns), ("b", columns.values()))
     )
     whole = " AND ".join(f"b.{name} IS NOT NULL" for name in columns.values())
     joined = " AND ".join(f"a.{mine} = b.{theirs}" for mine, theirs in columns.items())
-    assert answer(locked, f"SELECT {left} FROM {one} AS a GROUP BY ALL HAVING count(*) > 1") == []
-    assert answer(locked, f"SELECT {right} FROM {other} AS b ANTI JOIN {one} AS a ON {joined} WHERE {whole}") == []
+    assert answer(locked, f"SELECT {left} FROM {table} AS a GROUP BY ALL HAVING count(*) > 1") == []
+    assert answer(locked, f"SELECT {right} FROM {other} AS b ANTI JOIN {table} AS a ON {joined} WHERE {whole}") == []
     assert answer(locked, f"SELECT count(*) AS n FROM {other} AS b WHERE {whole}")[0]["n"]
     if many == "o|":
         assert answer(locked, f"SELECT {right} FROM {other} AS b WHERE {whole} GROUP BY ALL HAVING count(*) > 1") == []
@@ -145,7 +145,7 @@ def test_the_diagram_tells_the_truth(locked: LockedLake, one: str, many: str, ot
 
 def test_the_diagram_is_there() -> None:
     assert len(relations()) == HEAD.count(" ||--") > 20
-    assert {name for one, _, other, _ in relations() for name in (one, other)} <= set(load_catalog().public)
+    assert {name for table, _, other, _ in relations() for name in (table, other)} <= set(load_catalog().public)
 
 
 @pytest.mark.slow(together="questions")
@@ -160,20 +160,20 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Which rank do the others wait for?" in said.stdout and "culprit_uncertain" in said.stderr
     said = CliRunner().invoke(app, ["ask", "gpu-idle", "--rank", "3", "--sql"])
     assert said.stdout.startswith("WITH ") and "FROM traces WHERE rank = 3) AS t" in said.stdout
-    for words, told in ((["straglers"], "stragglers"), (["schedules", "--job", "x"], "cannot be limited by job")):
+    for words, message in ((["straglers"], "stragglers"), (["schedules", "--job", "x"], "cannot be limited by job")):
         said = CliRunner().invoke(app, ["ask", *words])
-        assert (said.exit_code, told in said.stderr) == (1, True)
+        assert (said.exit_code, message in said.stderr) == (1, True)
 
 
 def test_tables_are_found_by_what_they_mean() -> None:
     said = CliRunner().invoke(app, ["tables", "--search", "Exposed", "--json"])
-    found = {(row["table"], row["column"]) for row in json.loads(said.stdout)}
+    columns = {(row["table"], row["column"]) for row in json.loads(said.stdout)}
     assert {
         ("temporal_breakdown", "exposed_communication_ns"),
         ("step_exposure", ""),
         ("capture_costs", "cause"),
-    } <= found
-    assert ("temporal_breakdown", "device") not in found
+    } <= columns
+    assert ("temporal_breakdown", "device") not in columns
     said = CliRunner().invoke(app, ["tables", "step_exposure", "--search", "exposed", "--json"])
     assert {row["table"] for row in json.loads(said.stdout)} == {"step_exposure"}
     assert CliRunner().invoke(app, ["tables", "no_such", "--search", "x"]).exit_code == 1

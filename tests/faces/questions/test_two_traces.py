@@ -27,9 +27,11 @@ OF_OTHER_INPUTS = ("kernel_provenance", "kernels_measured", "flight_recorder_mat
 SUMS = ("fleet-fixes",)
 """A row is of all traces that it counts."""
 OF_TRACES = [
-    one
-    for one in load_questions().values()
-    if "traces AS t" in one.sql and one.name not in SUMS and not any(table in one.sql for table in OF_OTHER_INPUTS)
+    question
+    for question in load_questions().values()
+    if "traces AS t" in question.sql
+    and question.name not in SUMS
+    and not any(table in question.sql for table in OF_OTHER_INPUTS)
 ]
 LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kernel<4, at::native::Functor<float>, " * 40
 
@@ -76,16 +78,16 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[duckdb.DuckDBPyConnec
         paths[-1].write_text(json.dumps({"traceEvents": program(by), "deviceProperties": properties}))
     con, ids = connect_all(paths)
     con.execute("UPDATE traces SET path = '/x/trace.json', file = 'trace.json'")
-    read = {name for one in OF_TRACES for name in re.findall(r"(?:FROM|JOIN) (\w+) AS", one.sql)}
-    read |= {name for one in OF_TRACES for name in re.findall(r"FROM (\w+)$", one.sql, re.M)}
+    read = {name for question in OF_TRACES for name in re.findall(r"(?:FROM|JOIN) (\w+) AS", question.sql)}
+    read |= {name for question in OF_TRACES for name in re.findall(r"FROM (\w+)$", question.sql, re.M)}
     there = load_catalog()
     run_models(con, there, sorted((read & set(there.models)) - {"traces"}))
     return con, ids
 
 
-def rows(con: duckdb.DuckDBPyConnection, one: Question, trace: str | None = None) -> list[dict[str, Any]]:
-    found = con.sql(one.asked(trace=trace))
-    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+def rows(con: duckdb.DuckDBPyConnection, question: Question, trace: str | None = None) -> list[dict[str, Any]]:
+    relation = con.sql(question.asked(trace=trace))
+    return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
 # 7 s, with nearly all models; each question is asked of an empty lake in test_questions.py.
@@ -93,11 +95,11 @@ def rows(con: duckdb.DuckDBPyConnection, one: Question, trace: str | None = None
 def test_no_row_mixes_two_traces_and_each_says_whose_it_is(two: tuple[duckdb.DuckDBPyConnection, list[str]]) -> None:
     con, ids = two
     answered = 0
-    for one in OF_TRACES:
-        both = rows(con, one)
-        apart = [row for trace_id in ids for row in rows(con, one, trace=trace_id)]
-        assert Counter(map(repr, both)) == Counter(map(repr, apart)), one.name
-        assert all("trace.json" in row.values() for row in both), one.name
+    for question in OF_TRACES:
+        both = rows(con, question)
+        apart = [row for trace_id in ids for row in rows(con, question, trace=trace_id)]
+        assert Counter(map(repr, both)) == Counter(map(repr, apart)), question.name
+        assert all("trace.json" in row.values() for row in both), question.name
         answered += len({row["job"] for row in both})
     assert answered >= len(OF_TRACES) - 3
 
@@ -108,20 +110,20 @@ def test_no_cell_is_longer_than_three_lines(
     two: tuple[duckdb.DuckDBPyConnection, list[str]], width: int, is_terminal: bool
 ) -> None:
     con, _ = two
-    for one in OF_TRACES:
-        found = con.sql(one.asked())
-        values = found.fetchall()
-        cells = [[name, *(shown(row[at]) for row in values)] for at, name in enumerate(found.columns)]
-        numbers = [is_number(str(kind)) for kind in found.types]
-        kinds = [_kind(name, number) for name, number in zip(found.columns, numbers, strict=True)]
+    for question in OF_TRACES:
+        relation = con.sql(question.asked())
+        values = relation.fetchall()
+        cells = [[name, *(shown(row[at]) for row in values)] for at, name in enumerate(relation.columns)]
+        numbers = [is_number(str(kind)) for kind in relation.types]
+        kinds = [_kind(name, number) for name, number in zip(relation.columns, numbers, strict=True)]
         to = make_console(width=width, file=StringIO(), force_terminal=is_terminal, no_color=True)
         is_table = print_answer(to, cells, kinds, numbers)
         lines = to.file.getvalue().splitlines()  # type: ignore[attr-defined]
-        assert max(map(cell_len, map(plain, lines))) <= width, one.name
+        assert max(map(cell_len, map(plain, lines))) <= width, question.name
         per_row = 3 if is_table else 1 + 3 * len(cells)
-        assert len(lines) <= 3 + 3 + per_row * len(values), one.name
-        assert is_table or width < 120, f"{one.name} has too many columns for a table of 120"
-        assert not [line for line in lines if re.search(r"\d[eE][+-]\d", line)], one.name
+        assert len(lines) <= 3 + 3 + per_row * len(values), question.name
+        assert is_table or width < 120, f"{question.name} has too many columns for a table of 120"
+        assert not [line for line in lines if re.search(r"\d[eE][+-]\d", line)], question.name
 
 
 def plain(line: str) -> str:
@@ -146,8 +148,8 @@ def test_the_parts_of_the_gpus_time_are_all_of_it(shared: Path) -> None:
     assert "--capture-trace" in graph["told_by"]
     reached = rows(con, load_questions()["mfu"])
     kinds = {row["peak_kind"] for row in reached} - {None}
-    of_one = [row for row in reached if row["peak_kind"] in (None, min(kinds, default=None))]
-    assert sum(row["gpu_ms"] for row in of_one) == pytest.approx(whole, abs=0.05)
-    assert {row["not_modelled"] for row in of_one} - {None} == {row["part"] for row in parts} - {"modelled"}
-    told = load_questions()["coverage"].reading
-    assert all(f"`{row['part']}`" in told for row in parts)
+    of_kind = [row for row in reached if row["peak_kind"] in (None, min(kinds, default=None))]
+    assert sum(row["gpu_ms"] for row in of_kind) == pytest.approx(whole, abs=0.05)
+    assert {row["not_modelled"] for row in of_kind} - {None} == {row["part"] for row in parts} - {"modelled"}
+    reading = load_questions()["coverage"].reading
+    assert all(f"`{row['part']}`" in reading for row in parts)

@@ -35,22 +35,22 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         self.tags.add(tag)
-        self.attributes |= set(given)
-        self.links += [given["href"] or ""] if "href" in given else []
-        self.sections += [given["id"] or ""] if tag == "section" else []
+        self.attributes |= set(attributes)
+        self.links += [attributes["href"] or ""] if "href" in attributes else []
+        self.sections += [attributes["id"] or ""] if tag == "section" else []
         if tag not in VOID:
             self.open.append(tag)
-        self.section = given.get("id") or self.section if tag == "section" else self.section
-        self.table = given.get("data-table") or self.table
+        self.section = attributes.get("id") or self.section if tag == "section" else self.section
+        self.table = attributes.get("data-table") or self.table
         if tag == "tr":
             self.tables[self.table].append({})
         if tag == "td":
-            self.key = given["data-key"] or ""
-            self.tables[self.table][-1][self.key] = given.get("data-value")
-        if "data-kind" in given:
-            self.parts[self.section].append((given["data-kind"] or "", float(given["data-value"] or "nan")))
+            self.key = attributes["data-key"] or ""
+            self.tables[self.table][-1][self.key] = attributes.get("data-value")
+        if "data-kind" in attributes:
+            self.parts[self.section].append((attributes["data-kind"] or "", float(attributes["data-value"] or "nan")))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)

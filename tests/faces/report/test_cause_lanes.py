@@ -32,8 +32,8 @@ def answers() -> list[Why]:
 
 def boxes(svg: str) -> list[dict[str, str]]:
     """The boxes with a tooltip, which are the pieces of bars: their attributes, and the tooltip."""
-    found = [(box.attrib, box.findtext("{*}title")) for box in ET.fromstring(svg).iterfind(".//{*}rect")]
-    return [{**attributes, "says": says} for attributes, says in found if says]
+    rects = [(box.attrib, box.findtext("{*}title")) for box in ET.fromstring(svg).iterfind(".//{*}rect")]
+    return [{**attributes, "says": says} for attributes, says in rects if says]
 
 
 def test_each_bar_is_as_long_as_the_others_and_split_by_its_causes(answers: list[Why]) -> None:

@@ -87,11 +87,11 @@ def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) 
     assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
     # What a finding says is gained is what `why` answers for that rank.
     result = CliRunner().invoke(app, ["why", capture.ranks[2].path.name, "--lake", str(lake), "--json"])
-    told = json.loads(result.stdout)
-    first = told["causes"][0]
-    before, after = told["window"]["length_us"] / 1e3, (told["window"]["length_us"] - first["cause_saves_us"]) / 1e3
+    answer = json.loads(result.stdout)
+    first = answer["causes"][0]
+    before, after = answer["window"]["length_us"] / 1e3, (answer["window"]["length_us"] - first["cause_saves_us"]) / 1e3
     assert f"would take {after:.2f} ms instead of {before:.2f} ms" in said
-    assert f"rank 2: {told['sentence']}" in said
+    assert f"rank 2: {answer['sentence']}" in said
 
 
 def assert_exposed_parts_add_up(page: Page) -> None:
@@ -137,9 +137,9 @@ def test_times_are_those_of_the_simulated_machine(world: tuple[Page, Path], capt
         assert row["exposed_communication_ns"] == str(truth.exposed_communication_ns)
     parts = [value for kind, value in page.parts["breakdown"] if kind == "computing"]
     assert parts == [rank.truth.breakdown.compute_ns for rank in capture.ranks]
-    found = {(kind, value) for kind, value in page.parts["path"]}
+    path_parts = {(kind, value) for kind, value in page.parts["path"]}
     for rank in capture.ranks:
-        assert {(kind, float(ns)) for kind, ns in rank.truth.full.bound_by.items() if ns} <= found
+        assert {(kind, float(ns)) for kind, ns in rank.truth.full.bound_by.items() if ns} <= path_parts
 
 
 @pytest.mark.slow(together="report page")
@@ -171,9 +171,9 @@ def test_the_straggler_is_named_and_taken_apart(world: tuple[Page, Path], captur
 def test_numbers_are_the_lake_s(world: tuple[Page, Path], table: str, query: str) -> None:
     page, lake = world
     con = open_analyst(lake, [table])
-    found = con.execute(query)
-    names = [column[0] for column in found.description or ()]
-    expected = sorted(tuple(map(str, row)) for row in found.fetchall())
+    cursor = con.execute(query)
+    names = [column[0] for column in cursor.description or ()]
+    expected = sorted(tuple(map(str, row)) for row in cursor.fetchall())
     con.close()
     assert expected
     assert sorted(tuple(str(row[name]) for name in names) for row in page.rows(table)) == expected
@@ -297,10 +297,10 @@ def test_ranks_that_nothing_tells(tmp_path: Path) -> None:
 
 
 def browser() -> str:
-    found = next((path for name in ("chromium", "chrome", "google-chrome") if (path := shutil.which(name))), None)
-    if found is None:
+    program = next((path for name in ("chromium", "chrome", "google-chrome") if (path := shutil.which(name))), None)
+    if program is None:
         pytest.skip("neither chromium nor chrome is on the PATH")
-    return found
+    return program
 
 
 def pixels(png: bytes) -> set[bytes]:
@@ -350,13 +350,13 @@ _TORN = """[...document.querySelectorAll('.legend i')].filter(i => (r => (r.sele
 
 def assert_fits_a_phone(pages: list[Path]) -> None:
     with driven() as page:
-        for dark, one in itertools.product((False, True), pages):
+        for dark, path in itertools.product((False, True), pages):
             page.size(390, 844, dark)
-            page.open(one.as_uri())
+            page.open(path.as_uri())
             page.until("document.readyState == 'complete' && document.querySelector('main')")
-            assert page.js("document.documentElement.scrollWidth") <= 390, one
-            assert (page.js(_STICKS_OUT), page.js(_HIGH), page.js(_TORN)) == ([], [], 0), one
-            assert page.told == []
+            assert page.js("document.documentElement.scrollWidth") <= 390, path
+            assert (page.js(_STICKS_OUT), page.js(_HIGH), page.js(_TORN)) == ([], [], 0), path
+            assert page.messages == []
 
 
 @pytest.mark.slow(together="report page")  # a browser

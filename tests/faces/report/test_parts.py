@@ -31,21 +31,21 @@ def layer(name: str, ns: int | None, mfu: float | None = 0.5, **more: Any) -> di
 def test_equal_layers_are_one_row_and_the_odd_one_stands_out() -> None:
     rows = [layer(f"Block_{i}.mlp", 100 + i, 0.4) for i in range(8)]
     rows += [layer("Block_8.mlp", 200), layer("Head_0", 50), layer("Head_1", 51), layer("Tail_0", None)]
-    found = folded(rows, ("n", "ns"), alike=("bound_by",))
-    assert [(row["name"], row["n"], row["ns"]) for row in found] == [
+    folded_rows = folded(rows, ("n", "ns"), alike=("bound_by",))
+    assert [(row["name"], row["n"], row["ns"]) for row in folded_rows] == [
         ("Block_{0…7}.mlp (8 alike)", 8, sum(range(100, 108))),
         ("Block_8.mlp", 1, 200),
         ("Head_1", 1, 51),
         ("Head_0", 1, 50),
         ("Tail_0", 1, None),
     ]
-    assert found[0]["mfu"] == pytest.approx(0.4) and found[0]["bound_by"] == "memory"
+    assert folded_rows[0]["mfu"] == pytest.approx(0.4) and folded_rows[0]["bound_by"] == "memory"
 
 
 def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
     rows = [layer("L_0", 100, 0.2), layer("L_1", 120, 0.4), layer("L_2", 110, None)]
-    (one,) = folded(rows, ("n", "ns"))
-    assert one["mfu"] == pytest.approx((100 * 0.2 + 120 * 0.4) / 220)
+    (row,) = folded(rows, ("n", "ns"))
+    assert row["mfu"] == pytest.approx((100 * 0.2 + 120 * 0.4) / 220)
 
 
 @settings(max_examples=examples(100))
@@ -57,12 +57,12 @@ def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
         max_size=30,
     )
 )
-def test_folding_loses_nothing(given: list[tuple[str, int, int, bool]]) -> None:
-    rows = [layer(shape.replace("#", str(i)), ns, kind=kind) for shape, i, ns, kind in given]
-    found = folded(rows, ("n", "ns"), alike=("kind",))
-    assert sum(row["n"] for row in found) == len(rows)
-    assert sum(row["ns"] for row in found) == sum(row["ns"] for row in rows)
-    assert [row["ns"] for row in found] == sorted((row["ns"] for row in found), reverse=True)
+def test_folding_loses_nothing(layers: list[tuple[str, int, int, bool]]) -> None:
+    rows = [layer(shape.replace("#", str(i)), ns, kind=kind) for shape, i, ns, kind in layers]
+    folded_rows = folded(rows, ("n", "ns"), alike=("kind",))
+    assert sum(row["n"] for row in folded_rows) == len(rows)
+    assert sum(row["ns"] for row in folded_rows) == sum(row["ns"] for row in rows)
+    assert [row["ns"] for row in folded_rows] == sorted((row["ns"] for row in folded_rows), reverse=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -77,7 +77,7 @@ def test_the_queue_s_curve_is_the_longest_queue_of_each_stretch(seed: int) -> No
     con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
     con.execute("CREATE TABLE queue_length (trace_id VARCHAR, at_ns BIGINT, change BIGINT)")
     con.executemany("INSERT INTO queue_length VALUES ('t', ?, ?)", changes)
-    found, length = queue(con, "t")
+    curve, length = queue(con, "t")
     times = sorted({at for at, _ in changes})
     first, whole = times[0], times[-1] - times[0] + 1
     assert length == whole
@@ -86,7 +86,7 @@ def test_the_queue_s_curve_is_the_longest_queue_of_each_stretch(seed: int) -> No
         waiting = float(sum(change for ts, change in changes if ts <= at))
         for place in range((at - first) * STRETCHES // whole, (until - first) * STRETCHES // whole + 1):
             expected[place] = max(expected[place], waiting)
-    assert found == expected
+    assert curve == expected
 
 
 def operator(flops: int, size: int, gpu_ns: int, dtype: str = "bf16") -> dict[str, Any]:
@@ -104,7 +104,7 @@ def test_no_operator_is_above_its_roof_and_slower_ones_are_lower() -> None:
         (float(x) + float(w) / 2, float(y) + float(w) / 2)
         for x, y, w in re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="[\d.]+" class="op"', svg)
     ]
-    roofs = [tuple(map(float, found)) for found in re.findall(r'class="roof" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', svg)]  # fmt: skip
+    roofs = [tuple(map(float, roof)) for roof in re.findall(r'class="roof" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', svg)]  # fmt: skip
     assert len(boxes) == 3 and len(roofs) == 2
     assert boxes[0][0] == pytest.approx(boxes[1][0], abs=0.1) and boxes[0][1] < boxes[1][1]
     for x, y in boxes:
@@ -134,8 +134,8 @@ def test_causes_that_are_often_in_one_window_differ_in_colour() -> None:
     colours = re.findall(r'<span class="([^"]*)" style=', bars)
     assert len(set(colours)) == len(often)
     style = files("pipelines.faces.report").joinpath("templates/page.css").read_text()
-    for one in set(colours):
-        assert f".{one} {{ background: var(--{one})" in style and f"--{one}: #" in style, one
+    for colour in set(colours):
+        assert f".{colour} {{ background: var(--{colour})" in style and f"--{colour}: #" in style, colour
 
 
 def test_the_legend_has_only_causes_that_can_be_seen() -> None:

@@ -22,8 +22,8 @@ START = 700  # in use when the trace begins
 
 
 def memory(ts: float, size: int, address: int, allocated: int, reserved: int) -> dict[str, Any]:
-    told = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": address}
-    told |= {"Total Allocated": allocated, "Total Reserved": reserved}
+    args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": address}
+    args |= {"Total Allocated": allocated, "Total Reserved": reserved}
     return {
         "ph": "i",
         "cat": "cpu_instant_event",
@@ -32,7 +32,7 @@ def memory(ts: float, size: int, address: int, allocated: int, reserved: int) ->
         "pid": 1,
         "tid": 1,
         "ts": ts,
-        "args": told,
+        "args": args,
     }
 
 
@@ -153,8 +153,8 @@ def test_stretches_are_the_highest_of_every_nanosecond(seed: int) -> None:
     first, length = times[0], times[-1] - times[0]
     assert {(row["span_ns"], row["is_relative"], row["device"]) for row in rows} == {(length, True, None)}
     places = [(ts - first) * STRETCHES // (length + 1) for ts in times]
-    for found, of in ((used, 2), (held, 3)):
-        for place, highest in enumerate(found):
+    for curve, of in ((used, 2), (held, 3)):
+        for place, highest in enumerate(curve):
             inside = [event[of] for event, at in zip(events, places, strict=True) if at == place]
             before = [event[of] for event, at in zip(events, places, strict=True) if at < place]
             assert highest == max(inside + before[-1:])

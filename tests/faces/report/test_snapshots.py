@@ -11,7 +11,7 @@ from pipelines.faces.report.sections.snapshots import snapshots
 from pipelines.faces.report.subject import Subject
 from tests.faces.report.read_page import Page
 from tests.readers.memory_snapshots.make import INNER
-from tests.readers.memory_snapshots.test_owners import WINDOW, Call, _event, _joined, _one
+from tests.readers.memory_snapshots.test_owners import WINDOW, Call, _allocation, _event, _joined
 
 
 def _subject(con: duckdb.DuckDBPyConnection, trace_id: str) -> Subject:
@@ -20,9 +20,9 @@ def _subject(con: duckdb.DuckDBPyConnection, trace_id: str) -> Subject:
 
 
 def test_the_section_has_what_operators_held_at_the_peak(tmp_path: Path) -> None:
-    one, _ = _one(100, INNER)
+    allocator, _ = _allocation(100, INNER)
     calls = [Call("module", "Linear_<3>", 1, 60_000, 150_000), Call("op", "aten::empty", 1, 99_000, 103_000)]
-    con = _joined(tmp_path, one, [*WINDOW, *map(_event, calls)])
+    con = _joined(tmp_path, allocator, [*WINDOW, *map(_event, calls)])
     ((trace_id,),) = con.execute("SELECT trace_id FROM traces").fetchall()
     assert snapshots(_subject(con, "none")) is None
     section = snapshots(_subject(con, trace_id))
@@ -38,9 +38,9 @@ def test_the_section_has_what_operators_held_at_the_peak(tmp_path: Path) -> None
 
 
 def test_a_history_that_does_not_fit_is_told(tmp_path: Path) -> None:
-    one, _ = _one(100)
-    one.segments[0].blocks[0].state = "inactive"  # it was released after the recording had stopped
-    con = _joined(tmp_path, one, WINDOW)
+    allocator, _ = _allocation(100)
+    allocator.segments[0].blocks[0].state = "inactive"  # it was released after the recording had stopped
+    con = _joined(tmp_path, allocator, WINDOW)
     ((trace_id,),) = con.execute("SELECT trace_id FROM traces").fetchall()
     section = snapshots(_subject(con, trace_id))
     assert section is not None

@@ -33,16 +33,18 @@ def test_the_radar_ends_at_the_rim_and_does_not_close_over_the_unknown() -> None
     }
     drawn = radar("t", ["a", "b", "c"], shares) or ""
     ElementTree.fromstring(drawn)
-    whole, open_one = re.findall(r'<(polygon|polyline) class="area" points="([^"]*)"', drawn)
-    assert whole[0] == "polygon" and open_one[0] == "polyline" and len(open_one[1].split()) == 2
-    assert whole[1].split()[0] == "330.0,165.0" and whole[1].split()[2] == open_one[1].split()[1]
+    whole, open_area = re.findall(r'<(polygon|polyline) class="area" points="([^"]*)"', drawn)
+    assert whole[0] == "polygon" and open_area[0] == "polyline" and len(open_area[1].split()) == 2
+    assert whole[1].split()[0] == "330.0,165.0" and whole[1].split()[2] == open_area[1].split()[1]
     assert "none</text>" not in drawn
     assert radar("t", ["a", "b"], shares) is None and radar("t", ["a", "b", "c"], {"x": {"a": None}}) is None
 
 
 def test_the_section_has_what_modules_of_each_rank_took() -> None:
     """A trace without modules has none; ranks meet by layer, and one without peaks has no radar."""
-    traces = [{"trace_id": one, "rank": rank, "path": f"{one}.json"} for one, rank in (("a", 0), ("b", 5))]
+    traces = [
+        {"trace_id": trace_id, "rank": rank, "path": f"{trace_id}.json"} for trace_id, rank in (("a", 0), ("b", 5))
+    ]
     con = duckdb.connect()
     subject = Subject(con, "c", traces, traces[0], "")
     con.execute("CREATE TABLE traces AS SELECT trace_id, 'j' AS job, trace_id AS file, rank "

@@ -20,11 +20,11 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 class Page:
-    """One page. `told`: what it logged, and everything that it was refused."""
+    """One page. `messages`: what it logged, and everything that it was refused."""
 
     def __init__(self, socket: Any) -> None:
         self._socket, self._next = socket, 0
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.asked_for: list[str] = []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
@@ -43,11 +43,11 @@ class Page:
     def _note(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
         if message.get("method") == "Log.entryAdded":
-            self.told.append(params["entry"]["text"])
+            self.messages.append(params["entry"]["text"])
         elif message.get("method") == "Runtime.exceptionThrown":
-            self.told.append(json.dumps(params["exceptionDetails"]))
+            self.messages.append(json.dumps(params["exceptionDetails"]))
         elif message.get("method") == "Runtime.consoleAPICalled":
-            self.told.append(" ".join(str(arg.get("value", arg)) for arg in params["args"]))
+            self.messages.append(" ".join(str(arg.get("value", arg)) for arg in params["args"]))
         elif message.get("method") == "Network.requestWillBeSent":
             self.asked_for.append(params["request"]["url"])
 
@@ -58,9 +58,9 @@ class Page:
 
     def js(self, expression: str) -> Any:
         """The value of a JavaScript expression; a promise is awaited."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, (expression, found)
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, (expression, answer)
+        return answer["result"].get("value")
 
     def until(self, expression: str, seconds: float = 40) -> None:
         """Wait until an expression is true."""
@@ -69,7 +69,7 @@ class Page:
             assert time.monotonic() < end, (
                 expression,
                 self.js("(document.querySelector('main') || document.body).innerText")[:2000],
-                self.told,
+                self.messages,
             )
             time.sleep(0.05)
 
@@ -88,7 +88,7 @@ class Page:
 def browser() -> Iterator[Page]:
     """A page of a new browser, which has nobody's data; skips where there is no browser."""
     connect = pytest.importorskip("websockets.sync.client", reason="websockets is not installed").connect
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium here (Debian: apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="tl-browser-", ignore_cleanup_errors=True) as folder:
@@ -112,7 +112,7 @@ def _page_of(profile: Path) -> str:
         try:
             port = (profile / "DevToolsActivePort").read_text().splitlines()[0]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
-                pages = [one for one in json.load(answer) if one["type"] == "page"]
+                pages = [page for page in json.load(answer) if page["type"] == "page"]
             return pages[0]["webSocketDebuggerUrl"]
         except (OSError, IndexError):
             assert time.monotonic() < end, "the browser did not start"

@@ -28,9 +28,9 @@ def start(*words: str) -> tuple[subprocess.Popen[str], int]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
     assert process.stderr is not None
     line = process.stderr.readline()
-    found = re.fullmatch(r"tracelake: http://127\.0\.0\.1:(\d+)  \(Ctrl-C stops it\)\n", line)
-    assert found, line + process.stderr.read()
-    return process, int(found[1])
+    match = re.fullmatch(r"tracelake: http://127\.0\.0\.1:(\d+)  \(Ctrl-C stops it\)\n", line)
+    assert match, line + process.stderr.read()
+    return process, int(match[1])
 
 
 @pytest.mark.slow
@@ -42,11 +42,11 @@ def test_it_serves_and_ends_with_a_query_running(tmp_path: Path) -> None:
             assert b"<title>tracelake</title>" in page.read()
         running = Server(port, None).begun("/query", {"sql": FOREVER})
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
         running.close()
     finally:
         process.kill()
-    assert "Traceback" not in told
+    assert "Traceback" not in stderr
     assert process.returncode in (0, 130, -signal.SIGINT)
 
 
@@ -67,7 +67,7 @@ def test_it_says_that_there_is_no_login(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--lake", "nowhere"], "nowhere is not a folder"),
         (["--memory", "much"], "'much' is not a size"),
@@ -76,16 +76,16 @@ def test_it_says_that_there_is_no_login(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_told(
-    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lake").mkdir()
     monkeypatch.chdir(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        given = [word.format(taken=taken.getsockname()[1]) for word in words]
-        said = CliRunner().invoke(app, ["serve", *given])
-    assert said.exit_code == 1 and told in said.stderr and said.stderr.startswith("error: ")
+        arguments = [word.format(taken=taken.getsockname()[1]) for word in words]
+        said = CliRunner().invoke(app, ["serve", *arguments])
+    assert said.exit_code == 1 and message in said.stderr and said.stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize("name", ["serve", "mcp"])
@@ -125,6 +125,6 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 def peak(pid: int) -> int:
     """The most memory that a process had, MB."""
-    told = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert told
-    return int(told[1]) // 1000
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match
+    return int(match[1]) // 1000

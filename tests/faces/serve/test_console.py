@@ -59,23 +59,23 @@ def test_values_are_exact(server: Server) -> None:
     columns = [f"{value} AS v{at}" for at, value in enumerate((*values, "'a\\xff'::BLOB"))]
     answer = server.ask("/query", {"sql": f"SELECT {', '.join(columns)}"})
     assert answer.status == 200, answer.body
-    *found, blob = answer.json["rows"][0]
-    assert dict(zip(values, found, strict=True)) == values and isinstance(blob, str)
-    assert type(found[6]) is bool
+    *cells, blob = answer.json["rows"][0]
+    assert dict(zip(values, cells, strict=True)) == values and isinstance(blob, str)
+    assert type(cells[6]) is bool
 
 
 def test_long_cells_are_cut_and_counted(server: Server) -> None:
-    found = server.ask("/query", {"sql": "SELECT repeat('x', 10000), repeat('y', 10001)"}).json
-    assert found["rows"] == [["x" * 10_000, "y" * 10_000 + "… (10,001 characters)"]]
-    assert found["caveats"] == ["1 cells are cut to 10,000 characters; a download has all of them"]
+    answer = server.ask("/query", {"sql": "SELECT repeat('x', 10000), repeat('y', 10001)"}).json
+    assert answer["rows"] == [["x" * 10_000, "y" * 10_000 + "… (10,001 characters)"]]
+    assert answer["caveats"] == ["1 cells are cut to 10,000 characters; a download has all of them"]
 
 
 def test_wide_answers_end_by_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_MOST_BYTES", 1_000_000)
     with serving(lake.root, rows=10_000) as server:
-        found = server.ask("/query", {"sql": "SELECT repeat('x', 10000) FROM range(1000)"}).json
-    assert len(found["rows"]) == 100
-    assert found["cut"] == "the first 100 rows; there are more, and these are 1 MB of text"
+        answer = server.ask("/query", {"sql": "SELECT repeat('x', 10000) FROM range(1000)"}).json
+    assert len(answer["rows"]) == 100
+    assert answer["cut"] == "the first 100 rows; there are more, and these are 1 MB of text"
 
 
 REFUSED = (
@@ -94,11 +94,11 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("sql", "told"), REFUSED)
+@pytest.mark.parametrize(("sql", "message"), REFUSED)
 @pytest.mark.parametrize("path", ["/query", "/download"])
-def test_only_reading_is_answered(server: Server, path: str, sql: str, told: str) -> None:
+def test_only_reading_is_answered(server: Server, path: str, sql: str, message: str) -> None:
     answer = server.ask(path, {"sql": sql, "format": "csv"})
-    assert answer.status == 400 and told in answer.json["error"]
+    assert answer.status == 400 and message in answer.json["error"]
     assert "--allow-files" not in answer.json["hint"]
 
 
@@ -204,14 +204,14 @@ def test_only_the_page_s_files_are_served(server: Server, path: str) -> None:
 
 
 def test_all_tables_and_questions_are_listed(server: Server) -> None:
-    found = server.ask("/contents").json
-    tables = {table["name"]: table for layer in found["layers"] for table in layer["tables"]}
+    contents = server.ask("/contents").json
+    tables = {table["name"]: table for layer in contents["layers"] for table in layer["tables"]}
     catalog = load_catalog()
-    assert tables.keys() == set(catalog.public) and found["layers"][-1]["layer"] == "rules"
+    assert tables.keys() == set(catalog.public) and contents["layers"][-1]["layer"] == "rules"
     names = [c["name"] for c in tables["kernels"]["columns"]]
     assert names == [c.name for c in catalog.models["kernels"].columns]
     assert all(c["type"] and c["doc"] for table in tables.values() for c in table["columns"])
-    assert [(one["name"], one["words"]) for one in found["questions"]] == [
+    assert [(question["name"], question["words"]) for question in contents["questions"]] == [
         (name, question.words) for name, question in load_questions().items()
     ]
 
@@ -280,10 +280,10 @@ def test_queries_wait_for_their_turn_and_too_many_are_told(
     for con in held:
         con.close()
     for i, con in enumerate(waiting):
-        told = b""
-        while b"\r\n\r\n" not in told or not told.endswith(b"}"):
-            told += con.recv(100_000)
-        assert json.loads(told.partition(b"\r\n\r\n")[2])["rows"] == [[i]]
+        reply = b""
+        while b"\r\n\r\n" not in reply or not reply.endswith(b"}"):
+            reply += con.recv(100_000)
+        assert json.loads(reply.partition(b"\r\n\r\n")[2])["rows"] == [[i]]
         con.close()
     until(lambda: server.n_running == 0)
 
@@ -313,9 +313,9 @@ def test_what_is_committed_while_it_serves_is_shown(tmp_path: Path) -> None:
         assert server.rows("SELECT count(*) FROM traces") == [[1]]
         ingest([write_hostile(tmp_path / "more" / "rank7.json", 7)], lake, job="more")
         assert server.rows("SELECT count(*) FROM traces") == [[2]]
-        found = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
-        assert found["rows"] == [[4]]
-        assert found["caveats"] == [
+        answer = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
+        assert answer["rows"] == [[4]]
+        assert answer["caveats"] == [
             "kernels is not computed, or of an older model, for 1 of 2 batches of traces; "
             f"to compute it: tracelake materialize kernels --lake {lake.root}"
         ]
@@ -364,10 +364,10 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
         assert answer.status == 400 and "kernels" in answer.json["error"] and "--without-broken" in answer.json["error"]
         assert server.rows("SELECT count(*) FROM traces") == [[1]]
     with serving(lake.root, without_broken=True) as server:
-        found = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
+        remaining = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
         file = server.ask("/download", {"sql": "SELECT trace_id FROM traces", "format": "csv"})
-    assert found["rows"] == [[0]] and found["caveats"][0].startswith("left out: ")
-    assert json.loads(file.headers["tracelake-caveats"]) == found["caveats"][:1]
+    assert remaining["rows"] == [[0]] and remaining["caveats"][0].startswith("left out: ")
+    assert json.loads(file.headers["tracelake-caveats"]) == remaining["caveats"][:1]
 
 
 @pytest.mark.parametrize("without_broken", [False, True])

@@ -26,16 +26,16 @@ def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
     sql = f"SELECT range AS i, 'a,\"' || range AS text, CASE WHEN range % 2 = 0 THEN range END AS even FROM range({n})"
     answer = server.ask("/download", {"sql": sql, "format": kind})
     assert answer.status == 200 and answer.headers["content-disposition"] == f'attachment; filename="answer.{kind}"'
-    given = io.BytesIO(answer.body)
+    file = io.BytesIO(answer.body)
     if kind == "parquet":
-        found = pyarrow.parquet.read_table(given)
-        assert found.equals(duckdb.sql(sql).to_arrow_table())
+        table = pyarrow.parquet.read_table(file)
+        assert table.equals(duckdb.sql(sql).to_arrow_table())
         assert (
             pyarrow.parquet.ParquetFile(io.BytesIO(answer.body)).metadata.row_group(0).num_rows <= 20_480 if n else True
         )
     elif n:
-        found = pyarrow.csv.read_csv(given)
-        assert found.to_pylist() == duckdb.sql(sql).to_arrow_table().to_pylist()
+        table = pyarrow.csv.read_csv(file)
+        assert table.to_pylist() == duckdb.sql(sql).to_arrow_table().to_pylist()
     else:
         assert answer.body == b'"i","text","even"\n'
 
@@ -61,7 +61,8 @@ def test_a_download_carries_its_caveats_in_a_header(kind: str, server: Server, m
 def test_names_are_downloaded_as_they_are_unless_for_spreadsheets(server: Server) -> None:
     sql = "SELECT '=1+1' AS a, name FROM kernels LIMIT 1"
     plain, safe = (
-        server.ask("/download", {"sql": sql, "format": "csv", "for_spreadsheet": one}).body for one in (False, True)
+        server.ask("/download", {"sql": sql, "format": "csv", "for_spreadsheet": for_spreadsheet}).body
+        for for_spreadsheet in (False, True)
     )
     assert pyarrow.csv.read_csv(io.BytesIO(plain)).to_pylist() == [{"a": "=1+1", "name": HOSTILE}]
     assert pyarrow.csv.read_csv(io.BytesIO(safe)).to_pylist() == [{"a": "'=1+1", "name": HOSTILE}]

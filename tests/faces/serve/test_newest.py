@@ -37,17 +37,17 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
         of_all = capture_why.capture_why(con, capture)
     assert of_all is not None and (shown["id"], shown["sentence"]) == (capture, of_all.sentence)
     assert shown["title"] == "The newest capture of job train" and "2 ranks" in shown["sentence"]
-    assert [one["description"] for one in shown["causes"]] == [
-        one.description(1) for one in of_all.causes[: len(shown["causes"])]
+    assert [cause["description"] for cause in shown["causes"]] == [
+        cause.description(1) for cause in of_all.causes[: len(shown["causes"])]
     ]
-    assert all(one["command"].endswith(f" --lake {lake.root}") for one in shown["causes"]) and shown["causes"]
+    assert all(cause["command"].endswith(f" --lake {lake.root}") for cause in shown["causes"]) and shown["causes"]
 
     path = write_hostile(tmp_path / "\u202e<i>.json", 7)
     trace = ingest([path], lake, job="<b>").rows[0].trace_id
     assert trace is not None
     shown = newest_why(LakeQuery(lake.root, NEWEST))
     assert (shown["id"], shown["causes"]) == (trace, []) and "not computed yet" in shown["sentence"]
-    (command,) = (one for one in shown["caveats"] if " are not computed" in one)
+    (command,) = (caveat for caveat in shown["caveats"] if " are not computed" in caveat)
     assert all(name in command.partition(": tracelake materialize ")[2] for name in TRACE)
 
     materialize_all(lake, TRACE)
@@ -56,8 +56,8 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
         answer = why(con, trace)
     assert answer is not None and (shown["id"], shown["sentence"]) == (trace, visible(answer.sentence))
     assert shown["title"] == r"The newest trace of job <b>: \u202e<i>.json, rank 7"
-    assert sum(float(one["share"].removesuffix(" %")) for one in shown["causes"]) == pytest.approx(100, abs=0.2)
-    names = next(one["names"] for one in shown["causes"] if one["description"].startswith("GPU computing"))
+    assert sum(float(cause["share"].removesuffix(" %")) for cause in shown["causes"]) == pytest.approx(100, abs=0.2)
+    names = next(cause["names"] for cause in shown["causes"] if cause["description"].startswith("GPU computing"))
     assert r"\u202e=1+1" in names  # text: the page makes no markup of it
 
     stopped = LakeQuery(lake.root, NEWEST)

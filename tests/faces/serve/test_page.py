@@ -42,13 +42,13 @@ def chrome() -> Iterator[Page]:
 @pytest.fixture
 def page(server: Server, chrome: Page) -> Iterator[Page]:
     """The console, opened anew. Afterwards nothing was refused by its policy, failed, or came from elsewhere."""
-    chrome.told.clear()
+    chrome.messages.clear()
     chrome.asked_for.clear()
     chrome.size(1280, 800)
     chrome.open(f"http://127.0.0.1:{server.port}/")
     chrome.until("document.body && document.body.dataset.ready")
     yield chrome
-    assert [told for told in chrome.told if "status of 400" not in told] == []
+    assert [message for message in chrome.messages if "status of 400" not in message] == []
     ours = (f"http://127.0.0.1:{server.port}/", "about:blank", f"blob:http://127.0.0.1:{server.port}/")
     assert [url for url in chrome.asked_for if not url.startswith(ours)] == []
 

@@ -10,8 +10,8 @@ from tests.faces.serve.vendor import FILES, FOLDER, SOURCE, checksum
 def test_the_files_are_as_they_were_fetched() -> None:
     source = json.loads(SOURCE.read_text())
     assert {path.name for path in FOLDER.iterdir()} == {*FILES, SOURCE.name} == {*source["sha256"], SOURCE.name}
-    for name, told in source["sha256"].items():
-        assert checksum((FOLDER / name).read_bytes()) == told, name
+    for name, digest in source["sha256"].items():
+        assert checksum((FOLDER / name).read_bytes()) == digest, name
     assert source["license"] == "MIT" and "MIT License" in (FOLDER / "LICENSE").read_text()
     assert f"Tabulator v{source['version']} ".encode() in (FOLDER / "tabulator.min.js").read_bytes()[:200]
     assert source["tarball"].endswith(f"-{source['version']}.tgz")

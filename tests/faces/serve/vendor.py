@@ -37,12 +37,12 @@ def without_map(content: bytes) -> bytes:
 
 def fetch(version: str) -> None:
     """Write the files of a release, and source.json. Raises ValueError if the package is not as the registry says."""
-    told = _json(f"https://registry.npmjs.org/{PACKAGE}/{version}")
-    with urllib.request.urlopen(told["dist"]["tarball"]) as answer:
+    release = _json(f"https://registry.npmjs.org/{PACKAGE}/{version}")
+    with urllib.request.urlopen(release["dist"]["tarball"]) as answer:
         packed = answer.read()
-    kind, _, digest = told["dist"]["integrity"].partition("-")
+    kind, _, digest = release["dist"]["integrity"].partition("-")
     if hashlib.new(kind, packed).digest() != base64.b64decode(digest):
-        raise ValueError(f"{told['dist']['tarball']} is not as its integrity says")
+        raise ValueError(f"{release['dist']['tarball']} is not as its integrity says")
     FOLDER.mkdir(exist_ok=True)
     sums = {}
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -52,8 +52,8 @@ def fetch(version: str) -> None:
             content = without_map(member.read())
             (FOLDER / name).write_bytes(content)
             sums[name] = checksum(content)
-    source = {name: told[name] for name in ("name", "version", "license")}
-    source |= {"tarball": told["dist"]["tarball"], "integrity": told["dist"]["integrity"], "sha256": sums}
+    source = {name: release[name] for name in ("name", "version", "license")}
+    source |= {"tarball": release["dist"]["tarball"], "integrity": release["dist"]["integrity"], "sha256": sums}
     source["fetched_by"] = (
         "python -m tests.faces.serve.vendor (`make vendor`); lines that name source maps are left out"
     )

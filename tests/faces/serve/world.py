@@ -55,10 +55,10 @@ class Server:
     def ask(self, path: str, body: Any = None, method: str = "", headers: dict[str, str] | None = None) -> Answer:
         """The answer to one request: GET, or POST of JSON."""
         con = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        given: dict[str, str] = {} if body is None else {"Content-Type": "application/json"}
+        content_type: dict[str, str] = {} if body is None else {"Content-Type": "application/json"}
         sent = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
-            con.request(method or ("GET" if body is None else "POST"), path, sent, {**given, **(headers or {})})
+            con.request(method or ("GET" if body is None else "POST"), path, sent, {**content_type, **(headers or {})})
             answer = con.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:

@@ -201,10 +201,10 @@ def test_one_process_delivers_all_that_is_left_and_a_bad_one_stops_no_other(tmp_
     ended.wait()
     first = TraceHandler(None, None, str(tmp_path / "inbox"))
     first._hidden = tmp_path / "own"
-    one = leave(first, ended.pid)
-    files = [one, *(one.with_name(one.name.replace("rank0", f"rank{rank}")) for rank in (1, 2))]
+    leftover = leave(first, ended.pid)
+    files = [leftover, *(leftover.with_name(leftover.name.replace("rank0", f"rank{rank}")) for rank in (1, 2))]
     for file in files[1:]:
-        file.write_bytes(one.read_bytes())
+        file.write_bytes(leftover.read_bytes())
     (tmp_path / "inbox" / f"{files[0].stem}.pt.trace.json.gz").mkdir(parents=True)  # where rank 0's trace cannot go
     first._resume()
     assert len(first._deliveries) == 1
@@ -269,9 +269,9 @@ def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monk
         step = getattr(module, name)
         for is_done in (False, True):
 
-            def die(*given: Any, step: Any = step, is_done: bool = is_done, **more: Any) -> None:
+            def die(*args: Any, step: Any = step, is_done: bool = is_done, **more: Any) -> None:
                 if is_done:
-                    step(*given, **more)
+                    step(*args, **more)
                 raise KeyboardInterrupt
 
             monkeypatch.setattr(module, name, die)
@@ -301,7 +301,7 @@ def test_a_process_group_says_the_rank(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {},
         {"lake": "a", "inbox": "b"},
@@ -309,6 +309,6 @@ def test_a_process_group_says_the_rank(tmp_path: Path, monkeypatch: pytest.Monke
         {"lake": "ducklake:postgres:host=db?data=s3://b/lake"},
     ],
 )
-def test_where_traces_go_must_be_clear(given: dict[str, str]) -> None:
+def test_where_traces_go_must_be_clear(settings: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"set either lake or inbox|name a folder of this machine"):
-        trace_handler(**given)
+        trace_handler(**settings)

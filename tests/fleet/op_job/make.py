@@ -32,25 +32,25 @@ class Shape:
 
     def ops(self) -> list[Key]:
         """Every op with a row."""
-        found: list[Key] = []
+        keys: list[Key] = []
         for stage in range(self.pp):
             once = [AG, RS, LN, CLIP, "gc", "optimizer"] + ([EMB] if stage in (0, self.pp - 1) else [])
             many = [F, B]
             many += ["forward-send", "backward-recv"] if stage < self.pp - 1 else []
             many += ["forward-recv", "backward-send"] if stage else []
             named = [(kind, 0) for kind in once] + [(kind, i) for kind in many for i in range(self.batches)]
-            found += [(kind, stage, dp, step, i) for kind, i in named for dp in range(self.dp) for step in self.steps]
-        return found
+            keys += [(kind, stage, dp, step, i) for kind, i in named for dp in range(self.dp) for step in self.steps]
+        return keys
 
 
 def order(shape: Shape, stage: int) -> list[tuple[str, int]]:
     """1F1B: forward computes until the pipeline is full, then one backward and one forward in turn."""
     warm = min(shape.pp - 1 - stage, shape.batches)
-    found = [(F, i) for i in range(warm)]
+    ops = [(F, i) for i in range(warm)]
     for i in range(shape.batches):
-        found += [(F, warm + i)] if warm + i < shape.batches else []
-        found.append((B, i))
-    return found
+        ops += [(F, warm + i)] if warm + i < shape.batches else []
+        ops.append((B, i))
+    return ops
 
 
 def simulate(shape: Shape, own: Callable[[Key], float]) -> dict[Key, tuple[float, float]]:

@@ -40,23 +40,23 @@ def asked(lake: Lake, query: str) -> list[tuple]:
 def test_a_job_comes_in_once_with_its_numbers(path: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     (row,) = ingest([path.parent], lake).rows  # the YAML file is no file of its own
-    found = what_if(read_job(path))
-    assert (row.status, row.n_events, Path(row.path)) == ("ok", found.job.n_ops, path)
+    analysis = what_if(read_job(path))
+    assert (row.status, row.n_events, Path(row.path)) == ("ok", analysis.job.n_ops, path)
     files = sorted(lake.root.rglob("*.parquet"))
     shutil.copytree(path.parent, tmp_path / "moved")
     assert [row.status for row in ingest([path, tmp_path / "moved"], lake).rows] == ["known", "known"]
     assert sorted(lake.root.rglob("*.parquet")) == files
     assert asked(lake, "SELECT job_id, job, dp, pp, tp, n_steps, n_ops, slowdown, gpu_seconds FROM op_jobs") == [
-        (row.trace_id, "synthetic", 3, 2, 1, 2, found.job.n_ops, found.slowdown, found.gpu_seconds["total"])
+        (row.trace_id, "synthetic", 3, 2, 1, 2, analysis.job.n_ops, analysis.slowdown, analysis.gpu_seconds["total"])
     ]
     rows = asked(lake, "SELECT scope, key, slowdown, explained FROM op_job_what_if")
-    assert rows == [(part.scope, part.key, part.slowdown, part.explained) for part in found.parts]
+    assert rows == [(part.scope, part.key, part.slowdown, part.explained) for part in analysis.parts]
     assert asked(lake, "SELECT step, slowdown FROM op_job_steps WHERE scope = 'job' ORDER BY step") == list(
-        zip([3, 5], found.parts[0].by_step, strict=True)
+        zip([3, 5], analysis.parts[0].by_step, strict=True)
     )
-    assert found.scores is not None
+    assert analysis.scores is not None
     scores = asked(lake, "SELECT score FROM op_job_rank_scores ORDER BY stage, dp_rank")
-    assert [score for (score,) in scores] == list(found.scores.flat)
+    assert [score for (score,) in scores] == list(analysis.scores.flat)
     assert asked(lake, "SELECT rank, stage, dp_rank FROM op_job_rank_scores WHERE is_worst") == [(3, 1, 0)]
 
 
@@ -99,13 +99,13 @@ def test_other_yaml_files_are_still_rejected(path: Path, tmp_path: Path) -> None
 
 
 def test_the_picture_has_a_cell_for_every_rank(path: Path) -> None:
-    found = what_if(read_job(path))
-    assert found.scores is not None
-    tree = ElementTree.fromstring(score_heat_map(found))
+    analysis = what_if(read_job(path))
+    assert analysis.scores is not None
+    tree = ElementTree.fromstring(score_heat_map(analysis))
     space = "{http://www.w3.org/2000/svg}"
     cells = {r[0].text: r for r in tree.iter(f"{space}rect") if len(r) and r[0].tag == f"{space}title"}
-    assert len(cells) == found.scores.size
-    for (stage, dp), score in [((s, d), found.scores[s, d]) for s in range(2) for d in range(3)]:
+    assert len(cells) == analysis.scores.size
+    for (stage, dp), score in [((s, d), analysis.scores[s, d]) for s in range(2) for d in range(3)]:
         cell = cells[f"rank {stage * 3 + dp}: stage {stage}, dp rank {dp}, score {score:.4f}"]
         assert cell.get("fill") == colour(score)
         assert (cell.get("class") == "bad") == ((stage, dp) == (1, 0))
@@ -116,8 +116,8 @@ def test_colours_run_from_1_to_one_and_a_half() -> None:
 
 
 def test_the_residual_is_named(path: Path) -> None:
-    found = what_if(read_job(path))
-    rows = excess_rows(found, "stage")
+    analysis = what_if(read_job(path))
+    rows = excess_rows(analysis, "stage")
     assert [row["key"] for row in rows] == ["1", "0", "residual"]
     assert rows[0]["share"] > 1 and rows[-1]["share"] < 0  # not additive
     assert sum(row["share"] for row in rows) == pytest.approx(1)

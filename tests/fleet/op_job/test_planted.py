@@ -29,7 +29,7 @@ def planted(where: Callable[[Key], bool], factor: int = 2) -> Callable[[Key], fl
     return lambda key: base(key) * (factor if where(key) else 1)
 
 
-def found_in(tmp_path: Path, own: Callable[[Key], float], shape: Shape = SHAPE) -> WhatIf:
+def analysis_of(tmp_path: Path, own: Callable[[Key], float], shape: Shape = SHAPE) -> WhatIf:
     return what_if(read_job(write_job(tmp_path, shape, own)))
 
 
@@ -73,47 +73,47 @@ CAUSES = {
 def test_a_planted_cause_is_named_with_its_slowdown(cause: str, tmp_path: Path) -> None:
     scope, key, where, is_part = CAUSES[cause]
     own = planted(where, 40 if cause == "transfers" else 2)
-    found = found_in(tmp_path, own)
+    analysis = analysis_of(tmp_path, own)
     job, part, explained = expected(own, is_part)
-    assert found.slowdown == pytest.approx(job, rel=1e-7)
-    parts = found.of(scope)
+    assert analysis.slowdown == pytest.approx(job, rel=1e-7)
+    parts = analysis.of(scope)
     assert parts[key].slowdown == pytest.approx(part, rel=1e-7)
     assert max(parts, key=lambda k: parts[k].slowdown) == key
-    assert set(found.of("optype")) == OPTYPES
+    assert set(analysis.of("optype")) == OPTYPES
     if (scope, key) == ("stage", "2"):
-        assert found.of("last_stage")["2"].explained == pytest.approx(explained, rel=1e-7)
+        assert analysis.of("last_stage")["2"].explained == pytest.approx(explained, rel=1e-7)
 
 
 def test_one_slow_rank_has_the_highest_score(tmp_path: Path) -> None:
     own = planted(lambda key: key[0] in (F, B) and key[1:3] == (1, 1), 3)
-    found = found_in(tmp_path, own)
-    assert list(found.of("worst_ranks")) == ["3"]  # stage 1, dp rank 1 of two
-    assert found.scores is not None and found.scores.argmax() == 3
+    analysis = analysis_of(tmp_path, own)
+    assert list(analysis.of("worst_ranks")) == ["3"]  # stage 1, dp rank 1 of two
+    assert analysis.scores is not None and analysis.scores.argmax() == 3
     _, part, explained = expected(own, lambda key: key[1:3] == (1, 1))
-    (worst,) = found.of("worst_ranks").values()
+    (worst,) = analysis.of("worst_ranks").values()
     assert (worst.slowdown, worst.explained) == pytest.approx((part, explained), rel=1e-7)
 
 
 def test_an_uneven_stage_is_no_straggler_to_an_ideal_of_each_stage(tmp_path: Path) -> None:
-    found = found_in(tmp_path, planted(lambda key: key[0] in (F, B) and key[1] == 2))
-    assert found.of("stage")["2"].slowdown > 1.2
-    assert found.of("stage")["2"].slowdown_stage_ideal == pytest.approx(1, abs=1e-6)
+    analysis = analysis_of(tmp_path, planted(lambda key: key[0] in (F, B) and key[1] == 2))
+    assert analysis.of("stage")["2"].slowdown > 1.2
+    assert analysis.of("stage")["2"].slowdown_stage_ideal == pytest.approx(1, abs=1e-6)
 
 
 def test_a_job_without_stragglers_is_not_taken_apart(tmp_path: Path) -> None:
-    found = found_in(tmp_path, base)
-    assert found.slowdown == pytest.approx(1, abs=1e-7)
-    assert [part.scope for part in found.parts] == ["job"] and found.scores is None
+    analysis = analysis_of(tmp_path, base)
+    assert analysis.slowdown == pytest.approx(1, abs=1e-7)
+    assert [part.scope for part in analysis.parts] == ["job"] and analysis.scores is None
 
 
 def test_one_stage_is_a_sum(tmp_path: Path) -> None:
     shape = Shape(pp=1, dp=2, steps=(0,), batches=1)
-    found = found_in(tmp_path, planted(lambda key: key[0] == F and key[2] == 1, 5), shape)
+    analysis = analysis_of(tmp_path, planted(lambda key: key[0] == F and key[2] == 1, 5), shape)
     # 32 and 160 units forward; the gradients' reduction waits for the slower. gc takes nothing.
     rest = 4 + 64 + 1 + 5 + 6 + 2 + 7
-    assert found.slowdown == pytest.approx((160 + rest) / (96 + rest), rel=1e-7)
-    assert found.of("dp_rank")["0"].slowdown == pytest.approx(1, rel=1e-7)
-    assert found.of("optype")[F].slowdown == pytest.approx(found.slowdown, rel=1e-7)
+    assert analysis.slowdown == pytest.approx((160 + rest) / (96 + rest), rel=1e-7)
+    assert analysis.of("dp_rank")["0"].slowdown == pytest.approx(1, rel=1e-7)
+    assert analysis.of("optype")[F].slowdown == pytest.approx(analysis.slowdown, rel=1e-7)
 
 
 def test_starts_since_1970_give_the_same_answer(tmp_path: Path) -> None:
@@ -124,5 +124,5 @@ def test_starts_since_1970_give_the_same_answer(tmp_path: Path) -> None:
     at = table.schema.get_field_index("start_ts")
     since_1970 = pa.array([start + 1_790_000_000 for start in table.column(at).to_pylist()], pa.float64())
     pq.write_table(table.set_column(at, "start_ts", since_1970), path)
-    found = what_if(read_job(path))
-    assert (found.slowdown, found.gpu_seconds) == (expected.slowdown, expected.gpu_seconds)
+    analysis = what_if(read_job(path))
+    assert (analysis.slowdown, analysis.gpu_seconds) == (expected.slowdown, expected.gpu_seconds)

@@ -41,11 +41,11 @@ def with_value(column: str, row: int, value: float | int | str | None) -> Callab
 
 
 def where(table: pa.Table, **values: object) -> pa.Array:
-    found = None
+    mask = None
     for column, value in values.items():
         same = pc.equal(table.column(column), value)
-        found = same if found is None else pc.and_(found, same)
-    return found
+        mask = same if mask is None else pc.and_(mask, same)
+    return mask
 
 
 def without(**values: object) -> Callable[[pa.Table], pa.Table]:

@@ -44,16 +44,16 @@ class Case:
 
     def before(self) -> dict[str, list[str]]:
         """By event, what has to end before it: the event before it on its lane, and its dependencies."""
-        found: dict[str, list[str]] = {event.id: [] for event in self.events}
+        sources: dict[str, list[str]] = {event.id: [] for event in self.events}
         last: dict[tuple[int, int], str] = {}
         for event in sorted(self.events, key=lambda e: (e.start, e.id)):
             lane = event.rank, event.lane
             if lane in last:
-                found[event.id].append(last[lane])
+                sources[event.id].append(last[lane])
             last[lane] = event.id
         for source, waiting in self.deps:
-            found[waiting].append(source)
-        return found
+            sources[waiting].append(source)
+        return sources
 
 
 def numbered(case: Case) -> dict[str, int]:
@@ -89,8 +89,10 @@ def _graph(case: Case, rank: int) -> RankGraph:
         "at_ns": np.array([time for event in own for time in (event.start, event.end)]),
         "side": np.full(2 * len(own), GPU),
     }
-    told = {"attributed": owner, "owner": owner, "flags": np.zeros(len(src))}
-    graph = rank_graph(rank, f"trace{rank}", nodes, {"src": src, "dst": dst, "weight": weight, "code": code, **told})
+    other_columns = {"attributed": owner, "owner": owner, "flags": np.zeros(len(src))}
+    graph = rank_graph(
+        rank, f"trace{rank}", nodes, {"src": src, "dst": dst, "weight": weight, "code": code, **other_columns}
+    )
     return graph.behind(case.offset(rank))
 
 

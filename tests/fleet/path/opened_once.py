@@ -19,11 +19,11 @@ def opened_once(module: str) -> Iterator[None]:
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
 
         @cache
-        def once(given: tuple[str, ...], lake: Path, tables: tuple[str, ...], process: str | None) -> Any:
-            return stack.enter_context(opened_capture(list(given), lake, tables, process=process))
+        def once(sources: tuple[str, ...], lake: Path, tables: tuple[str, ...], process: str | None) -> Any:
+            return stack.enter_context(opened_capture(list(sources), lake, tables, process=process))
 
         patch.setattr(
             f"{module}.opened_capture",
-            lambda given, lake, tables, process=None: nullcontext(once(tuple(given), lake, tuple(tables), process)),
+            lambda sources, lake, tables, process=None: nullcontext(once(tuple(sources), lake, tuple(tables), process)),
         )
         yield

@@ -29,23 +29,23 @@ def why(*words: object) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
-def check(told: dict[str, Any]) -> None:
-    causes = told["causes"]
-    assert sum(one["share_percent"] for one in causes) == pytest.approx(100, abs=0.1)
-    assert sum(one["duration_us"] for one in causes) == pytest.approx(told["window"]["length_us"], abs=0.01)
-    assert len({(one["cause"], one["rank"], one["name"]) for one in causes}) == len(causes)
-    for one in causes:
-        assert (one["late_cause"] is not None) == (one["cause"] == "late_rank")
-        assert one["saves_us"] is None or 0 <= one["saves_us"] <= told["window"]["length_us"]
-        if one["cause"] == "late_rank":
-            assert one["name"].startswith(f"rank {one['rank']}, ")
+def check(answer: dict[str, Any]) -> None:
+    causes = answer["causes"]
+    assert sum(cause["share_percent"] for cause in causes) == pytest.approx(100, abs=0.1)
+    assert sum(cause["duration_us"] for cause in causes) == pytest.approx(answer["window"]["length_us"], abs=0.01)
+    assert len({(cause["cause"], cause["rank"], cause["name"]) for cause in causes}) == len(causes)
+    for cause in causes:
+        assert (cause["late_cause"] is not None) == (cause["cause"] == "late_rank")
+        assert cause["saves_us"] is None or 0 <= cause["saves_us"] <= answer["window"]["length_us"]
+        if cause["cause"] == "late_rank":
+            assert cause["name"].startswith(f"rank {cause['rank']}, ")
         for saves, command in (("saves_us", "command"), ("cause_saves_us", "cause_command")):
-            assert (one[saves] is None) == (one[command] is None)
+            assert (cause[saves] is None) == (cause[command] is None)
 
 
-def check_numbers(folder: Path, told: dict[str, Any]) -> None:
-    numbers = {one["command"]: one["saves_us"] for one in told["causes"]}
-    numbers |= {one["cause_command"]: one["cause_saves_us"] for one in told["causes"]}
+def check_numbers(folder: Path, answer: dict[str, Any]) -> None:
+    numbers = {cause["command"]: cause["saves_us"] for cause in answer["causes"]}
+    numbers |= {cause["cause_command"]: cause["cause_saves_us"] for cause in answer["causes"]}
     numbers.pop(None, None)
     check_commands(folder, numbers)
 
@@ -58,16 +58,16 @@ def test_the_late_rank_is_named_with_what_it_does_and_saves_what_a_second_run_sa
     for number, spec in enumerate((late, usual)):
         capture = write_capture(spec, tmp_path / str(number))
         lengths.append(max(rank.truth.full.length_ns for rank in capture.ranks))
-    told = why(tmp_path / "0")
-    check(told)
-    first = told["causes"][0]
+    answer = why(tmp_path / "0")
+    check(answer)
+    first = answer["causes"][0]
     assert (first["cause"], first["late_cause"], first["rank"]) == ("late_rank", "gpu_computing", 1)
     assert first["name"] == "rank 1, GPU computing: aten::mm"
-    saved = 100 * first["cause_saves_us"] / told["window"]["length_us"]
+    saved = 100 * first["cause_saves_us"] / answer["window"]["length_us"]
     assert saved == pytest.approx(100 * (lengths[0] - lengths[1]) / lengths[0], abs=2)
-    assert "waiting for a late rank (rank 1, GPU computing: aten::mm)" in told["sentence"]
-    assert all(one["cause"] != "late_rank" for one in why(tmp_path / "1")["causes"])
-    check_numbers(tmp_path / "0", told)
+    assert "waiting for a late rank (rank 1, GPU computing: aten::mm)" in answer["sentence"]
+    assert all(cause["cause"] != "late_rank" for cause in why(tmp_path / "1")["causes"])
+    check_numbers(tmp_path / "0", answer)
 
 
 def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: dict, tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: d
     capture = write_capture(spec, tmp_path / "with")
     without = replace(spec, plant="none", collective_ns=USUAL.collective_ns)
     again = capture.again(changed, tmp_path / "without") if changed else write_capture(without, tmp_path / "without")
-    told = why(tmp_path / "with")
-    check(told)
-    first = told["causes"][0]
+    answer = why(tmp_path / "with")
+    check(answer)
+    first = answer["causes"][0]
     assert first["cause"] == cause
     # The path of a capture leads to the last GPU work, so lengths are those until then.
-    lengths = [told["window"]["length_us"], why(tmp_path / "without")["window"]["length_us"]]
+    lengths = [answer["window"]["length_us"], why(tmp_path / "without")["window"]["length_us"]]
     assert max(rank.truth.full.length_ns for rank in again.ranks) >= 1000 * lengths[1] * 0.9
     saved = 100 * first["cause_saves_us"] / lengths[0]
     assert saved == pytest.approx(100 * (lengths[0] - lengths[1]) / lengths[0], abs=POINTS)
@@ -96,14 +96,14 @@ def test_what_a_planted_cause_of_three_ranks_saves(plant: tuple[str, str, dict, 
 @pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "torchrec_unequal", "h100_ddp_late"])
 def test_shared_captures(shared: Path, name: str) -> None:
     folder = shared / "traces" / "ranks" / name
-    told: Any = why(folder)
-    if isinstance(told, list):  # no path leads through its ranks
-        assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100] * 4)
+    answer: Any = why(folder)
+    if isinstance(answer, list):  # no path leads through its ranks
+        assert [sum(cause["share_percent"] for cause in rank["causes"]) for rank in answer] == pytest.approx([100] * 4)
         return
-    check(told)
-    check_numbers(folder, told)
+    check(answer)
+    check_numbers(folder, answer)
     path = json.loads(CliRunner().invoke(app, ["capture-path", str(folder), "--json"]).stdout)
-    guessed = [one["detail"] for one in told["caveats"] if "inferred" in one["detail"]]
+    guessed = [caveat["detail"] for caveat in answer["caveats"] if "inferred" in caveat["detail"]]
     said = f"{units.time(round(1000 * path['guessed_us']))} of it follow from waits that are inferred"
     assert guessed == ([said] if path["guessed_us"] else [])
 
@@ -122,9 +122,9 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     first, second = lines.index("rank 1"), lines.index("rank 0")
     assert first < second and lines[first + 1].startswith("In 10.10 ms") and lines[second + 1].startswith("In 4.10 ms")
     assert f"tracelake what-if {tmp_path / 'rank1.json'}" in result.stdout
-    told: Any = why(tmp_path)
-    assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100, 100])
-    of_capture = [rank["caveats"][-1] for rank in told]
+    ranks: Any = why(tmp_path)
+    assert [sum(cause["share_percent"] for cause in rank["causes"]) for rank in ranks] == pytest.approx([100, 100])
+    of_capture = [rank["caveats"][-1] for rank in ranks]
     assert [caveat["caveat"] for caveat in of_capture] == ["rank_by_rank"] * 2
     assert all("no path through its ranks: no matched collectives" in caveat["detail"] for caveat in of_capture)
 
@@ -144,8 +144,8 @@ def test_functions_below_the_limit_of_printed_commands_give_no_cause() -> None:
     assert durations == [(1,), (10_000,)]
 
 
-@pytest.mark.parametrize(("n_ranks", "told"), [(3, []), (4, ["1 of its 4 ranks"])])
-def test_ranks_that_the_path_cannot_lead_through_are_told(n_ranks: int, told: list[str]) -> None:
+@pytest.mark.parametrize(("n_ranks", "expected"), [(3, []), (4, ["1 of its 4 ranks"])])
+def test_ranks_that_the_path_cannot_lead_through_are_told(n_ranks: int, expected: list[str]) -> None:
     tables = {
         "FROM capture_causes": [{"cause": "gpu_computing", "inferred_ns": 0}],
         "FROM capture_paths": [{"n_ranks": 3, "n_edges": 9, "matched_by": None}],
@@ -155,7 +155,7 @@ def test_ranks_that_the_path_cannot_lead_through_are_told(n_ranks: int, told: li
         lambda query: next((rows for table, rows in tables.items() if table in query), []), "c"
     )
     assert answer is not None
-    assert [caveat["detail"].partition(" cannot be joined")[0] for caveat in answer.caveats] == told
+    assert [caveat["detail"].partition(" cannot be joined")[0] for caveat in answer.caveats] == expected
 
 
 def test_a_folder_has_no_steps(tmp_path: Path) -> None:

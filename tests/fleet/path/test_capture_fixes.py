@@ -57,13 +57,13 @@ def test_a_late_rank_as_fast_as_the_others_saves_what_a_second_run_does(tmp_path
     for folder, spec in (("late", LATE), ("even", EVEN)):
         capture = write_capture(spec, tmp_path / folder)
         lengths.append(max(rank.truth.full.length_ns for rank in capture.ranks))
-    told = asked("why", tmp_path / "late")
-    first = told["fixes"][0]
+    answer = asked("why", tmp_path / "late")
+    first = answer["fixes"][0]
     assert (first["fix"], first["name"]) == ("even_ranks", "rank 1")
     assert first["saves_percent"] == pytest.approx(100 * (1 - lengths[1] / lengths[0]), abs=POINTS)
-    assert "make rank 1 as fast as the others" in told["sentence"] and "{" not in first["change"]
-    assert [one["saves_us"] for one in told["fixes"]] == sorted(
-        (one["saves_us"] for one in told["fixes"]), reverse=True
+    assert "make rank 1 as fast as the others" in answer["sentence"] and "{" not in first["change"]
+    assert [fix["saves_us"] for fix in answer["fixes"]] == sorted(
+        (fix["saves_us"] for fix in answer["fixes"]), reverse=True
     )
     gives_its_number(first)
 
@@ -72,9 +72,9 @@ def test_a_late_rank_as_fast_as_the_others_saves_what_a_second_run_does(tmp_path
 def test_the_screen_has_each_with_its_command(tmp_path: Path) -> None:
     write_capture(LATE, tmp_path)
     shown = " ".join(CliRunner().invoke(app, ["why", str(tmp_path)]).stdout.split())
-    told = asked("why", tmp_path)["fixes"]
+    suggestions = asked("why", tmp_path)["fixes"]
     assert "What would help, each by itself: -" in shown
-    for fix in told[:5]:
+    for fix in suggestions[:5]:
         gives_its_number(fix)
         assert f"{-fix['saves_percent']:.1f} %" in shown and " ".join(fix["command"].split()) in shown
 
@@ -82,16 +82,16 @@ def test_the_screen_has_each_with_its_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ranks_that_are_alike_have_no_late_one(tmp_path: Path) -> None:
     write_capture(EVEN, tmp_path)
-    assert all(one["fix"] != "even_ranks" for one in asked("why", tmp_path)["fixes"])
+    assert all(fix["fix"] != "even_ranks" for fix in asked("why", tmp_path)["fixes"])
 
 
 @pytest.mark.slow  # 20 s: a synthetic capture is above
 @pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "h100_ddp_late"])
 def test_of_shared_captures_each_number_is_that_of_its_command(shared: Path, name: str) -> None:
-    told = asked("why", shared / "traces/ranks" / name)
-    if isinstance(told, list):  # no path leads through its ranks
+    answer = asked("why", shared / "traces/ranks" / name)
+    if isinstance(answer, list):  # no path leads through its ranks
         return
-    check_commands(shared / "traces/ranks" / name, {fix["command"]: fix["saves_us"] for fix in told["fixes"]})
+    check_commands(shared / "traces/ranks" / name, {fix["command"]: fix["saves_us"] for fix in answer["fixes"]})
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_of_a_rank_whose_clock_drifts_too(tmp_path: Path, monkeypatch: pytest.Mo
     for module in (fixes, fix_candidates):  # what its steps are spent on is little of the seconds between them
         monkeypatch.setattr(module, "_PERCENT", 0.001)
     drifting(tmp_path)
-    told = asked("why", tmp_path)["fixes"]
-    check_commands(tmp_path, {fix["command"]: fix["saves_us"] for fix in told})
+    suggestions = asked("why", tmp_path)["fixes"]
+    check_commands(tmp_path, {fix["command"]: fix["saves_us"] for fix in suggestions})
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def rank(number: int, times: Sequence[tuple[int, int, int]], late: dict[tuple[st
 
 
 def even(*ranks: RankOnPath, length: int = 10_000) -> list[tuple[str, str]]:
-    return [(one.name, options(one.scenario)) for one in _even(ranks, length)]
+    return [(candidate.name, options(candidate.scenario)) for candidate in _even(ranks, length)]
 
 
 def test_a_late_rank_takes_what_the_median_of_the_others_takes() -> None:

@@ -96,14 +96,14 @@ class Part:
     lasts: int = 0
 
 
-def told_and_said(told: list[Part], said: list[Part]) -> Iterator[tuple[int, int, Part, Part]]:
+def pieces_of_both(path: list[Part], expected: list[Part]) -> Iterator[tuple[int, int, Part, Part]]:
     """Cuts both paths wherever one of them has a border."""
-    borders = sorted({border for part in (*told, *said) for border in (part.start, part.end)})
-    one, other = iter(told), iter(said)
-    here, there = next(one), next(other)
+    borders = sorted({border for part in (*path, *expected) for border in (part.start, part.end)})
+    path_parts, expected_parts = iter(path), iter(expected)
+    here, there = next(path_parts), next(expected_parts)
     for start, end in pairwise(borders):
-        here = here if end <= here.end else next(one)
-        there = there if end <= there.end else next(other)
+        here = here if end <= here.end else next(path_parts)
+        there = there if end <= there.end else next(expected_parts)
         yield start, end, here, there
 
 
@@ -121,16 +121,16 @@ def path_of(tables: duckdb.DuckDBPyConnection, target: str) -> list[Part]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
     """The rank always; the kind and the event but for what DIFFER allows, and that in short stretches."""
-    told = path_of(tables, target)
+    path = path_of(tables, target)
     segments = reference(shared, target)["segments"]
-    begin = told[0].start - round(1000 * segments[0][3])
-    said = [
+    begin = path[0].start - round(1000 * segments[0][3])
+    expected = [
         Part(kind, rank, name, begin + round(1000 * start), begin + round(1000 * end))
         for kind, rank, name, start, end in segments
     ]
-    assert (told[0].start, told[-1].end) == (said[0].start, said[-1].end)
+    assert (path[0].start, path[-1].end) == (expected[0].start, expected[-1].end)
     in_calls: list[Part] = []
-    for start, end, here, there in told_and_said(told, said):
+    for start, end, here, there in pieces_of_both(path, expected):
         assert here.rank == there.rank
         if LABELS[here.kind] == there.kind:
             # Time outside operators may lead into an annotation; operators that take no time the reference leaves out.
@@ -142,7 +142,7 @@ def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnect
             in_calls.append(replace(here, start=whole, end=end))
     # At most as long as a copy's launch and the call after it that waits for the copy.
     lengths = [part.end - part.start for part in in_calls]
-    assert max(lengths) <= 2 * X1_NS and sum(lengths) < 0.011 * (told[-1].end - told[0].start)
+    assert max(lengths) <= 2 * X1_NS and sum(lengths) < 0.011 * (path[-1].end - path[0].start)
 
 
 @pytest.mark.slow(together="capture of dlrm")
@@ -157,10 +157,10 @@ def test_every_gap_has_an_owner(tables: duckdb.DuckDBPyConnection) -> None:
         ("gap", "Optimizer.zero_grad#Adagrad.zero_grad", 31_000),
     ]
     nobody = {part.owner for part in path if part.kind == "gap" and (part.owner or "").startswith("outside operators")}
-    ((told,),) = tables.execute("SELECT unowned_ns FROM capture_paths WHERE target = 'last_gpu_end'").fetchall()
+    ((unowned_ns,),) = tables.execute("SELECT unowned_ns FROM capture_paths WHERE target = 'last_gpu_end'").fetchall()
     assert nobody == {"outside operators, thread 60015"}  # autograd's, between two operators
     assert (
-        told
+        unowned_ns
         == sum(part.end - part.start for part in path if part.owner in nobody)
         < 0.1 * sum(part.end - part.start for part in path if part.kind == "gap")
     )
@@ -190,8 +190,8 @@ def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckd
         "SELECT count(DISTINCT collective_id), count(*) FROM collective_ranks JOIN collectives USING (capture_id, collective_id) "
         "WHERE refused_reason IS NULL"
     ).fetchall()
-    found = tables.execute("SELECT DISTINCT n_nodes, n_edges FROM capture_paths").fetchall()
-    assert found == [(nodes + meetings, edges + members)] and of_steps and in_steps
+    sizes = tables.execute("SELECT DISTINCT n_nodes, n_edges FROM capture_paths").fetchall()
+    assert sizes == [(nodes + meetings, edges + members)] and of_steps and in_steps
 
 
 @pytest.mark.slow(together="capture of dlrm")  # every nanosecond is compared above
@@ -258,9 +258,9 @@ def said(dlrm: Lake) -> Callable[..., str]:
 
 @pytest.mark.slow(together="capture of dlrm")  # 2 s: the sentences are in the tests of who raises them
 def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, tmp_path: Path) -> None:
-    one = files_of(shared, "dlrm_8")[0]
-    assert "no matched collectives: no_partner: only rank 0 is present" in said(str(one))
-    assert "last_gpu_end, last_collective_end, last_event_end" in said(str(one), "--target", "end")
+    trace = files_of(shared, "dlrm_8")[0]
+    assert "no matched collectives: no_partner: only rank 0 is present" in said(str(trace))
+    assert "last_gpu_end, last_collective_end, last_event_end" in said(str(trace), "--target", "end")
     assert "no capture id starts with 'zzz'" in said("zzz")
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -23,9 +23,9 @@ def retimed(*on_path: OnPath, n_edges: int = 1000, unknown: str = "") -> list[tu
         return 7
 
     whole: Any = SimpleNamespace(graph=SimpleNamespace(src=range(n_edges)), saved_ns=saved_ns)
-    found = cause_savings(whole, on_path)
-    assert all(one.saves == 7 for one in found)
-    return [(one.cause, one.rank, one.name, one.options) for one in found]
+    savings = cause_savings(whole, on_path)
+    assert all(saving.saves == 7 for saving in savings)
+    return [(saving.cause, saving.rank, saving.name, saving.options) for saving in savings]
 
 
 def on(cause: str, name: str, ns: int, rank: int | None = None) -> OnPath:

@@ -28,14 +28,14 @@ def test_a_drift_is_taken_out(seed: int) -> None:
     mended = on_common_clock(fast, (points[0], points[1]))
     assert abs(mended.common_ns - graph.common_ns).max() <= 5
     ids = [[(true.ranks[r].rank, int(true.ranks[r].node[p]) // 2) for r, p in m.members] for m in true.meetings]
-    instances = [Instance(m.collective_id, tuple(found)) for m, found in zip(true.meetings, ids, strict=True)]
+    instances = [Instance(m.collective_id, tuple(members)) for m, members in zip(true.meetings, ids, strict=True)]
     again = walk_back(join_ranks([mended if g is graph else g for g in true.ranks], instances))
-    told = [
+    segments = [
         # All leave a collective together: of whom a transfer is told, is a matter of a nanosecond.
         [s.collective_id or (s.kind, s.rank, s.event_id) for s in path if s.duration_ns > 50]
         for path in (again, walk_back(true))
     ]
-    assert told[0] == told[1]
+    assert segments[0] == segments[1]
     assert again[-1].end_ns == pytest.approx(walk_back(true)[-1].end_ns, abs=5)
 
 

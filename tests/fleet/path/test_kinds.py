@@ -15,7 +15,7 @@ from pipelines.models.run import run_models
 from tests.fleet.path.solved import MADE, graphs_of
 from tests.harness import call, connect, kernel, op, sync, x
 
-Told = list[tuple[str, str, float, bool]]
+Rows = list[tuple[str, str, float, bool]]
 """Kind, event that the segment leads into, us, and whether it is inferred."""
 
 
@@ -46,12 +46,12 @@ def path_of(name: str) -> list[Segment]:
     return walk_back(join_ranks(graphs_of(name), []), "last_event_end")
 
 
-def told(name: str) -> Told:
+def rows_of(name: str) -> Rows:
     return [(s.kind, TRACES[name][s.event_id]["name"], s.duration_ns / 1000, s.guessed) for s in path_of(name)]
 
 
 def test_waits_that_rows_tell() -> None:
-    assert told("waits") == [
+    assert rows_of("waits") == [
         ("launch_delay", "gemm", 10, False),
         ("gpu_kernel", "gemm", 400, False),
         ("cross_stream_wait", "nccl", 2, False),
@@ -62,7 +62,7 @@ def test_waits_that_rows_tell() -> None:
 
 def test_what_a_call_takes_beyond_its_return_is_its_own() -> None:
     """The edge comes from GPU work, and its time is the call's."""
-    assert told("a long call")[1:] == [
+    assert rows_of("a long call")[1:] == [
         ("gpu_kernel", "gemm", 400, False),
         ("cpu_op", "cudaFree", 610, True),
         ("cpu_op", "aten::add", 30, False),
@@ -94,8 +94,8 @@ def test_of_two_edges_the_one_that_claims_all_has_bound() -> None:
         [(0, 1, 50, own, 0), (2, 3, 80, own, 1), (4, 5, 20, own, 2), (1, 4, 50, delay, -1), (3, 4, 5, delay, -1)]
     ).T
     names = ("src", "dst", "weight", "code", "attributed")
-    given = dict(zip(names, edges, strict=True)) | {"owner": edges[4], "flags": np.zeros(5)}
-    path = walk_back(join_ranks([rank_graph(0, "trace", nodes, given)], []))
+    columns = dict(zip(names, edges, strict=True)) | {"owner": edges[4], "flags": np.zeros(5)}
+    path = walk_back(join_ranks([rank_graph(0, "trace", nodes, columns)], []))
     assert [(s.kind, s.owner_event_id, s.duration_ns) for s in path] == [
         ("gpu_kernel", 0, 50),
         ("kernel_delay", None, 50),
@@ -122,7 +122,7 @@ def test_owners_are_named() -> None:
         ("sync_return", 3, None, None, "SYNC_DEPENDENCY", False, "wait, thread 5", None),
     ]
     con, trace_id = connect(trace)
-    given = ", ".join(
+    values = ", ".join(
         str((i, kind, 3, trace_id, event, owner, shown, edge, earlier)).replace("None", "NULL")
         for i, (kind, event, owner, shown, edge, earlier, *_) in enumerate(rows)
     )
@@ -130,14 +130,14 @@ def test_owners_are_named() -> None:
         "CREATE TABLE _walked_segments AS SELECT *, 'c' AS capture_id, 'last_gpu_end' AS target, 0 AS start_ns, "
         "5 AS duration_ns, FALSE AS guessed, CAST(NULL AS BIGINT) AS collective_id, CAST(NULL AS VARCHAR) AS refused_reason, "
         "2 AS n_ranks, 2 AS n_nodes, 2 AS n_edges, 1 AS heaviest_ns FROM (VALUES "
-        f"{given}) AS t(seq, kind, rank, trace_id, event_id, owner_event_id, shown_event_id, edge_type, earlier)"
+        f"{values}) AS t(seq, kind, rank, trace_id, event_id, owner_event_id, shown_event_id, edge_type, earlier)"
     )
     con.execute(
         "CREATE TABLE collectives AS SELECT 'c' AS capture_id, 'step_order' AS matched_by, NULL AS refused_reason"
     )
     have = frozenset({"_walked_segments", "collectives"})
     run_models(con, load_catalog(), ["capture_critical_path", "capture_paths"], have)
-    found = con.execute("SELECT owner, owner_cat FROM capture_critical_path ORDER BY seq").fetchall()
-    assert found == [row[-2:] for row in rows]
+    owners = con.execute("SELECT owner, owner_cat FROM capture_critical_path ORDER BY seq").fetchall()
+    assert owners == [row[-2:] for row in rows]
     # Of the gaps one has no owner.
     assert con.execute("SELECT gap_ns, unowned_ns FROM capture_paths").fetchall() == [(10, 5)]

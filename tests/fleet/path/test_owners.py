@@ -91,7 +91,7 @@ TRACES = {
         *(call("cudaEventQuery", 1300 + 40 * i, 30, 10 + i, tid=9) for i in range(10)),
     ],
 }
-TOLD = {
+GUESSED = {
     "copy": [("cross_stream_wait", "Memcpy DtoH (Device -> Pageable)", 5), ("sync_return", "cudaMemcpyAsync", 5)],
     "device": [("sync_return", "cudaDeviceSynchronize", 10)],
     "threads": [("thread_hand_off", "AddmmBackward0", 30), ("thread_hand_off", "optimizer", 15)],
@@ -132,4 +132,6 @@ def test_a_ranks_path_is_the_one_that_it_has_alone(name: str, is_synced: bool) -
     assert {what: ns for what, ns in alone.items() if what in through} == through
     guessed = [(s.kind, trace[s.event_id]["name"], s.duration_ns / 1000) for s in path if s.guessed]
     # Rows tell nothing of threads, and none tells of these calls.
-    assert guessed == ([told for told in TOLD[name] if told[0] != "cross_stream_wait"] if is_synced else TOLD[name])
+    assert guessed == (
+        [wait for wait in GUESSED[name] if wait[0] != "cross_stream_wait"] if is_synced else GUESSED[name]
+    )

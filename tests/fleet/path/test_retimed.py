@@ -57,23 +57,23 @@ def asked(folder: Path, *words: str) -> dict:
 def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_path: Path) -> None:
     folder, before = capture
     actual = write_capture(replace(SPEC, straggler=None), tmp_path)
-    found = asked(folder, "--scale", f"rank:1:class:COMPUTATION={1 / SPEC.straggler_slowdown}")
+    answer = asked(folder, "--scale", f"rank:1:class:COMPUTATION={1 / SPEC.straggler_slowdown}")
     # The hosts end some microseconds after the last GPU work, up to which a capture counts.
-    assert us(before) * (1 - 1e-3) < found["before"]["length_us"] < us(before)
-    assert found["ranks"]["1"]["before_us"] == pytest.approx(us(before), rel=1e-4)
-    assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
+    assert us(before) * (1 - 1e-3) < answer["before"]["length_us"] < us(before)
+    assert answer["ranks"]["1"]["before_us"] == pytest.approx(us(before), rel=1e-4)
+    assert answer["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
     # Another rank that gets faster waits for this one all the same.
     other = asked(folder, "--scale", "rank:0:class:COMPUTATION=0.5")
     assert other["after"]["length_us"] > 0.98 * other["before"]["length_us"]
-    assert set(found["ranks"]) == {"0", "1", "2"} and found["caveats"] == []
+    assert set(answer["ranks"]) == {"0", "1", "2"} and answer["caveats"] == []
 
 
 @pytest.mark.slow
 def test_everything_faster_is_what_happens(capture: tuple[Path, Capture], tmp_path: Path) -> None:
     folder, before = capture
     actual = before.again({"class:COMPUTATION": 0.5}, tmp_path)
-    found = asked(folder, "--scale", "class:COMPUTATION=0.5")
-    assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.01)
+    answer = asked(folder, "--scale", "class:COMPUTATION=0.5")
+    assert answer["after"]["length_us"] == pytest.approx(us(actual), rel=0.01)
 
 
 @pytest.mark.slow  # 5 s: an operator of one rank is in tests/critical_path/whatif
@@ -83,11 +83,11 @@ def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
     folder, before = capture
     actual = before.again({"sm90_xmma_gemm*": 0.5}, tmp_path)
     products = [word for op in ("mm", "addmm") for word in ("--scale", f"op:aten::{op}=0.5")]
-    found = asked(folder, *products)
-    assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
-    one = asked(folder, *(word.replace("op:", "rank:1:op:") for word in products))
-    assert one == asked(folder, "--scale", "rank:1:sm90_xmma_gemm*=0.5")
-    assert found["after"]["length_us"] <= one["after"]["length_us"] < 0.95 * one["before"]["length_us"]
+    answer = asked(folder, *products)
+    assert answer["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
+    of_rank_1 = asked(folder, *(word.replace("op:", "rank:1:op:") for word in products))
+    assert of_rank_1 == asked(folder, "--scale", "rank:1:sm90_xmma_gemm*=0.5")
+    assert answer["after"]["length_us"] <= of_rank_1["after"]["length_us"] < 0.95 * of_rank_1["before"]["length_us"]
 
 
 def spans(path: Path, communicates: bool) -> list[tuple[float, float]]:
@@ -145,10 +145,10 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
     whole = joined(Case(tuple(Event(f"e{at}", 0, 0, at, ns) for at, ns in starts)))
     (rank,) = whole.ranks
     whole = replace(whole, ranks=(replace(rank, side=np.repeat(np.array(sides, np.int8), 2)),))
-    found = of_joined([], whole, [np.arange(len(rank.src))])
-    assert found.length_ns == takes
+    retimed = of_joined([], whole, [np.arange(len(rank.src))])
+    assert retimed.length_ns == takes
     ahead = _Change(np.ones(0), np.zeros(0, dtype=bool), ahead_ns=100)
-    assert found._length(found._before, ahead) == takes  # of which the frame before the first operator is a part
+    assert retimed._length(retimed._before, ahead) == takes  # of which the frame before the first operator is a part
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_a_changed_capture_is_measured_from_the_unchanged_start(
     ]
     monkeypatch.setattr(module, "change_of", lambda change, _: change)
     ranks = [SimpleNamespace(rank=number, window=change) for number, change in enumerate(changes)]
-    found = of_joined(ranks, whole, [np.arange(len(rank.src)) for rank in whole.ranks])  # pyright: ignore[reportArgumentType]
-    assert found.length_ns == 50
-    assert found.saved_ns(Scenario((("frames", 0.0),))) == saves
+    retimed = of_joined(ranks, whole, [np.arange(len(rank.src)) for rank in whole.ranks])  # pyright: ignore[reportArgumentType]
+    assert retimed.length_ns == 50
+    assert retimed.saved_ns(Scenario((("frames", 0.0),))) == saves
 
 
 @pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
@@ -205,14 +205,14 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
             if e.get("cat") != "cuda_sync" and not any(word in e["name"].lower() for word in gone)
         ]
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
-    found = asked(tmp_path, "--remove", "cpu")
-    assert set(found["ranks"]) == {"0", "1"} and found["inferred_waits"] > 0
-    caveat, unseen, lost = (told["detail"] for told in found["caveats"])
-    assert "left out" in caveat and caveat.endswith(": 2")
+    answer = asked(tmp_path, "--remove", "cpu")
+    assert set(answer["ranks"]) == {"0", "1"} and answer["inferred_waits"] > 0
+    left_out, unseen, lost = (caveat["detail"] for caveat in answer["caveats"])
+    assert "left out" in left_out and left_out.endswith(": 2")
     assert "no cuda_sync events" in unseen and unseen.endswith("(ranks 0, 1)")
-    assert found["caveats"][2]["caveat"] == "lost_kernels" and lost.startswith("rank2")
+    assert answer["caveats"][2]["caveat"] == "lost_kernels" and lost.startswith("rank2")
     text = " ".join(CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "cpu"]).stdout.split())
-    assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text
+    assert left_out in text and f"{answer['inferred_waits']:,} waits of this graph are inferred" in text
 
 
 @pytest.mark.slow  # 5 s: of one rank it is in faces/cli/test_why.py
@@ -235,13 +235,13 @@ def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Pat
             elif e["ts"] + e["dur"] > pause:
                 e["dur"] += 5000
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
-    (told,) = asked(tmp_path, "--remove", "kernel_gaps", "--remove", "launch_overhead")["caveats"]
-    caveat = told["detail"]
-    assert caveat.startswith("5.") and "of rank" in caveat and "gaps over 1 ms in which nothing ran" in caveat
-    one = (
+    (caveat,) = asked(tmp_path, "--remove", "kernel_gaps", "--remove", "launch_overhead")["caveats"]
+    detail = caveat["detail"]
+    assert detail.startswith("5.") and "of rank" in detail and "gaps over 1 ms in which nothing ran" in detail
+    output = (
         CliRunner().invoke(app, ["what-if", str(path), "--remove", "kernel_gaps", "--remove", "launch_overhead"]).stdout
     )
-    assert caveat.partition(" are ")[2] in " ".join(one.split())
+    assert detail.partition(" are ")[2] in " ".join(output.split())
     assert asked(tmp_path, "--scale", "communication=0.5")["caveats"] == []
 
 
@@ -260,9 +260,9 @@ def drifting(folder: Path) -> None:
 @pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     drifting(tmp_path)
-    (told,) = asked(tmp_path, "--remove", "cpu")["caveats"]
+    (caveat,) = asked(tmp_path, "--remove", "cpu")["caveats"]
     # Of clocks without noise the least slope counts as a drift: other ranks may be told, too.
-    said, _, ranks = told["detail"].partition(": ")
+    said, _, ranks = caveat["detail"].partition(": ")
     assert "clocks drift" in said and "1" in ranks.split(", ")
 
 

@@ -41,12 +41,12 @@ def _names(case: Case) -> dict[tuple[int, int], str]:
 def _critical(case: Case, path: list[Segment]) -> dict[str, int]:
     """Time on the path of the events whose work is on it and of the collectives whose transfer is, ns."""
     names = _names(case)
-    found: dict[str, int] = {}
+    ns_by_name: dict[str, int] = {}
     for s in path:
         name = names[s.rank, s.event_id] if s.kind == "gpu_kernel" else s.collective_id
         if name:
-            found[name] = found.get(name, 0) + s.duration_ns
-    return found
+            ns_by_name[name] = ns_by_name.get(name, 0) + s.duration_ns
+    return ns_by_name
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -56,11 +56,11 @@ def test_worked_examples(shared: Path, name: str) -> None:
     graph = joined(case)
     path = walk_back(graph)
     begin = first_ns(graph)
-    told = [
+    rows = [
         [kinds.get(s.kind, s.kind), s.rank, names[s.rank, s.event_id], *((t - begin) / 1000 for t in (s.start_ns, s.end_ns))]
         for s in path
     ]  # fmt: skip
-    assert told == said["path"] == said["expect"]
+    assert rows == said["path"] == said["expect"]
     assert path[-1].end_ns - path[0].start_ns == 1000 * said["makespan"]
     assert sorted(_critical(case, path)) == said["epsilon_critical"]
     assert makespan(case) == 1000 * said["makespan"]
@@ -74,7 +74,7 @@ def test_shortening_what_is_on_the_path_shortens_the_whole(seed: int) -> None:
     whole = makespan(case)
     assert path[0].start_ns == first_ns(joined(case))
     assert path[-1].end_ns - path[0].start_ns == whole
-    assert all(one.end_ns == other.start_ns for one, other in pairwise(path))
+    assert all(earlier.end_ns == later.start_ns for earlier, later in pairwise(path))
     names = {event.instance or event.id for event in case.events}
     critical = {name for name in names if makespan(case, faster=name, by=500) == whole - 500}
     assert set(_critical(case, path)) == critical
@@ -159,8 +159,8 @@ def test_a_rank_without_a_graph_refuses_the_path(monkeypatch: pytest.MonkeyPatch
 def test_members_that_no_graph_holds_do_not_meet() -> None:
     case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 0, 10, "A")))
     graphs = joined(case).ranks
-    found = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))])
-    assert (len(found.meetings), np.sum([len(m) for m in found.meeting_of])) == (0, 0)
+    whole = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))])
+    assert (len(whole.meetings), np.sum([len(m) for m in whole.meeting_of])) == (0, 0)
 
 
 def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
@@ -175,9 +175,9 @@ def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
 def test_what_else_leads_to_the_end_of_a_kernel_stays() -> None:
     """Only its own edge goes where it meets others."""
     ends = {"src": np.array([0, 1, 2, 1]), "dst": np.array([1, 2, 3, 3]), "weight": np.array([5, 1, 5, 2])}
-    told = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(4))
+    zeros = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(4))
     nodes = {"node": np.arange(4), "at_ns": np.array([0, 5, 6, 11]), "side": np.zeros(4)}
-    graphs = [rank_graph(rank, "t", nodes, {**ends, **told}) for rank in (0, 1)]
+    graphs = [rank_graph(rank, "t", nodes, {**ends, **zeros}) for rank in (0, 1)]
     whole = join_ranks(graphs, [Instance("A", ((0, 1), (1, 1)))])
     edges = {(u, v) for u, v, *_ in zip(*(column.tolist() for column in whole.edges()), strict=True)}
     of_ranks = {(0, 1), (1, 2), (1, 3), (4, 5), (5, 6), (5, 7)}

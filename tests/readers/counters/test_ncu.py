@@ -23,7 +23,7 @@ VALUES = {
     1: ["2", "n/a", "0"],
     2: ["n/a", "8", "9"],  # its duration is not that of the one before
 }
-TOLD = "SELECT fault, severity, n, detail FROM counter_findings ORDER BY fault"
+FINDINGS = "SELECT fault, severity, n, detail FROM counter_findings ORDER BY fault"
 ROWS = (
     "SELECT process_id, dispatch_id, kernel_name, device, stream, grid_threads, block_threads, counter, value, unit, "
     "start_ns, duration_ns FROM kernel_counters ORDER BY dispatch_id, counter"
@@ -80,7 +80,7 @@ def test_both_pages_become_the_same_rows(tmp_path: Path) -> None:
         (77, 2, name, *kernel, "gpu__time_duration.sum", None, "us", None, None),
         (77, 2, name, *kernel, "sm__warps_active.avg.pct_of_peak", 9, "%", None, None),
     ]
-    assert [(fault, severity, n, detail.partition(":")[0]) for fault, severity, n, detail in rows(con, TOLD)] == [
+    assert [(fault, severity, n, detail.partition(":")[0]) for fault, severity, n, detail in rows(con, FINDINGS)] == [
         ("not_measured", "info", 2, "line 6"),
         ("other_output", "info", 2, "line 1 is another output of the profiler or the program"),
         ("text_value", "info", 3, "line 5"),
@@ -88,7 +88,7 @@ def test_both_pages_become_the_same_rows(tmp_path: Path) -> None:
     again = loaded(INPUT, [write(tmp_path / "details.csv", details())])
     assert rows(again, ROWS) == rows(con, ROWS)
     assert rows(again, "SELECT DISTINCT section, source FROM kernel_counters") == [("Speed Of Light", "ncu details")]
-    assert [found[:3] for found in rows(again, TOLD)] == [
+    assert [row[:3] for row in rows(again, FINDINGS)] == [
         ("no_metric", "info", 1), ("not_measured", "info", 2), ("other_output", "info", 1)
     ]  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_lines_of_metrics_may_end_after_the_value(tmp_path: Path, full_every: in
     expected = loaded(INPUT, [write(tmp_path / "a.csv", details())])
     con = loaded(INPUT, [write(tmp_path / "b.csv", details_of_2025(full_every))])
     assert rows(con, ROWS) == rows(expected, ROWS) and len(rows(con, ROWS)) == 9
-    assert rows(con, TOLD) == rows(expected, TOLD)
+    assert rows(con, FINDINGS) == rows(expected, FINDINGS)
 
 
 def test_the_last_line_without_its_end_is_read_where_its_value_is_whole(tmp_path: Path) -> None:
@@ -123,20 +123,20 @@ def test_the_last_line_without_its_end_is_read_where_its_value_is_whole(tmp_path
         (tmp_path / "a.csv").write_text("\n".join([*table, text]))
         con = loaded(INPUT, [tmp_path / "a.csv"])
         assert rows(con, "SELECT count(*) FROM kernel_counters") == [(n,)], text
-        assert [fault for fault, *_ in rows(con, TOLD)] == ["cut_line"] * (3 - n), text
+        assert [fault for fault, *_ in rows(con, FINDINGS)] == ["cut_line"] * (3 - n), text
 
 
 def test_page_raw_needs_all_columns(tmp_path: Path) -> None:
     *table, last = raw()
     con = loaded(INPUT, [write(tmp_path / "a.csv", [*table, last.rpartition(",")[0]])])
-    assert ("broken_line", "warning", 1) in [found[:3] for found in rows(con, TOLD)]
+    assert ("broken_line", "warning", 1) in [row[:3] for row in rows(con, FINDINGS)]
 
 
 def test_no_data_is_a_value_that_was_not_measured(tmp_path: Path) -> None:
     for lines in (raw(), details()):
         con = loaded(INPUT, [write(tmp_path / "a.csv", [line.replace('"n/a"', '"no data"') for line in lines])])
         assert rows(con, "SELECT count(*), count(value) FROM kernel_counters") == [(9, 7)]
-        assert ("not_measured", "info", 2) in [found[:3] for found in rows(con, TOLD)]
+        assert ("not_measured", "info", 2) in [row[:3] for row in rows(con, FINDINGS)]
 
 
 def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
         "the program writes",
     ]
     con = loaded(INPUT, [write(tmp_path / "a.csv", [*table[:-2], table[-3][:-30]])])
-    assert [(fault, n, detail.partition(":")[0]) for fault, severity, n, detail in rows(con, TOLD) if severity == "warning"] == [
+    assert [(fault, n, detail.partition(":")[0]) for fault, severity, n, detail in rows(con, FINDINGS) if severity == "warning"] == [
         ("broken_line", 3, "line 3"), ("repeated", 1, "line 5"), ("wrong_value", 1, "line 4"),
     ]  # fmt: skip
     assert rows(con, "SELECT value FROM kernel_counters WHERE counter = 'a'") == [(None,)]
@@ -159,7 +159,7 @@ def test_without_its_line_of_units_page_raw_has_none(tmp_path: Path) -> None:
     table = raw()
     con = loaded(INPUT, [write(tmp_path / "a.csv", [*table[:3], *table[4:]])])
     assert rows(con, "SELECT count(*), count(unit), count(duration_ns) FROM kernel_counters") == [(9, 0, 0)]
-    assert ("no_units", "info", 1, "line 4 is no line of units: unit is NULL") in rows(con, TOLD)
+    assert ("no_units", "info", 1, "line 4 is no line of units: unit is NULL") in rows(con, FINDINGS)
 
 
 def test_a_summary_is_rejected(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ ROWS = (
 
 def counted(name: str, start_us: Any = 0, gpu: Any = 0, **args: Any) -> dict[str, Any]:
     """A range as Kineto writes it: its GPU is the process, its counters are the arguments."""
-    found = {"ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": gpu, "tid": 0, "ts": start_us, "dur": 5}
-    return {**found, "args": args}
+    event = {"ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": gpu, "tid": 0, "ts": start_us, "dur": 5}
+    return {**event, "args": args}
 
 
 def write(path: Path, events: list[dict[str, Any]], **metadata: Any) -> Path:
@@ -50,16 +50,18 @@ def tables(folder: Path, events: list[dict[str, Any]], **metadata: Any) -> tuple
     part = folder / "read" / f"{trace.trace_id}.parquet"
     kind, reading = counters_of({part: trace}), Reading(con, catalog, "counters", {}, None)
     reading.begin()
-    found = kind.read(reading, part, [part])
-    assert found is not None
-    reading.keep(found.key, Batch.new())
+    result = kind.read(reading, part, [part])
+    assert result is not None
+    reading.keep(result.key, Batch.new())
     derive(con, catalog, catalog.ingested("counters"))
     return trace, con
 
 
 def checks(trace: ReadTrace) -> dict[str, tuple[int, str]]:
     about = ("counter_ranges", "empty_counter_ranges", "no_counters")
-    return {one.check_name: (one.n, one.severity) for one in trace.findings if one.check_name in about}
+    return {
+        finding.check_name: (finding.n, finding.severity) for finding in trace.findings if finding.check_name in about
+    }
 
 
 def test_each_kernel_of_a_counted_run_has_its_counters(tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_what_is_not_a_number_is_null_and_said(tmp_path: Path) -> None:
     ranges = [counted(GEMM, n, **{READ: float("nan") if n % 10 == 3 else n, WARPS: 2}) for n in range(20)]
     trace, con = tables(tmp_path, [*ranges, counted(GEMM, 20), counted(GEMM, 21, **{READ: "x"})])
     assert con.execute("SELECT count(*), count(value) FROM kernel_counters").fetchall() == [(41, 38)]
-    told = con.execute("SELECT fault, severity, n, detail FROM counter_findings").fetchall()
-    assert told == [("not_measured", "info", 3, "event 3: a counter without a number: NULL")]
+    findings = con.execute("SELECT fault, severity, n, detail FROM counter_findings").fetchall()
+    assert findings == [("not_measured", "info", 3, "event 3: a counter without a number: NULL")]
     assert checks(trace) == {"counter_ranges": (20, "warning"), "empty_counter_ranges": (2, "warning")}
 
 
@@ -145,11 +147,11 @@ def test_the_lake_has_the_counters_with_the_trace(tmp_path: Path) -> None:
     again = ingest([path], lake)
     assert [row.status for row in again.rows] == ["known"]
     with analyst(lake, ["kernel_counters", "counter_files", "traces"]) as con:
-        found = con.execute(
+        rows = con.execute(
             "SELECT t.file, f.file, c.counter, c.value FROM kernel_counters AS c "
             "JOIN counter_files AS f USING (trace_id) JOIN traces AS t USING (trace_id)"
         ).fetchall()
-    assert found == [("a.json", "a.json", READ, 7)]
+    assert rows == [("a.json", "a.json", READ, 7)]
 
 
 def test_the_real_file_without_values_says_so(shared: Path) -> None:
@@ -157,5 +159,7 @@ def test_the_real_file_without_values_says_so(shared: Path) -> None:
     if not folder.is_dir():
         pytest.skip(f"not there: {folder}")
     with memory() as con:
-        found = {file: checks(load_trace(con, folder / file)) for file in ("range_profiler.json.gz", "counted.json.gz")}
-    assert found == {"range_profiler.json.gz": {"no_counters": (1, "warning")}, "counted.json.gz": {}}
+        checks_by_file = {
+            file: checks(load_trace(con, folder / file)) for file in ("range_profiler.json.gz", "counted.json.gz")
+        }
+    assert checks_by_file == {"range_profiler.json.gz": {"no_counters": (1, "warning")}, "counted.json.gz": {}}

@@ -26,7 +26,7 @@ HEADER = (
     '"Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count","Counter_Name",'
     '"Counter_Value","Start_Timestamp","End_Timestamp"'
 )
-TOLD = "SELECT fault, severity, n, detail FROM counter_findings ORDER BY fault"
+FINDINGS = "SELECT fault, severity, n, detail FROM counter_findings ORDER BY fault"
 
 
 def line(dispatch: Any, counter: str, value: Any, start: Any = 100, end: Any = 130) -> str:
@@ -45,28 +45,28 @@ def rows(con: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
 
 def test_counts_and_sums_of_real_files_are_those_of_the_files(shared: Path, tmp_path: Path) -> None:
     expected: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0, 0, 0, 0])
-    found = sorted((shared / "traces" / "rocprofv3").glob("*_counter_collection.csv"))
-    assert len(found) == 2
-    for path in found:
+    paths = sorted((shared / "traces" / "rocprofv3").glob("*_counter_collection.csv"))
+    assert len(paths) == 2
+    for path in paths:
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
                 start, end = int(row["Start_Timestamp"]), int(row["End_Timestamp"])
-                told = (1, float(row["Counter_Value"]), start, end - start, int(row["Grid_Size"]))
+                values = (1, float(row["Counter_Value"]), start, end - start, int(row["Grid_Size"]))
                 sums = expected[path.name, row["Counter_Name"]]
-                sums[:] = [a + b for a, b in zip(sums, told, strict=True)]
+                sums[:] = [a + b for a, b in zip(sums, values, strict=True)]
     lake = Lake(tmp_path / "lake")
-    assert [(row.status, row.n_events) for row in ingest(found, lake).rows] == [("ok", 34), ("ok", 340)]
-    assert [row.status for row in ingest(found, lake).rows] == ["known", "known"]
+    assert [(row.status, row.n_events) for row in ingest(paths, lake).rows] == [("ok", 34), ("ok", 340)]
+    assert [row.status for row in ingest(paths, lake).rows] == ["known", "known"]
     query = (
         "SELECT file, counter, count(*), sum(value), sum(start_ns), sum(duration_ns), sum(grid_threads) "
         "FROM kernel_counters JOIN counter_files USING (trace_id) GROUP BY ALL"
     )
     with analyst(lake) as con:
-        told = {(file, counter): list(sums) for file, counter, *sums in rows(con, query)}
-        assert told.keys() == expected.keys()
-        assert all(told[which] == pytest.approx(sums, rel=1e-12) for which, sums in expected.items())
+        sums_by_counter = {(file, counter): list(sums) for file, counter, *sums in rows(con, query)}
+        assert sums_by_counter.keys() == expected.keys()
+        assert all(sums_by_counter[which] == pytest.approx(sums, rel=1e-12) for which, sums in expected.items())
         assert rows(con, "SELECT count(DISTINCT (trace_id, dispatch_id)) FROM kernel_counters") == [(68,)]
-        assert rows(con, TOLD) == []
+        assert rows(con, FINDINGS) == []
 
 
 def test_each_column_is_that_of_the_file_also_packed_and_in_windows_lines(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_each_column_is_that_of_the_file_also_packed_and_in_windows_lines(tmp_pa
     assert rows(con, "SELECT * EXCLUDE (trace_id, batch_id) FROM kernel_counters") == [
         (2, 77, 9, "gemm<float, 4>(int)", 1, 2, 1024, 256, None, "FETCH_SIZE", 0.9375, None, 100, 30, "rocprofv3")
     ]
-    assert rows(con, TOLD) == []
+    assert rows(con, FINDINGS) == []
 
 
 def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
@@ -100,16 +100,16 @@ def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
     assert (row.status, row.n_events) == ("partial", 7)
     assert "9 lines or values could not be read: counter_findings" in str(row.reason)
     with analyst(lake) as con:
-        told = [(fault, severity, n, detail.partition(": ")) for fault, severity, n, detail in rows(con, TOLD)]
-        assert [(fault, severity, n, place[0]) for fault, severity, n, place in told] == [
+        findings = [(fault, severity, n, detail.partition(": ")) for fault, severity, n, detail in rows(con, FINDINGS)]
+        assert [(fault, severity, n, place[0]) for fault, severity, n, place in findings] == [
             ("broken_line", "warning", 2, "line 3"),
             ("cut_line", "warning", 1, "line 12"),
             ("ends_before_start", "warning", 1, "line 8"),
             ("repeated", "warning", 1, "line 10"),
             ("wrong_value", "warning", 4, "line 4"),
         ]
-        assert told[0][3][2].startswith(f"Dispatch_Id is '{2**63}', not a whole number below 2^63")
-        assert told[4][3][2] == f"Counter_Value is '{2**64}', more than 64 bits hold: NULL"
+        assert findings[0][3][2].startswith(f"Dispatch_Id is '{2**63}', not a whole number below 2^63")
+        assert findings[4][3][2] == f"Counter_Value is '{2**64}', more than 64 bits hold: NULL"
         query = "SELECT dispatch_id, counter, value, duration_ns FROM kernel_counters ORDER BY line"
         assert rows(con, query) == [
             *((1, "A", 1, 30), (2, "A", None, 30), (3, "A", None, 30), (4, "A", None, 30), (5, "A", 5, None)),
@@ -143,7 +143,7 @@ def test_columns_that_are_absent_are_null_and_other_files_are_not_taken(tmp_path
     query = "SELECT dispatch_id, kernel_name, counter, value, process_id, start_ns, duration_ns FROM kernel_counters"
     assert rows(con, query) == [(1, "k", "A", 2, None, None, None)]
     names = "process_id, agent_id, queue_id, grid_size, workgroup_size, start_timestamp, end_timestamp"
-    assert rows(con, TOLD) == [("missing_column", "info", 7, f"the first line has no {names}: NULL")]
+    assert rows(con, FINDINGS) == [("missing_column", "info", 7, f"the first line has no {names}: NULL")]
 
 
 def test_a_command_for_traces_says_where_counters_are(tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ def test_the_command_by_data(tmp_path: Path) -> None:
 
 def test_a_part_that_is_joined_is_said_to_be_a_part(tmp_path: Path) -> None:
     asked = trace(tmp_path / "rank0.json")
-    given = nodes(tmp_path / "elsewhere.txt", NAMES[:6])
-    code, out, _ = run(asked, "--json", "--dependencies", "data", "--execution-trace", given)
+    part = nodes(tmp_path / "elsewhere.txt", NAMES[:6])
+    code, out, _ = run(asked, "--json", "--dependencies", "data", "--execution-trace", part)
     answer = json.loads(out)
     assert (code, answer["dependencies"]["joined"], answer["dependencies"]["share"]) == (0, 6, 0.75)
     assert answer["length_us"] == 30 + 20  # g and h were not recorded

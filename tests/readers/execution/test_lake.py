@@ -55,8 +55,8 @@ def test_they_are_rows_of_their_own_and_no_rejects(tmp_path: Path) -> None:
         ("rank0.json", "rank0_et.json", "execution_trace_7.json.gz"), "ok"
     )
     assert "--dependencies data" in (report["rank0_et.json"].reason or "")
-    told = "SELECT file, folder, rank, job, pid, schema_version, n_nodes, n_operators, unpacked_bytes FROM execution_traces"
-    assert rows(lake, f"{told} ORDER BY file") == [
+    query = "SELECT file, folder, rank, job, pid, schema_version, n_nodes, n_operators, unpacked_bytes FROM execution_traces"
+    assert rows(lake, f"{query} ORDER BY file") == [
         (packed.name, str(folder), 7, "j", 100, "1.0.1", 3, 2, (tmp_path / "et.json").stat().st_size),
         ("rank0_et.json", str(folder), 0, "j", 100, "1.0.1", 3, 2, (folder / "rank0_et.json").stat().st_size),
     ]
@@ -72,7 +72,7 @@ def test_they_are_rows_of_their_own_and_no_rejects(tmp_path: Path) -> None:
     with analyst(lake) as con:
         fleet = fleet_today(con)
     assert list(findings(fleet)) == []
-    assert [one.samples for one in families_of(fleet) if one.name == "rejected_files"] == [[({}, 0)]]
+    assert [family.samples for family in families_of(fleet) if family.name == "rejected_files"] == [[({}, 0)]]
     assert {row.status for row in ingest([folder], lake, job="j").rows} == {"known"}
     assert rows(lake, "SELECT count(*) FROM execution_traces") == [(2,)]
 
@@ -98,8 +98,8 @@ def test_a_broken_one_is_rejected_by_name_and_the_others_go_in(
     nodes(folder / "rank0_et.json")
     broken = folder / "rank1_et.json"
     broken.write_text(spoil(nodes(tmp_path / "whole.json", 1).read_text()))
-    found = {Path(row.path).name: row.status for row in ingest([folder], lake).rows}
-    assert found == {"rank0.json": "ok", "rank0_et.json": "ok", "rank1_et.json": "rejected"}
+    statuses = {Path(row.path).name: row.status for row in ingest([folder], lake).rows}
+    assert statuses == {"rank0.json": "ok", "rank0_et.json": "ok", "rank1_et.json": "rejected"}
     ((path, why),) = rows(lake, "SELECT path, reason FROM rejects")
     assert path == str(broken)
     assert rows(lake, f"SELECT regexp_matches(reason, '^an execution trace that.*({reason})') FROM rejects") == [
@@ -147,9 +147,9 @@ def test_of_all_shared_files_those_that_are_one(shared: Path) -> None:
             continue
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         whole = json.loads(raw.decode("utf-8", "replace"), strict=False)
-        is_one = isinstance(whole, dict) and "nodes" in whole and "traceEvents" not in whole
-        assert begins_execution_trace(raw[:65536].decode("utf-8", "replace")) is is_one, path
-        n[is_one] += 1
+        is_execution_trace = isinstance(whole, dict) and "nodes" in whole and "traceEvents" not in whole
+        assert begins_execution_trace(raw[:65536].decode("utf-8", "replace")) is is_execution_trace, path
+        n[is_execution_trace] += 1
     assert n[True] == 8 and n[False] > 10
 
 
@@ -196,8 +196,8 @@ def test_the_view_finds_what_the_command_finds(tmp_path: Path) -> None:
 def test_the_eight_of_dlrm(tmp_path: Path, shared: Path) -> None:
     folder, lake = tmp_path / "dlrm", Lake(tmp_path / "lake")
     shutil.copytree(shared / "traces" / "ranks" / "dlrm_8", folder)
-    found = ingest([folder], lake)
-    assert found.rejected == [] and len(found.rows) == 16
+    report = ingest([folder], lake)
+    assert report.rejected == [] and len(report.rows) == 16
     pairs = (
         "SELECT m.rank, t.file FROM execution_trace_matches AS m JOIN traces AS t ON t.trace_id = m.trace_id ORDER BY 1"
     )
@@ -206,5 +206,5 @@ def test_the_eight_of_dlrm(tmp_path: Path, shared: Path) -> None:
     for path in folder.glob("execution_trace_*"):
         names = [node["name"] for node in json.loads(gzip.decompress(path.read_bytes()))["nodes"]]
         counted[path.name] = len(names), sum("execution_" not in name for name in names)
-    told = rows(lake, "SELECT file, n_nodes, n_operators FROM execution_traces")
-    assert {file: tuple(counts) for file, *counts in told} == counted and len(counted) == 8
+    records = rows(lake, "SELECT file, n_nodes, n_operators FROM execution_traces")
+    assert {file: tuple(counts) for file, *counts in records} == counted and len(counted) == 8

@@ -31,11 +31,11 @@ def test_both_schemas_read_alike(tmp_path: Path, schema: str) -> None:
     ops = [Op("a", [1], [2], [Op("b", [1], [3])], schema="a(Tensor self) -> Tensor"), Op("c", [2, 3], tid=2)]
     nodes, version = read_nodes(write(tmp_path / "et.json", ops, schema))
     assert version == schema
-    found = {node.name: node for node in nodes if node.is_operator}
-    assert list(found) == ["b", "a", "c"]  # in the order in which they end
-    assert found["b"].parent_id == found["a"].node_id < found["b"].node_id
-    assert (found["c"].tid, found["a"].op_schema) == (2, "a(Tensor self) -> Tensor")
-    assert [t.tensor_id for t in found["c"].inputs] == [2, 3]
+    operators = {node.name: node for node in nodes if node.is_operator}
+    assert list(operators) == ["b", "a", "c"]  # in the order in which they end
+    assert operators["b"].parent_id == operators["a"].node_id < operators["b"].node_id
+    assert (operators["c"].tid, operators["a"].op_schema) == (2, "a(Tensor self) -> Tensor")
+    assert [t.tensor_id for t in operators["c"].inputs] == [2, 3]
     assert edges_of(tmp_path / "et.json") == {("a", "c", "read"), ("b", "c", "read")}
 
 

@@ -44,9 +44,9 @@ def transfer(seq: int, op: str, **more: Any) -> dict[str, Any]:
 
 def made(folder: Path, rank: int, *calls: dict[str, Any], groups: Any = None, begins: int = 0, **top: Any) -> Dump:
     """A rank's dump of calls in the order of the ring, numbered from `begins` where they have no record_id."""
-    entries = [{"record_id": begins + at, **one} for at, one in enumerate(calls)]
+    entries = [{"record_id": begins + at, **fields} for at, fields in enumerate(calls)]
     folder.mkdir(exist_ok=True, parents=True)
     path = folder / f"dump_{rank}"
-    told = {"version": "2.10", "pg_config": NCCL if groups is None else groups, "entries": entries, **top}
-    path.write_text(json.dumps(told))
+    content = {"version": "2.10", "pg_config": NCCL if groups is None else groups, "entries": entries, **top}
+    path.write_text(json.dumps(content))
     return read_dump(path)

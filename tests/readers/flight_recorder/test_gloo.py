@@ -45,7 +45,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def verdict(folder: Path) -> Verdict:
+def verdict_of(folder: Path) -> Verdict:
     return judge([read_dump(path) for path in sorted(folder.glob("nccl_trace_rank_*"))])
 
 
@@ -66,73 +66,75 @@ def line_of(text: str) -> str:
     ],
 )
 def test_a_hang_is_a_hang_and_its_rank_is_named(dumps: Path, job: str, form: str, expected: tuple) -> None:
-    found = verdict(dumps / job / form)
-    assert found.verdict == "hang" and found.root is not None
-    finding = found.root.finding
+    verdict = verdict_of(dumps / job / form)
+    assert verdict.verdict == "hang" and verdict.root is not None
+    finding = verdict.root.finding
     assert finding and (finding.kind, finding.seq, finding.culprits, finding.waiting) == expected
-    assert (found.root.group.name, found.root.group.ranks, found.root.confidence) == ("0", (0, 1, 2), "high")
-    assert found.unplaced == () and found.doubts == ()
+    assert (verdict.root.group.name, verdict.root.group.ranks, verdict.root.confidence) == ("0", (0, 1, 2), "high")
+    assert verdict.unplaced == () and verdict.doubts == ()
 
 
 def test_the_frames_are_the_user_s(dumps: Path) -> None:
-    found = verdict(dumps / "skipped").root
-    assert found and found.finding
+    root = verdict_of(dumps / "skipped").root
+    assert root and root.finding
     called = line_of("dist.all_reduce(torch.ones(size), group=group)")
-    assert {rank: Path(frame).name for rank, frame in found.finding.frames.items()} == {
+    assert {rank: Path(frame).name for rank, frame in root.finding.frames.items()} == {
         0: f"{called}train",
         2: f"{called}train",
     }
-    assert found.finding.last_calls[1].startswith("all_reduce number 4 of group 0 at ")
-    assert called in found.finding.last_calls[1]
-    assert "last call: all_reduce number 4" in conclusion(verdict(dumps / "skipped"))
+    assert root.finding.last_calls[1].startswith("all_reduce number 4 of group 0 at ")
+    assert called in root.finding.last_calls[1]
+    assert "last call: all_reduce number 4" in conclusion(verdict_of(dumps / "skipped"))
 
 
 def test_a_rank_that_is_only_late_looks_like_a_hang_and_this_is_said(dumps: Path) -> None:
-    found = verdict(dumps / "skipped").root
-    assert found and found.finding and found.finding.may_be_slow  # dumped long before the timeout of 40 s
-    assert found.finding.timeout_ms == 40_000 and 0 < (found.finding.waited_ns or 0) < 40e9
-    assert "whose timeout is 40 s: a rank that is merely late looks the same" in conclusion(verdict(dumps / "skipped"))
-    order = verdict(dumps / "wrong_order").root
+    root = verdict_of(dumps / "skipped").root
+    assert root and root.finding and root.finding.may_be_slow  # dumped long before the timeout of 40 s
+    assert root.finding.timeout_ms == 40_000 and 0 < (root.finding.waited_ns or 0) < 40e9
+    assert "whose timeout is 40 s: a rank that is merely late looks the same" in conclusion(
+        verdict_of(dumps / "skipped")
+    )
+    order = verdict_of(dumps / "wrong_order").root
     assert order and order.finding and not order.finding.may_be_slow  # waiting does not mend it
 
 
 @pytest.mark.parametrize("form", ["", "json"])
 @pytest.mark.parametrize("job", ["slow", "all_kinds"])
 def test_a_job_that_went_on_is_no_hang(dumps: Path, job: str, form: str) -> None:
-    found = verdict(dumps / job / form)
-    assert (found.verdict, found.root, found.doubts) == ("no_mismatch", None, ())
-    last = max(found.groups[0].last_seq.values())
+    verdict = verdict_of(dumps / job / form)
+    assert (verdict.verdict, verdict.root, verdict.doubts) == ("no_mismatch", None, ())
+    last = max(verdict.groups[0].last_seq.values())
     assert last == 5 if job == "slow" else last > 10
-    assert conclusion(found).startswith("no mismatch")
+    assert conclusion(verdict).startswith("no mismatch")
 
 
 def test_a_dead_rank_leaves_no_dump_and_nobody_says_healthy(dumps: Path) -> None:
-    found = verdict(dumps / "dead")
+    verdict = verdict_of(dumps / "dead")
     assert sorted(path.name for path in (dumps / "dead").glob("error_*")) == ["error_0", "error_1"]
-    assert found.verdict == "undecided" and found.groups[0].dump_missing == (2,)
-    said = conclusion(found)
+    assert verdict.verdict == "undecided" and verdict.groups[0].dump_missing == (2,)
+    said = conclusion(verdict)
     assert said.startswith("undecided") and "no dump of rank 2; it may have died" in said and "healthy:" in said
 
 
 def test_groups_without_ranks_in_the_dumps_are_those_that_call(dumps: Path) -> None:
     """With several groups gloo tells the ranks of none. All wait, but for one: the others only for each other."""
-    found = verdict(dumps / "several_groups")
-    assert {group.group.desc: group.group.ranks for group in found.groups} == {
+    verdict = verdict_of(dumps / "several_groups")
+    assert {group.group.desc: group.group.ranks for group in verdict.groups} == {
         "default_pg": (0, 1, 2),
         "first": (0, 1),
         "second": (1, 2),
     }
-    assert found.root and found.root.group.desc == "second" and found.root.finding
-    assert found.root.finding.culprits == (2,) and found.root.finding.waiting == (1,)
-    others = {group.group.desc: group.finding and group.finding.kind for group in found.groups}
+    assert verdict.root and verdict.root.group.desc == "second" and verdict.root.finding
+    assert verdict.root.finding.culprits == (2,) and verdict.root.finding.waiting == (1,)
+    others = {group.group.desc: group.finding and group.finding.kind for group in verdict.groups}
     assert others == {"default_pg": "missing_rank", "first": None, "second": "missing_rank"}
 
 
 def test_groups_called_in_another_order_wait_in_a_circle(dumps: Path) -> None:
-    found = verdict(dumps / "crossed")
-    assert found.verdict == "hang" and found.is_circle
-    assert "do all ranks call the groups in the same order?" in conclusion(found)
-    assert not verdict(dumps / "several_groups").is_circle
+    verdict = verdict_of(dumps / "crossed")
+    assert verdict.verdict == "hang" and verdict.is_circle
+    assert "do all ranks call the groups in the same order?" in conclusion(verdict)
+    assert not verdict_of(dumps / "several_groups").is_circle
 
 
 def test_they_come_into_the_lake_with_their_verdicts(dumps: Path, tmp_path: Path) -> None:

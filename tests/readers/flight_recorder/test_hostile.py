@@ -67,8 +67,8 @@ KEPT: dict[str, Any] = {
 def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
     """Each in a folder of its own beside a good dump; the traces, the other dumps and publishing go on."""
     wrong = {
-        name: {"entries": [{"record_id": 1, **one} if isinstance(one, dict) else one]}
-        for name, one in (FIELDS | KEPT).items()
+        name: {"entries": [{"record_id": 1, **entry} if isinstance(entry, dict) else entry]}
+        for name, entry in (FIELDS | KEPT).items()
     }
     for number, (name, top) in enumerate((wrong | TOPS).items()):
         folder = tmp_path / "in" / name
@@ -94,12 +94,12 @@ def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "given"),
+    ("message", "fields"),
     [
         ("entry 1 (from 0): process_group is 3, not a list", {"process_group": 3}),
         ("entry 1 (from 0): process_group has 1 values, not a name and a description", {"process_group": ["0"]}),
         ("entry 1 (from 0): process_group has 0 values", {"process_group": None}),
-        ("entry 1 (from 0): state is not told", {"state": ...}),
+        ("entry 1 (from 0): state is missing", {"state": ...}),
         ("entry 1 (from 0): a frame is 1, not an object", {"frames": [1, 2]}),
         ("entry 1 (from 0): input_sizes is 8, not a list", {"input_sizes": [8]}),
         ("entry 1 (from 0): input_sizes is null, not a whole number", {"input_sizes": [[None]]}),
@@ -108,12 +108,12 @@ def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
         ("entry 1 (from 0): duration_ms is an object, not a number of milliseconds", {"duration_ms": {"a": 1}}),
     ],
 )
-def test_a_rejection_names_the_field_and_what_it_is(tmp_path: Path, told: str, given: dict[str, Any]) -> None:
-    entry = {key: value for key, value in ({"record_id": 1} | call(1, **given)).items() if value is not ...}
+def test_a_rejection_names_the_field_and_what_it_is(tmp_path: Path, message: str, fields: dict[str, Any]) -> None:
+    entry = {key: value for key, value in ({"record_id": 1} | call(1, **fields)).items() if value is not ...}
     (tmp_path / "dump_0").write_text(json.dumps(top([{"record_id": 0} | call(0), entry])))
     with pytest.raises(DumpError) as error:
         read_dump(tmp_path / "dump_0")
-    assert f"dump_0: it does not match version 2.10: {told}" in str(error.value)
+    assert f"dump_0: it does not match version 2.10: {message}" in str(error.value)
 
 
 def top(entries: list) -> dict:

@@ -31,7 +31,7 @@ def test_the_made_cases_have_the_expected_verdicts(shared: Path, tmp_path: Path)
         "SELECT DISTINCT d.folder, v.group_name, v.group_ranks, v.kind, v.seq, v.culprits, v.confidence, v.is_root "
         "FROM flight_recorder_verdicts AS v JOIN flight_recorder_dumps AS d USING (set_id) WHERE d.job = 'hung'"
     )
-    found = {(Path(row[0]).name, row[1], row[2]): row[3:] for row in asked(lake, query)}
+    verdicts = {(Path(row[0]).name, row[1], row[2]): row[3:] for row in asked(lake, query)}
     expected = {}
     for case in CASES:
         verdict = json.loads((source / f"{case}__expected.json").read_text())
@@ -41,7 +41,7 @@ def test_the_made_cases_have_the_expected_verdicts(shared: Path, tmp_path: Path)
             culprits = None if f["culprits"] is None else json.dumps(f["culprits"])
             key = case, group["pg"], json.dumps(group["ranks"])
             expected[key] = (f["kind"], f["seq"], culprits, group.get("confidence"), is_root)
-    assert found == expected
+    assert verdicts == expected
 
 
 def test_entries_are_those_of_the_files(shared: Path, tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_entries_are_those_of_the_files(shared: Path, tmp_path: Path) -> None:
             numbers = [entry["record_id"], entry["collective_seq_id"], entry["input_sizes"][0][0]]
             expected.append((int(file.stem[-1]), *numbers, entry["state"], *times))
     columns = "rank, record_id, seq, in_elements, state, created_ns, completed_ns"
-    found = asked(lake, f"SELECT {columns} FROM flight_recorder_entries ORDER BY rank, record_id")
-    assert found == sorted(expected)
+    rows = asked(lake, f"SELECT {columns} FROM flight_recorder_entries ORDER BY rank, record_id")
+    assert rows == sorted(expected)
     assert row.n_events == len(expected)
 
 

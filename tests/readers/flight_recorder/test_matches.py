@@ -27,8 +27,8 @@ NAMES = (
 
 def comm(ts: float, name: str, size: int, group: str = "0", seq: int | None = None, dtype: str = "Float") -> dict:
     """A record_param_comms event of 30 µs."""
-    told: dict[str, Any] = {"Collective name": name, "Process Group Name": group, "In msg nelems": size, "dtype": dtype}
-    return x("cpu_op", "record_param_comms", ts, 30, **told, **({} if seq is None else {"Seq": seq}))
+    args: dict[str, Any] = {"Collective name": name, "Process Group Name": group, "In msg nelems": size, "dtype": dtype}
+    return x("cpu_op", "record_param_comms", ts, 30, **args, **({} if seq is None else {"Seq": seq}))
 
 
 def entry(number: int, created_ns: int, name: str, size: int, group: str = "0", **more: Any) -> dict:
@@ -67,11 +67,11 @@ def matches(folder: Path, events: list[dict], entries: list[dict], job: str | No
 
 def calls(n: int, seed: int = 0) -> list[tuple[int, str, str, int]]:
     """(µs, name in the ring, name in the trace, size) of calls some tens to hundreds of µs apart."""
-    dice, at, found = random.Random(seed), 100, []
+    dice, at, timeline = random.Random(seed), 100, []
     for _ in range(n):
         at += dice.randrange(40, 900)
-        found.append((at, *dice.choice(NAMES), dice.choice((8, 64))))
-    return found
+        timeline.append((at, *dice.choice(NAMES), dice.choice((8, 64))))
+    return timeline
 
 
 def test_numbers_go_first_whatever_the_clocks_say(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_numbers_go_first_whatever_the_clocks_say(tmp_path: Path) -> None:
     events = [comm(at, name, size, seq=i + 1) for i, (at, _, name, size) in enumerate(made)]
     entries = [entry(i, 5 + i, name, size) for i, (_, name, _, size) in enumerate(made)]
     entries.append(entry(12, 99, *NAMES[0][:1], 8))  # after the trace ended
-    found = matches(tmp_path, events, entries)
-    assert found == [*((i, i, "seq", 1.0) for i in range(12)), (12, None, "unmatched", None)]
+    pairs = matches(tmp_path, events, entries)
+    assert pairs == [*((i, i, "seq", 1.0) for i in range(12)), (12, None, "unmatched", None)]
 
 
 @pytest.mark.parametrize("seed", first_of(range(3), 1))
@@ -90,8 +90,8 @@ def test_without_numbers_time_tells(tmp_path: Path, seed: int) -> None:
     # Called 5 µs into the event; the ring has forgotten the first ten, the trace ended before the last.
     entries = [entry(i, BASE_NS + (at + 5) * 1000, name, size) for i, (at, name, _, size) in enumerate(made) if i >= 10]
     entries.append(entry(40, BASE_NS + (made[-1][0] + 5000) * 1000, "nccl:all_reduce", 8))
-    found = matches(tmp_path, events, entries, job="both")
-    assert found == [*((i, i, "time", 0.8) for i in range(10, 40)), (40, None, "unmatched", None)]
+    pairs = matches(tmp_path, events, entries, job="both")
+    assert pairs == [*((i, i, "time", 0.8) for i in range(10, 40)), (40, None, "unmatched", None)]
 
 
 def test_with_other_clocks_the_order_from_the_end_tells_as_far_as_all_is_equal(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_with_other_clocks_the_order_from_the_end_tells_as_far_as_all_is_equal(t
     events.append(comm(9_999, "wait", 0))  # no collective
     entries = [entry(i, 77 + i, name, size) for i, (_, name, _, size) in enumerate(made)]
     entries[3]["input_dtypes"] = ["Half"]
-    found = matches(tmp_path, events, entries)
-    assert found == [
+    pairs = matches(tmp_path, events, entries)
+    assert pairs == [
         *((i, None, "unmatched", None) for i in range(4)),
         *((i, i, "order", 0.5) for i in range(4, 10)),
     ]

@@ -31,26 +31,26 @@ def judged(folder: Path, *ranks: list[dict[str, Any]], groups: Any = PAIR, **top
     return judge([made(folder, rank, *calls, groups=groups, **top) for rank, calls in enumerate(ranks)])
 
 
-def told(verdict: Verdict) -> tuple | None:
-    found = verdict.root and verdict.root.finding
-    return found and (found.kind, found.seq, found.culprits, found.ambiguous)
+def root_finding(verdict: Verdict) -> tuple | None:
+    finding = verdict.root and verdict.root.finding
+    return finding and (finding.kind, finding.seq, finding.culprits, finding.ambiguous)
 
 
 def test_calls_that_fit_no_group_forbid_the_word_healthy(tmp_path: Path) -> None:
-    found = judged(tmp_path, [call(1)], [call(1)], [call(1), call(2)])  # rank 2 is not in group 0
-    assert (found.verdict, told(found)) == ("undecided", None)
-    assert [(one.rank, one.name, one.n_calls) for one in found.unplaced] == [(2, "0", 2)]
-    assert "rank 2: 2 calls in group 0 fit no process group" in conclusion(found)
+    verdict = judged(tmp_path, [call(1)], [call(1)], [call(1), call(2)])  # rank 2 is not in group 0
+    assert (verdict.verdict, root_finding(verdict)) == ("undecided", None)
+    assert [(unplaced.rank, unplaced.name, unplaced.n_calls) for unplaced in verdict.unplaced] == [(2, "0", 2)]
+    assert "rank 2: 2 calls in group 0 fit no process group" in conclusion(verdict)
 
 
 def test_a_group_that_one_dump_does_not_tell_is_that_of_the_others(tmp_path: Path) -> None:
     dumps = [made(tmp_path, 0, call(1), call(2)), made(tmp_path, 1, call(1), groups={})]
-    assert told(judge(dumps)) == ("missing_rank", 2, (1,), False)
+    assert root_finding(judge(dumps)) == ("missing_rank", 2, (1,), False)
 
 
 def test_dumps_without_any_call_are_undecided(tmp_path: Path) -> None:
-    found = judged(tmp_path, [], [])
-    assert found.verdict == "undecided" and "TORCH_FR_BUFFER_SIZE" in conclusion(found)
+    verdict = judged(tmp_path, [], [])
+    assert verdict.verdict == "undecided" and "TORCH_FR_BUFFER_SIZE" in conclusion(verdict)
 
 
 def test_a_number_that_no_rank_recorded_is_not_missing(tmp_path: Path) -> None:
@@ -64,26 +64,26 @@ def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_
     rank0, rank1 = made(tmp_path, 0, *busy, groups=TWO, begins=60), made(tmp_path, 1, call(5), *busy, groups=TWO)
     assert judge([rank0, rank1]).verdict == "no_mismatch"
     stuck = made(tmp_path, 1, *busy, waits(5), groups=TWO)
-    found = judge([rank0, stuck])
+    verdict = judge([rank0, stuck])
     assert (
-        told(found) == ("missing_rank", 5, (0,), True)
-        and found.root
-        and found.root.confidence == "low: rings overwritten"
+        root_finding(verdict) == ("missing_rank", 5, (0,), True)
+        and verdict.root
+        and verdict.root.confidence == "low: rings overwritten"
     )
-    assert "rank 0 may not have called it" in conclusion(found)
+    assert "rank 0 may not have called it" in conclusion(verdict)
     # The counters outlive the ring: it called number 5, and is through.
     through = {"0": {"last_enqueued_collective": "5", "last_completed_collective": "5"}}
     rank0 = made(tmp_path, 0, *busy, groups=TWO, begins=60, pg_status=through)
-    assert told(judge([rank0, stuck])) == ("state_split", 5, (1,), False)
+    assert root_finding(judge([rank0, stuck])) == ("state_split", 5, (1,), False)
 
 
 def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_path: Path) -> None:
     """Rank 1's ring lost call 1, of which rank 0 says that it is not over."""
     lost = made(tmp_path, 1, call(2), call(3), begins=1)
-    found = judge([made(tmp_path, 0, waits(1), call(2), call(3)), lost])
-    assert [group.n_unfinished for group in found.groups] == [1]
-    assert (found.verdict, told(found)) == ("undecided", None)
-    (doubt,) = found.doubts
+    verdict = judge([made(tmp_path, 0, waits(1), call(2), call(3)), lost])
+    assert [group.n_unfinished for group in verdict.groups] == [1]
+    assert (verdict.verdict, root_finding(verdict)) == ("undecided", None)
+    (doubt,) = verdict.doubts
     assert "1 calls are unfinished" in doubt
     assert judge([made(tmp_path, 0, call(1), call(2), call(3)), lost]).verdict == "no_mismatch"
 
@@ -93,30 +93,30 @@ def test_dumps_of_unfinished_calls_only(tmp_path: Path) -> None:
     status = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 4}}
     slow = made(tmp_path, 0, waits(3), waits(4), waits(5), begins=2, pg_status=status)
     other = made(tmp_path, 1, waits(5), begins=4, pg_status=status)
-    found = judge([slow, other])
+    verdict = judge([slow, other])
     # Rank 0's counters say that 3 and 4 are over; its entries were dumped before the watchdog saw it.
-    assert told(found) == ("all_joined_not_completed", 5, (), False)
+    assert root_finding(verdict) == ("all_joined_not_completed", 5, (), False)
     behind = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 2}}
     slow = made(tmp_path, 0, waits(3), waits(4), waits(5), begins=2, pg_status=behind)
-    assert told(judge([slow, other])) == ("state_split", 3, (0,), False)
+    assert root_finding(judge([slow, other])) == ("state_split", 3, (0,), False)
     idle = made(tmp_path, 1, pg_status={"0": {"last_enqueued_collective": 2, "last_completed_collective": 2}})
-    assert told(judge([slow, idle])) == ("missing_rank", 3, (1,), False)
+    assert root_finding(judge([slow, idle])) == ("missing_rank", 3, (1,), False)
 
 
 @pytest.mark.parametrize("state", ["completed", "started"])
 def test_coalesced_calls_have_the_state_of_their_end(tmp_path: Path, state: str) -> None:
     parts = [call(2, "_all_gather_base", state="scheduled", retired=False)] * 2
     calls = [call(1), *parts, call(2, "coalesced", state=state, input_sizes=[], output_sizes=[])]
-    found = judged(tmp_path, calls, calls)
-    assert told(found) == (None if state == "completed" else ("all_joined_not_completed", 2, (), False))
+    verdict = judged(tmp_path, calls, calls)
+    assert root_finding(verdict) == (None if state == "completed" else ("all_joined_not_completed", 2, (), False))
     one_less = [call(1), parts[0], calls[-1]]
-    assert told(judged(tmp_path, calls, one_less))[:2] == ("op_mismatch", 2)  # pyright: ignore[reportOptionalSubscript]
+    assert root_finding(judged(tmp_path, calls, one_less))[:2] == ("op_mismatch", 2)  # pyright: ignore[reportOptionalSubscript]
 
 
 def test_the_end_alone_is_a_call_too(tmp_path: Path) -> None:
     """Before version 2.7 the parts were not recorded."""
     ends = [call(1, "coalesced"), waits(2, "coalesced")]
-    assert told(judged(tmp_path, ends, ends, version="2.4")) == ("all_joined_not_completed", 2, (), False)
+    assert root_finding(judged(tmp_path, ends, ends, version="2.4")) == ("all_joined_not_completed", 2, (), False)
     assert judged(tmp_path, ends[:1], ends[:1], version="2.4").verdict == "no_mismatch"
 
 
@@ -132,24 +132,29 @@ def test_a_ring_may_have_cut_coalesced_calls_apart(tmp_path: Path) -> None:
 
 def test_a_retired_call_that_did_not_complete_timed_out(tmp_path: Path) -> None:
     both = [call(1), waits(2, retired=True, timeout_ms=10**12)]
-    found = judged(tmp_path, both, both)
-    assert told(found) == ("all_joined_not_completed", 2, (), False)
-    assert found.root and found.root.finding and found.root.finding.has_timed_out and not found.root.finding.may_be_slow
+    verdict = judged(tmp_path, both, both)
+    assert root_finding(verdict) == ("all_joined_not_completed", 2, (), False)
+    assert (
+        verdict.root
+        and verdict.root.finding
+        and verdict.root.finding.has_timed_out
+        and not verdict.root.finding.may_be_slow
+    )
     both[1] = waits(2, timeout_ms=10**15)
-    found = judged(tmp_path, both, both)
-    assert found.root and found.root.finding and found.root.finding.may_be_slow
+    verdict = judged(tmp_path, both, both)
+    assert verdict.root and verdict.root.finding and verdict.root.finding.may_be_slow
 
 
 def test_a_transfer_whose_peer_does_not_come_is_a_hang(tmp_path: Path) -> None:
     sends = [transfer(1, "send 0->1"), transfer(2, "send 0->1", state="started", retired=False)]
-    found = judged(tmp_path, sends, [transfer(1, "recv 1<-0")])
-    assert told(found) == ("missing_peer", 2, (1,), False)
-    assert "rank 1 did not take part; rank 0 waits" in conclusion(found)
+    verdict = judged(tmp_path, sends, [transfer(1, "recv 1<-0")])
+    assert root_finding(verdict) == ("missing_peer", 2, (1,), False)
+    assert "rank 1 did not take part; rank 0 waits" in conclusion(verdict)
     there = [transfer(1, "recv 1<-0"), transfer(2, "recv 1<-0", state="started", retired=False)]
-    assert told(judged(tmp_path, sends, there)) == ("transfer_not_completed", 2, (), False)
+    assert root_finding(judged(tmp_path, sends, there)) == ("transfer_not_completed", 2, (), False)
     assert judged(tmp_path, sends[:1], there[:1]).verdict == "no_mismatch"
     lost = [made(tmp_path, 0, *sends), made(tmp_path, 1, *there, begins=9)]
-    assert told(judge(lost)) == ("transfer_not_completed", 2, (), True)
+    assert root_finding(judge(lost)) == ("transfer_not_completed", 2, (), True)
 
 
 def test_transfers_of_a_batch_have_the_state_of_their_end(tmp_path: Path) -> None:
@@ -162,7 +167,8 @@ def test_transfers_of_a_batch_have_the_state_of_their_end(tmp_path: Path) -> Non
 
     assert judged(tmp_path, batch(0), batch(1)).verdict == "no_mismatch"
     stuck = {"state": "started", "retired": False}
-    assert told(judged(tmp_path, batch(0, **stuck), batch(1, **stuck))) == ("transfer_not_completed", 1, (), False)
+    verdict = judged(tmp_path, batch(0, **stuck), batch(1, **stuck))
+    assert root_finding(verdict) == ("transfer_not_completed", 1, (), False)
     odd = [transfer(1, "send 0->7", state="started", retired=False)]
     assert judged(tmp_path, odd, []).verdict == "undecided"  # no such peer: not compared, and not healthy
 
@@ -171,7 +177,8 @@ def test_only_the_root_of_a_scatter_has_inputs(tmp_path: Path) -> None:
     root = call(1, "scatter", input_sizes=[[8], [8]])
     other = call(1, "scatter", input_sizes=[], input_dtypes=[])
     assert judged(tmp_path, [root], [other]).verdict == "no_mismatch"
-    assert told(judged(tmp_path, [root], [{**other, "output_dtypes": ["Half"]}])) == ("dtype_mismatch", 1, (0, 1), True)
+    verdict = judged(tmp_path, [root], [{**other, "output_dtypes": ["Half"]}])
+    assert root_finding(verdict) == ("dtype_mismatch", 1, (0, 1), True)
 
 
 def test_what_the_library_says_of_itself_does_no_harm(tmp_path: Path) -> None:
@@ -249,11 +256,11 @@ class Job:
             coming = [rank for rank in members if rank not in blocked]
             is_done = len(coming) == len(members)
             for rank in coming:
-                told = {} if is_done else {"state": "started", "retired": False}
+                fields = {} if is_done else {"state": "started", "retired": False}
                 if self.is_gloo:
-                    told |= {"state": "scheduled", "profiling_name": f"gloo:{op}"}
-                one = call(seqs[group], op, str(group), time_created_ns=1_000 + 10 * at + rank, **told)
-                calls[rank].append({"record_id": len(calls[rank]), **one})
+                    fields |= {"state": "scheduled", "profiling_name": f"gloo:{op}"}
+                entry = call(seqs[group], op, str(group), time_created_ns=1_000 + 10 * at + rank, **fields)
+                calls[rank].append({"record_id": len(calls[rank]), **entry})
             if not is_done:
                 blocked |= set(coming)
         return calls
@@ -271,22 +278,23 @@ class Job:
 @pytest.mark.parametrize("is_gloo", [False, True])
 @pytest.mark.parametrize("seed", range(40 if SLOW else 12))
 def test_a_simulated_job_that_is_healthy_is_healthy(tmp_path: Path, seed: int, is_gloo: bool) -> None:
-    found = Job(seed, is_gloo, stops=False).verdict(tmp_path)
-    assert (found.verdict, told(found), found.doubts) == ("no_mismatch", None, ())
+    verdict = Job(seed, is_gloo, stops=False).verdict(tmp_path)
+    assert (verdict.verdict, root_finding(verdict), verdict.doubts) == ("no_mismatch", None, ())
 
 
 @pytest.mark.parametrize("is_gloo", [False, True])
 @pytest.mark.parametrize("seed", range(40 if SLOW else 12))
 def test_a_rank_that_stops_is_the_one_that_is_blamed(tmp_path: Path, seed: int, is_gloo: bool) -> None:
     job = Job(seed, is_gloo, stops=True)
-    found = job.verdict(tmp_path)
-    waiting = [one for calls in job.calls.values() for one in calls if not one["retired"]]
+    verdict = job.verdict(tmp_path)
+    waiting = [entry for calls in job.calls.values() for entry in calls if not entry["retired"]]
     if not waiting:  # it stopped, and nobody needed it any more
-        assert found.verdict == "no_mismatch"
+        assert verdict.verdict == "no_mismatch"
         return
-    assert found.verdict == "hang" and found.root and found.root.finding
-    if found.root.confidence == "low: members inferred":  # it never called anything in that group, or its ring lost it
-        assert job.is_gloo and found.root.finding.culprits == ()
+    assert verdict.verdict == "hang" and verdict.root and verdict.root.finding
+    if verdict.root.confidence == "low: members inferred":
+        # It never called anything in that group, or its ring lost it.
+        assert job.is_gloo and verdict.root.finding.culprits == ()
     else:
-        assert found.root.finding.culprits == (job.culprit,)
-        assert found.root.confidence == "high" or job.ring < 100
+        assert verdict.root.finding.culprits == (job.culprit,)
+        assert verdict.root.confidence == "high" or job.ring < 100

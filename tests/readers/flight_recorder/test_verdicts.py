@@ -55,12 +55,12 @@ def test_made_cases(shared: Path, tmp_path: Path, case: str, pickled: bool) -> N
     files = sorted((folder / case).iterdir())
     if pickled:
         files = [as_pickle(file, tmp_path) for file in files]
-    found = judge([read_dump(file) for file in files])
-    assert found.verdict == expected["verdict"]
-    assert len(found.groups) == len(expected["groups"])
-    for group, other in zip(found.groups, expected["groups"], strict=True):
+    verdict = judge([read_dump(file) for file in files])
+    assert verdict.verdict == expected["verdict"]
+    assert len(verdict.groups) == len(expected["groups"])
+    for group, other in zip(verdict.groups, expected["groups"], strict=True):
         assert as_expected(group, other) == other
-    assert (found.root and found.root.group.name) == (expected["root"] and expected["root"]["pg"])
+    assert (verdict.root and verdict.root.group.name) == (expected["root"] and expected["root"]["pg"])
 
 
 def as_pickle(file: Path, folder: Path) -> Path:
@@ -98,8 +98,8 @@ def dump(folder: Path, rank: int, *calls: dict[str, Any], ranks: int = 3, versio
 
 
 def finding(*dumps: Dump) -> tuple[str, int, tuple[int, ...], bool] | None:
-    found = judge(dumps).groups[0].finding
-    return found and (found.kind, found.seq, found.culprits, found.ambiguous)
+    finding = judge(dumps).groups[0].finding
+    return finding and (finding.kind, finding.seq, finding.culprits, finding.ambiguous)
 
 
 @pytest.mark.parametrize(

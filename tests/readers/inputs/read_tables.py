@@ -21,10 +21,10 @@ def loaded(kind: SetInput, files: Iterable[Path], views: Iterable[str] = ()) -> 
     reading = Reading(con, catalog, kind.scope, {}, "j")
     for path, of_set in kind.recognise(files).items():
         reading.begin()
-        found = kind.read(reading, path, of_set)
-        assert found is not None
-        reading.keep(found.key, Batch.new())
-        reading.known[found.key] = found.state
+        result = kind.read(reading, path, of_set)
+        assert result is not None
+        reading.keep(result.key, Batch.new())
+        reading.known[result.key] = result.state
     derive(con, catalog, catalog.ingested(kind.scope))
     for view in views:
         con.execute(f"CREATE VIEW {view} AS {catalog.models[view].sql}")

@@ -24,8 +24,8 @@ from tests.readers.test_schedule_runs import write_run
 
 def test_every_scope_that_comes_in_has_one_input() -> None:
     scopes = {model.scope for model in load_catalog().models.values() if model.kind == "lake"} - {TRACE, FILE}
-    assert sorted(one.scope for one in read_code().inputs if one.kind == "SetInput") == sorted(scopes)
-    modules = [one.module for one in read_code().inputs if one.kind == "EventInput"]
+    assert sorted(declared.scope for declared in read_code().inputs if declared.kind == "SetInput") == sorted(scopes)
+    modules = [declared.module for declared in read_code().inputs if declared.kind == "EventInput"]
     read = ("nsys.read", "perfetto.read", "rocm.read", "rocm.read_csv", "rocm.read_json", "xplane.read")
     assert modules == ["pipelines.readers.kineto.events_file", *(f"pipelines.readers.{name}" for name in read)]
     assert pipelines.readers.kineto.events_file.INPUT.recognise is None
@@ -68,7 +68,7 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
     monkeypatch.setattr(find, "import_module", imported_once)
     files = [*sorted((tmp_path / "r").iterdir()), trace]
     sets, left, _ = find.classify_files(files)
-    assert [(kind.scope, [*found]) for kind, found in sets] == [("run", [tmp_path / "r"])]
+    assert [(kind.scope, [*folders]) for kind, folders in sets] == [("run", [tmp_path / "r"])]
     assert left == [trace]
     # Dumps have names of any kind, execution traces those of traces.
     assert asked.keys() == {
@@ -130,9 +130,9 @@ def test_a_file_at_which_an_input_fails_stops_no_other(tmp_path: Path, monkeypat
     bad = tmp_path / "in" / "r" / "schedule_plans.parquet"
 
     def recognise(files: Iterable[Path]) -> Mapping[Path, Collection[Path]]:
-        if bad in (given := list(files)):
+        if bad in (paths := list(files)):
             raise ZeroDivisionError("in recognise")
-        return pipelines.readers.schedule_runs.run_folders(given)
+        return pipelines.readers.schedule_runs.run_folders(paths)
 
     monkeypatch.setattr(
         pipelines.readers.schedule_runs, "INPUT", replace(pipelines.readers.schedule_runs.INPUT, recognise=recognise)

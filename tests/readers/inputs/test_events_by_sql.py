@@ -89,8 +89,8 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
         (None, None, None, None),
         (9, -1, 8, None),
     ]
-    found = {one.check_name: one.n for one in trace.findings}
-    assert found == {"time_out_of_range": 3, "time_not_a_number": 3, "negative_duration": 1}
+    counts = {finding.check_name: finding.n for finding in trace.findings}
+    assert counts == {"time_out_of_range": 3, "time_not_a_number": 3, "negative_duration": 1}
     assert (trace.n_events, trace.trace_start_ns, trace.trace_end_ns, trace.format) == (9, 5, 12, "csv")
     assert trace.unpacked_bytes == file.stat().st_size
     assert events(tmp_path, trace, "DISTINCT ON (batch_id) trace_id, batch_id, args, stream") == [
@@ -107,16 +107,16 @@ def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable
     from tests.lake.world import write_trace
 
     (empty := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n")
-    (one := tmp_path / "b.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
+    (single := tmp_path / "b.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
     kineto = pipelines.readers.kineto.events_file.load_events(
         ReadRequest(write_trace(tmp_path / "k.json", 1), tmp_path)
     )
     wanted = parquet.read_schema(tmp_path / f"{kineto.trace_id}.parquet")
     assert wanted.names == [name for name, _ in column_types(load_catalog())["events"]]
-    for file in (empty, one):
+    for file in (empty, single):
         trace = reader()(ReadRequest(file, tmp_path))
         assert parquet.read_schema(tmp_path / f"{trace.trace_id}.parquet") == wanted
-        assert isinstance(trace, ReadTrace) and trace.n_events == (file == one)
+        assert isinstance(trace, ReadTrace) and trace.n_events == (file == single)
 
 
 def test_begin_and_end_events_are_paired(tmp_path: Path, reader: Callable[..., Read]) -> None:
@@ -125,7 +125,7 @@ def test_begin_and_end_events_are_paired(tmp_path: Path, reader: Callable[..., R
     )
     trace = reader()(ReadRequest(file, tmp_path))
     assert [dur for (dur,) in events(tmp_path, trace, "duration_ns")] == [4, 2, None, None, None]
-    assert isinstance(trace, ReadTrace) and [one.check_name for one in trace.findings] == ["unmatched_begin"]
+    assert isinstance(trace, ReadTrace) and [finding.check_name for finding in trace.findings] == ["unmatched_begin"]
 
 
 @pytest.mark.parametrize("ids", first_of(["0,2", "0,0", "1,2"], 1))

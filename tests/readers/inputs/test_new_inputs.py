@@ -216,7 +216,7 @@ def test_new_inputs_go_through_all_commands(copy: Path) -> None:
         rows = f"SELECT count(*) AS n FROM (SELECT * EXCLUDE ({left_out}) FROM {table}) AS t GROUP BY t"
         checks[table] = f"SELECT bool_and(n % 2 = 0) FROM ({rows})"
     query = " UNION ALL ".join(
-        f"SELECT '{name}' AS name, CAST(({one}) AS VARCHAR) AS found" for name, one in checks.items()
+        f"SELECT '{name}' AS name, CAST(({check}) AS VARCHAR) AS found" for name, check in checks.items()
     )
     expected = {"notes": "n1 16 2", "rejects": "3", "findings": "sqlite/toy toy_clock 1", **dict.fromkeys(SAME, "true")}
     assert {row["name"]: row["found"] for row in asked(copy, query)} == expected
@@ -231,8 +231,8 @@ def test_a_path_of_a_file_imports_no_other_input(copy: Path) -> None:
     code = (
         "import sys; from pipelines.faces.cli.app import app; from pipelines.models.sources import read_code\n"
         "app(['critical-path', 'in/b.json', '--json'], standalone_mode=False)\n"
-        "places = {one.module.removesuffix('.lake').removesuffix('.read') for one in read_code().inputs}\n"
-        "loaded = {one.module for one in read_code().inputs} & set(sys.modules)\n"
+        "places = {declared.module.removesuffix('.lake').removesuffix('.read') for declared in read_code().inputs}\n"
+        "loaded = {declared.module for declared in read_code().inputs} & set(sys.modules)\n"
         "print(*sorted(places), 'loaded', *sorted(loaded))"
     )
     done = run(copy, "-c", code)

@@ -30,13 +30,13 @@ def document(path: Path) -> dict[str, Any]:
 
 def spelled(trace: dict[str, Any], change: Callable[[Event], None], every: int = 1) -> dict[str, Any]:
     """Returns the trace with each GPU event (of these, each `every`-th) and each call changed."""
-    told, n = deepcopy(trace), 0
-    for event in told["traceEvents"]:
+    changed, n = deepcopy(trace), 0
+    for event in changed["traceEvents"]:
         if event.get("ph") == "X" and (event.get("cat") in _ON_GPU or str(event.get("cat")).startswith("cuda_")):
             n += 1
             if n % every == 0:
                 change(event)
-    return told
+    return changed
 
 
 def as_cuspy(event: Event) -> None:

@@ -11,13 +11,13 @@ Trace = dict[str, Any]
 
 def merged(traces: Mapping[str, Trace]) -> Trace:
     """The one file of all: by label (TP00, TP01-PP00), in the order in which they are merged."""
-    found: Trace = {"traceEvents": []}
+    whole: Trace = {"traceEvents": []}
     devices: list[Any] = []
     for label, trace in traces.items():
         own = deepcopy(trace)
         for event in own.pop("traceEvents"):
             event["pid"] = f"[{label}] {event['pid']}"
-            found["traceEvents"].append(event)
+            whole["traceEvents"].append(event)
         devices += own.pop("deviceProperties", [])
-        found = {**own, **found}
-    return {"traceEvents": found.pop("traceEvents"), **found, **({"deviceProperties": devices} if devices else {})}
+        whole = {**own, **whole}
+    return {"traceEvents": whole.pop("traceEvents"), **whole, **({"deviceProperties": devices} if devices else {})}

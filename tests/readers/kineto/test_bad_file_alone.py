@@ -66,13 +66,13 @@ def test_a_number_that_does_not_fit_is_left_out_and_counted(tmp_path: Path) -> N
     status, _, rejects = taken(tmp_path / "in", lake)
     assert (set(status.values()), len(status), rejects) == ({"ok"}, len(files) + 1, [])
     with lake.connect(["traces", "findings"]) as con:
-        found = con.execute(
+        rows = con.execute(
             "SELECT path, rank, world_size, trace_start_ns < 100_000, json_valid(metadata), check_name, n "
             "FROM traces LEFT JOIN findings USING (trace_id) WHERE path NOT LIKE '%good.json'"
         ).fetchall()
     expected = {what: (None, 4, True, True, "unusable_number", 1) for what in NUMBERS}
-    assert {files[path]: tuple(values) for path, *values in found} == expected
-    assert len(found) == len(files)
+    assert {files[path]: tuple(values) for path, *values in rows} == expected
+    assert len(rows) == len(files)
 
 
 def test_a_rank_in_the_name_that_does_not_fit(tmp_path: Path) -> None:

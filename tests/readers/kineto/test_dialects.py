@@ -20,8 +20,8 @@ ALL = (*FEW, "causes", "window_gpu_time", "event_waits", "idle_gaps", "critical_
 
 def of_both(*changes: Callable[[Event], None]) -> Callable[[Event], None]:
     def change(event: Event) -> None:
-        for one in changes:
-            one(event)
+        for spell in changes:
+            spell(event)
 
     return change
 
@@ -29,13 +29,13 @@ def of_both(*changes: Callable[[Event], None]) -> Callable[[Event], None]:
 def tables_of(traces: Iterable[dict[str, Any]], tables: Sequence[str]) -> list[dict[str, list[tuple]]]:
     """The rows of these tables of each trace, without what names the trace and where its work is drawn."""
     con, trace_ids = connect_all(traces)
-    found = []
+    contents = []
     with con:
         run_models(con, load_catalog(), tables)
         for trace_id in trace_ids:
             only(con, trace_id, tables)
-            found.append({table: rows(con, table) for table in tables})
-    return found
+            contents.append({table: rows(con, table) for table in tables})
+    return contents
 
 
 def rows(con: Any, table: str) -> list[tuple]:
@@ -74,9 +74,9 @@ DIALECTS: dict[str, tuple[Callable[[Event], None], int]] = {
 def check(trace: dict[str, Any], tables: Sequence[str]) -> None:
     expected, *others = tables_of([trace, *(spelled(trace, *how) for how in DIALECTS.values())], tables)
     assert expected["kernels"] and expected["critical_path"]
-    for name, found in zip(DIALECTS, others, strict=True):
+    for name, other in zip(DIALECTS, others, strict=True):
         for table in tables:
-            assert found[table] == expected[table], (name, table)
+            assert other[table] == expected[table], (name, table)
 
 
 @pytest.mark.slow  # 5 s
@@ -123,9 +123,9 @@ def test_names_of_copies_and_memsets() -> None:
     # What is spelled as Kineto does stays, and so does what is no copy.
     events += [x("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 990, 1, **{"copy kind": "HtoD"})]
     events += [x("cpu_op", "aten::copy_", 995, 1, **{"copy kind": "HtoD", "memory kind": 3})]
-    found = [name for (name,) in rows_of(events, "events", "name", "start_ns")]
+    names = [name for (name,) in rows_of(events, "events", "name", "start_ns")]
     expected = [*(row[-1] for row in COPIES), *fills.values(), "Memcpy DtoD (Device -> Device)", "aten::copy_"]
-    assert found == expected
+    assert names == expected
 
 
 def test_streams_and_lanes() -> None:
@@ -277,5 +277,5 @@ def test_a_wait_of_xpu_without_calls_on_its_thread_keeps_its_process() -> None:
     alone = {**wait_on_xpu("zeEventHostSynchronize", 20), "tid": 5}
     overhead = x("overhead", "Buffer Flush", 5, 5, 1, -1)
     for events in ([alone, overhead], [wait_on_xpu("zeEventHostSynchronize", 20), other]):
-        found = rows_of(waiting_on_xpu(*events), "threads", "pid, tid")
-        assert [pid for pid, _ in found].count("-1") == len({event["tid"] for event in events if event["pid"] == -1})
+        threads = rows_of(waiting_on_xpu(*events), "threads", "pid, tid")
+        assert [pid for pid, _ in threads].count("-1") == len({event["tid"] for event in events if event["pid"] == -1})

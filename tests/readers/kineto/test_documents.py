@@ -119,7 +119,7 @@ def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, name: s
     query = "SELECT args, json_extract(extra, ['$.attr', '$.zz']) FROM events LIMIT 1"
     ((its_args, extra),) = con.execute(query).fetchall()
     assert json.loads(its_args) == args
-    assert [json.loads(one) for one in extra or [] if one] == ([more] if more else [])
+    assert [json.loads(value) for value in extra or [] if value] == ([more] if more else [])
 
 
 @pytest.mark.slow  # keys twice: above, and in test_event_ids.py
@@ -263,8 +263,8 @@ events = st.fixed_dictionaries(
 @pytest.mark.slow  # 5 s
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(events, min_size=1, max_size=6))
-def test_both_readers_give_the_same(given_events: list[dict]) -> None:
-    text = json.dumps({"traceEvents": given_events, "traceName": "x"}).encode()
+def test_both_readers_give_the_same(trace_events: list[dict]) -> None:
+    text = json.dumps({"traceEvents": trace_events, "traceName": "x"}).encode()
     plain = table_of(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader._Pieces, "_plainly", lambda *_: None)
@@ -281,7 +281,7 @@ def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space
     trace = load_events(ReadRequest(path, tmp_path))
     assert isinstance(trace, ReadTrace)
     assert (trace.n_events, trace.status) == (2, "repaired")
-    assert "repaired_control_character" in [one.check_name for one in trace.findings]
+    assert "repaired_control_character" in [finding.check_name for finding in trace.findings]
 
 
 @pytest.mark.parametrize("more", ["", '"unknown": 1, '])

@@ -133,13 +133,14 @@ BROKEN = (
 def all_models(*traces: list) -> None:
     """Every model over files with these events, all of them at once: each is there, and none stops a model."""
     catalog = load_catalog()
-    told = {"distributedInfo": {"rank": 0, "world_size": 2}}
-    con, found = connect_all({"traceEvents": events, **told} for events in traces)
+    metadata = {"distributedInfo": {"rank": 0, "world_size": 2}}
+    con, trace_ids = connect_all({"traceEvents": events, **metadata} for events in traces)
     with con:
-        request_windows(con, usual_windows(con, found))
+        request_windows(con, usual_windows(con, trace_ids))
         run_models(con, catalog, catalog.materialized)
         counted = con.execute("SELECT trace_id, n_events FROM traces").fetchall()
-    assert sorted(counted) == sorted((trace_id, len(LAUNCHES)) for trace_id in found) and len({*found}) == len(traces)
+    assert sorted(counted) == sorted((trace_id, len(LAUNCHES)) for trace_id in trace_ids)
+    assert len({*trace_ids}) == len(traces)
 
 
 @st.composite
@@ -188,7 +189,7 @@ def test_no_model_stumbles(traces: list[list]) -> None:
 @pytest.mark.slow
 def test_no_model_stumbles_over_any_value_of_any_field() -> None:
     """A trace for each field of each kind of event and each value, in one connection: every 97th, with SLOW=1 every 13th."""
-    found: list[list] = []
+    traces: list[list] = []
     for at in (*range(5), len(LAUNCHES) - 1):
         for of_args, key in [(False, key) for key in LAUNCHES[at]] + [
             (True, key) for key in LAUNCHES[at].get("args", ())
@@ -196,5 +197,5 @@ def test_no_model_stumbles_over_any_value_of_any_field() -> None:
             for value in (*EXTREMES, *BROKEN):
                 events = json.loads(json.dumps(LAUNCHES))
                 (events[at]["args"] if of_args else events[at])[key] = value
-                found.append(events)
-    all_models(*found[:: 13 if SLOW else 97])
+                traces.append(events)
+    all_models(*traces[:: 13 if SLOW else 97])

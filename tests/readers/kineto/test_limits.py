@@ -125,6 +125,6 @@ def test_a_saved_path_that_unpacks_to_too_much(rows: str, tmp_path: Path, monkey
         queries = {part: rows if part == "nodes" else none.format(key) for part, key in saved_path.PARTS.items()}
         save_path._write(con, file, {"version": saved_path.VERSION}, queries)
     assert file.stat().st_size < 30 << 20
-    with pytest.raises(NotASavedPath, match="too large") as found:
+    with pytest.raises(NotASavedPath, match="too large") as error:
         restore_path(file)
-    assert "TRACELAKE_MAX_SAVED_MIB" in found.value.hint
+    assert "TRACELAKE_MAX_SAVED_MIB" in error.value.hint

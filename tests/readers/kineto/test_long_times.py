@@ -38,10 +38,10 @@ def test_long_times_are_those_of_the_pattern(entries: list[tuple[str, str, str]]
     data = ",".join(f'{{"{key}":{quote}{time}{quote}}}' for key, time, quote in entries).encode()
     usual, segments._BLOCK = segments._BLOCK, block
     try:
-        found = segments._loses_digits(memoryview(data))
+        loses_digits = segments._loses_digits(memoryview(data))
     finally:
         segments._BLOCK = usual
-    assert found == (segments._LOSSY.search(data) is not None)
+    assert loses_digits == (segments._LOSSY.search(data) is not None)
 
 
 @given(st.text('"~a', max_size=12), st.integers(0, 12))
@@ -63,8 +63,8 @@ def test_a_time_that_is_true_or_false_is_found(parts: Sequence[bytes]) -> None:
 
 @pytest.mark.parametrize("text", [b'"ts":%strue', b'"dur"%s: false'])
 def test_what_stands_far_behind_its_key_may_be_a_time(text: bytes) -> None:
-    found = [segments._has_truth_as_time(memoryview(text % (b" " * n))) for n in (0, 60, 10**6)]
-    assert found == [True] * 3
+    flags = [segments._has_truth_as_time(memoryview(text % (b" " * n))) for n in (0, 60, 10**6)]
+    assert flags == [True] * 3
 
 
 def held() -> list[tuple[str, str]]:
@@ -93,10 +93,10 @@ def test_times_read_as_doubles_are_those_of_their_text(tmp_path: Path, other: st
     path = tmp_path / "trace.json"
     path.write_text(f'{{"traceEvents": [{entries}]}}')
     with patch.object(reader, "known_keys", wraps=reader.known_keys) as as_text:
-        found = read(path)
+        content = read(path)
     assert bool(as_text.call_count) == (other in NOT_HELD.split())
     with patch.object(segments, "_has_truth_as_time", return_value=True):
-        assert found == read(path)
+        assert content == read(path)
 
 
 def read(path: Path) -> tuple[list[dict], tuple]:

@@ -181,25 +181,25 @@ FEW = [
 
 @pytest.mark.parametrize("names", first_of([FEW, [name for name in CASES if name not in FEW]], 1))
 def test_what_is_lost_and_what_is_not(names: Sequence[str]) -> None:
-    for name, found in zip(names, findings_of(CASES[name][0] for name in names), strict=True):
-        assert {check: n for check, (n, *_) in found.items()} == CASES[name][1], name
-        assert found.get(AT_END, (0, "info"))[1] == "info"
+    for name, findings in zip(names, findings_of(CASES[name][0] for name in names), strict=True):
+        assert {check: n for check, (n, *_) in findings.items()} == CASES[name][1], name
+        assert findings.get(AT_END, (0, "info"))[1] == "info"
 
 
 def test_steps_without_work_are_named() -> None:
-    found = dict(zip(STEPS, findings_of(STEPS.values()), strict=True))
-    n, severity, detail = found["a step without work"][LOST]
+    findings = dict(zip(STEPS, findings_of(STEPS.values()), strict=True))
+    n, severity, detail = findings["a step without work"][LOST]
     assert (n, severity) == (4, "error")
     assert detail.startswith("4 of 6 launches have no GPU work: the profiler lost it")
     assert detail.endswith("; steps without any: ProfilerStep#1")
-    n, severity, detail = found["no launches in a step"][LOST]
+    n, severity, detail = findings["no launches in a step"][LOST]
     assert (n, severity) == (1, "error") and "steps without any" not in detail
-    n, severity, detail = found["twelve steps"][LOST]
+    n, severity, detail = findings["twelve steps"][LOST]
     assert (n, severity) == (12, "error")
     assert detail.endswith(f"steps without any: {', '.join(f'ProfilerStep#{i}' for i in range(10))} and 2 more")
-    assert found["one in twenty"][LOST][:2] == (6, "error")
+    assert findings["one in twenty"][LOST][:2] == (6, "error")
     for name, severity in BOUNDARIES["lost_work_percent"].items():
-        assert found[name][LOST][:2] == (1, severity)
+        assert findings[name][LOST][:2] == (1, severity)
 
 
 def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:

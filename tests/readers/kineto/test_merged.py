@@ -64,15 +64,17 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
     seen = set()
     for number, (label, trace) in enumerate(traces.items()):
         own, expected = loaded(written(folder, trace, f"{number}.json"))
-        found, rows = loaded(path, label)
-        assert rows == expected and found.n_events == own.n_events
-        assert (found.trace_start_ns, found.trace_end_ns) == (own.trace_start_ns, own.trace_end_ns)
-        assert found.metadata["deviceProperties"] == own.metadata["deviceProperties"]
-        spread = found.metadata["distributedInfo"]
+        part, rows = loaded(path, label)
+        assert rows == expected and part.n_events == own.n_events
+        assert (part.trace_start_ns, part.trace_end_ns) == (own.trace_start_ns, own.trace_end_ns)
+        assert part.metadata["deviceProperties"] == own.metadata["deviceProperties"]
+        spread = part.metadata["distributedInfo"]
         assert (spread["rank"], spread["rank_source"]) == (number, "label")
         assert spread.get("world_size") == own.metadata["distributedInfo"].get("world_size")
-        assert {one.check_name for one in found.findings} - {one.check_name for one in own.findings} == {"merged_ranks"}
-        seen.add(found.trace_id)
+        assert {finding.check_name for finding in part.findings} - {finding.check_name for finding in own.findings} == {
+            "merged_ranks"
+        }
+        seen.add(part.trace_id)
     assert len(seen) == len(traces)
 
 
@@ -123,10 +125,10 @@ def test_broken_text_is_mended_in_its_rank(tmp_path: Path) -> None:
     broken = text.replace('"gemm 1"', '"gemm "1"').replace('"dur": 40', '"dur": NaN', 1)
     path = tmp_path / "merged.json"
     path.write_text(broken)
-    found = [loaded(path, label)[1] for label in labels_of(path)]
-    names = [[name for _, _, cat, name, *_ in rows if cat == "kernel"] for rows in found]
+    rows_by_rank = [loaded(path, label)[1] for label in labels_of(path)]
+    names = [[name for _, _, cat, name, *_ in rows if cat == "kernel"] for rows in rows_by_rank]
     assert names == [["gemm 0"], ['gemm "1'], ["gemm 2"]]
-    assert [len(rows) for rows in found] == [5, 5, 5]
+    assert [len(rows) for rows in rows_by_rank] == [5, 5, 5]
 
 
 def test_what_has_no_label_is_the_first_rank_s(tmp_path: Path) -> None:
@@ -205,11 +207,11 @@ def test_the_ranks_are_one_capture(tmp_path: Path) -> None:
     assert {row.status for row in ingest([path], lake).rows} == {"known"}
     ingest([tmp_path / "job"], lake)
     with lake.connect(["traces"]) as con:
-        found = con.execute(
+        files = con.execute(
             "SELECT file, count(DISTINCT group_id), count(*), max(rank_source) FROM traces GROUP BY ALL"
         ).fetchall()
         groups = con.execute("SELECT count(DISTINCT group_id) FROM traces").fetchall()
-    assert sorted(found) == [
+    assert sorted(files) == [
         (path.name, 1, 2, "label"), ("rank0.json", 1, 1, "trace"), ("rank1.json", 1, 1, "trace")
     ]  # fmt: skip
     assert groups == [(2,)]

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> list[Path]:
         _file(tmp_path, "pair", pair),
         _file(tmp_path, "whole", whole, baseTimeNanoseconds=10**18),
         _file(tmp_path, "both", [*whole, *pair], schemaVersion=1),
-        _file(tmp_path, "other_keys", [one | {"unknown": [1]} for one in whole]),
+        _file(tmp_path, "other_keys", [event | {"unknown": [1]} for event in whole]),
     ]
 
 

@@ -31,11 +31,11 @@ def test_what_was_kept_is_what_is_read_again(
     outcomes = []
     for kept_bytes, passes in ((64 << 20, 0), (1 << 15, 1)):
         monkeypatch.setattr(scan, "KEPT_BYTES", kept_bytes)
-        told: list[int] = []
-        trace = load_events(ReadRequest(path, tmp_path, on_bytes=told.append))
+        byte_counts: list[int] = []
+        trace = load_events(ReadRequest(path, tmp_path, on_bytes=byte_counts.append))
         assert isinstance(trace, ReadTrace)
         rows = parquet.read_table(tmp_path / f"{trace.trace_id}.parquet")
-        outcomes.append((trace, rows, sum(told)))
+        outcomes.append((trace, rows, sum(byte_counts)))
         assert len(opened) == passes
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][2] == path.stat().st_size

@@ -21,7 +21,7 @@ _FRAMES: dict[tuple[str, int, str], dict[str, Any]] = {}
 
 def stack(*frames: tuple[str, int, str]) -> Stack:
     """A new list of frames, innermost first; equal frames are one object, as PyTorch has them."""
-    return [_FRAMES.setdefault(one, {"name": one[2], "filename": one[0], "line": one[1]}) for one in frames]
+    return [_FRAMES.setdefault(frame, {"name": frame[2], "filename": frame[0], "line": frame[1]}) for frame in frames]
 
 
 @dataclass
@@ -59,13 +59,12 @@ class Allocator:
     def alloc(self, size: int, frames: Stack, stream: int = 0) -> int:
         """Returns an address."""
         rounded = max(512, -(-size // 512) * 512)
-        found = self._free_block(rounded, stream) or self._new_segment(rounded, stream, frames)
-        segment, place = found
+        segment, place = self._free_block(rounded, stream) or self._new_segment(rounded, stream, frames)
         block = segment.blocks[place]
         if block.size > rounded:
             segment.blocks.insert(place + 1, Block(block.size - rounded))
         segment.blocks[place] = Block(rounded, size, "active_allocated", frames)
-        address = segment.address + sum(one.size for one in segment.blocks[:place])
+        address = segment.address + sum(other.size for other in segment.blocks[:place])
         self.allocated += size
         self._event("alloc", address, size, stream, frames)
         return address
@@ -86,15 +85,16 @@ class Allocator:
         self._event("free_completed", address, block.requested, segment.stream, [])
         segment.blocks[place] = Block(block.size)
         merged: list[Block] = []
-        for one in segment.blocks:
-            if merged and merged[-1].state == one.state == "inactive":
-                merged[-1].size += one.size
+        for current in segment.blocks:
+            if merged and merged[-1].state == current.state == "inactive":
+                merged[-1].size += current.size
             else:
-                merged.append(one)
+                merged.append(current)
         segment.blocks = merged
 
     def empty_cache(self) -> None:
-        for segment in [one for one in self.segments if all(block.state == "inactive" for block in one.blocks)]:
+        empty = [segment for segment in self.segments if all(block.state == "inactive" for block in segment.blocks)]
+        for segment in empty:
             self.segments.remove(segment)
             self.reserved -= segment.size
             self._event("segment_free", segment.address, segment.size, segment.stream, [])
@@ -107,29 +107,29 @@ class Allocator:
         self.annotations.append({"name": name, "stage": stage, "device": self.device, "time_us": self.now_us})
 
     def segment_dicts(self) -> list[dict[str, Any]]:
-        found = []
+        segments = []
         for segment in self.segments:
             at, blocks = segment.address, []
-            for one in segment.blocks:
+            for block in segment.blocks:
                 blocks.append(
                     {
-                        **{"address": at, "size": one.size, "requested_size": one.requested, "state": one.state},
-                        "frames": one.frames,
+                        **{"address": at, "size": block.size, "requested_size": block.requested, "state": block.state},
+                        "frames": block.frames,
                     }
                 )
-                at += one.size
-            active = [one for one in segment.blocks if one.state != "inactive"]
-            found.append(
+                at += block.size
+            active = [block for block in segment.blocks if block.state != "inactive"]
+            segments.append(
                 {
                     **{"device": self.device, "address": segment.address, "total_size": segment.size},
-                    "allocated_size": sum(one.size for one in active if one.state == "active_allocated"),
-                    "active_size": sum(one.size for one in active),
-                    "requested_size": sum(one.requested for one in active),
+                    "allocated_size": sum(block.size for block in active if block.state == "active_allocated"),
+                    "active_size": sum(block.size for block in active),
+                    "requested_size": sum(block.requested for block in active),
                     **{"stream": segment.stream, "segment_type": "small" if segment.size == 2 * MIB else "large"},
                     **{"segment_pool_id": (0, 0), "is_expandable": False, "frames": segment.frames, "blocks": blocks},
                 }
             )
-        return found
+        return segments
 
     def _free_block(self, size: int, stream: int) -> tuple[Segment, int] | None:
         fitting = [
@@ -167,8 +167,8 @@ class Allocator:
 
     def _add(self, event: dict[str, Any], frames: Stack | None = None) -> None:
         self.now_us += 3
-        told = {"time_us": self.now_us, "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0)}
-        self.history.append({**event, **told, **({"frames": frames} if frames is not None else {})})
+        common = {"time_us": self.now_us, "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0)}
+        self.history.append({**event, **common, **({"frames": frames} if frames is not None else {})})
         self.levels.append((self.allocated, self.reserved))
         if len(self.history) > self.max_entries:
             self.history.pop(0)
@@ -177,18 +177,18 @@ class Allocator:
 
 def snapshot(*allocators: Allocator, devices: int = 0) -> dict[str, Any]:
     """A snapshot of these devices, of as many as `devices` says (the others are empty)."""
-    n_devices = max(devices, *(one.device + 1 for one in allocators))
+    n_devices = max(devices, *(allocator.device + 1 for allocator in allocators))
     traces: list[list[dict[str, Any]]] = [[] for _ in range(n_devices)]
-    for one in allocators:
-        traces[one.device] = one.history
+    for allocator in allocators:
+        traces[allocator.device] = allocator.history
     return {
-        "segments": [segment for one in allocators for segment in one.segment_dicts()],
+        "segments": [segment for allocator in allocators for segment in allocator.segment_dicts()],
         "device_traces": traces,
         "allocator_settings": {
             **{"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0},
             **{"expandable_segments": False, "roundup_power2_divisions": {"1": 0, "2": 0}},
         },
-        "external_annotations": [note for one in allocators for note in one.annotations],
+        "external_annotations": [note for allocator in allocators for note in allocator.annotations],
     }
 
 
@@ -206,13 +206,13 @@ LEAK = ("/home/u/train.py", 44, "log_loss")
 
 def training(n_steps: int = 4, leaked: int = 3 * MIB, device: int = 0) -> Allocator:
     """A loop whose steps allocate and release, and keep `leaked` bytes each: the growth from step to step."""
-    one = Allocator(device=device)
-    one.alloc(30 * MIB + 100, stack(("/home/u/train.py", 3, "main")))
+    allocator = Allocator(device=device)
+    allocator.alloc(30 * MIB + 100, stack(("/home/u/train.py", 3, "main")))
     for step in range(n_steps):
-        one.annotate(f"ProfilerStep#{step}", "START")
-        held = [one.alloc(5 * MIB + 7, stack(INNER, USER)) for _ in range(3)]
-        one.alloc(leaked, stack(INNER, LEAK))
+        allocator.annotate(f"ProfilerStep#{step}", "START")
+        held = [allocator.alloc(5 * MIB + 7, stack(INNER, USER)) for _ in range(3)]
+        allocator.alloc(leaked, stack(INNER, LEAK))
         for address in held:
-            one.free(address, stack(USER))
-        one.annotate(f"ProfilerStep#{step}", "END")
-    return one
+            allocator.free(address, stack(USER))
+        allocator.annotate(f"ProfilerStep#{step}", "END")
+    return allocator

@@ -21,21 +21,21 @@ def command(path: Path, *more: str) -> Result:
     return CliRunner().invoke(app, ["memory", str(path), *more])
 
 
-def told(tmp_path: Path, made: dict[str, Any], *more: str) -> dict[str, Any]:
+def answer_of(tmp_path: Path, made: dict[str, Any], *more: str) -> dict[str, Any]:
     said = command(write(tmp_path / "rank3_snapshot.pickle", made), "--json", *more)
     assert said.exit_code == 0, said.output
     return json.loads(said.stdout)
 
 
 def named(event: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{one['filename']}:{one['line']} {one['name']}" for one in event.get("frames", ()))
+    return tuple(f"{frame['filename']}:{frame['line']} {frame['name']}" for frame in event.get("frames", ()))
 
 
-def walked(one: Allocator) -> tuple[int, int | None, Counter[tuple[str, ...]]]:
+def walked(allocator: Allocator) -> tuple[int, int | None, Counter[tuple[str, ...]]]:
     """(peak, when in us, bytes by stack then) of a history that shows everything: the first time that so much is in use."""
     live: dict[int, dict[str, Any]] = {}
     peak, at, alive = 0, None, Counter[tuple[str, ...]]()
-    for event in one.history:
+    for event in allocator.history:
         if event["action"] == "alloc":
             live[event["addr"]] = event
         elif event["action"] == "free_completed":
@@ -49,37 +49,41 @@ def walked(one: Allocator) -> tuple[int, int | None, Counter[tuple[str, ...]]]:
 
 @pytest.mark.parametrize("seed", first_of(range(3), 1))
 def test_the_peak_and_its_stacks_are_those_of_a_walk(tmp_path: Path, seed: int) -> None:
-    one = busy(seed, 80, device=1)
-    found = told(tmp_path, snapshot(one), "--top", "1000")
-    (device,) = found["devices"]
-    peak, at, alive = walked(one)
-    assert found["rank"] == 3 and device["device"] == 1 and device["first_allocated_bytes"] == 0
+    allocator = busy(seed, 80, device=1)
+    answer = answer_of(tmp_path, snapshot(allocator), "--top", "1000")
+    (device,) = answer["devices"]
+    peak, at, alive = walked(allocator)
+    assert answer["rank"] == 3 and device["device"] == 1 and device["first_allocated_bytes"] == 0
     assert (device["peak_allocated_bytes"], device["peak_ns"]) == (peak, (at or 0) * 1000)
     by_stack = Counter({tuple(stack["frames"]): stack["size_bytes"] for stack in device["alive_at_peak"]})
     assert by_stack == alive and len(alive) == device["n_stacks_at_peak"] and device["left_out_bytes"] == 0
     assert sum(stack["size_percent"] for stack in device["alive_at_peak"]) == pytest.approx(100)
     assert device["without_stack_percent"] == pytest.approx(100 * alive[()] / peak)
-    reserved = max(level for _, level in one.levels)
-    first = next(event for event, (_, level) in zip(one.history, one.levels, strict=True) if level == reserved)
+    reserved = max(level for _, level in allocator.levels)
+    first = next(
+        event for event, (_, level) in zip(allocator.history, allocator.levels, strict=True) if level == reserved
+    )
     assert (device["peak_reserved_bytes"], device["peak_reserved_ns"]) == (reserved, first["time_us"] * 1000)
-    blocks = [(segment, block) for segment in one.segments for block in segment.blocks]
+    blocks = [(segment, block) for segment in allocator.segments for block in segment.blocks]
     assert device["fragmentation"]["used_bytes"] == sum(b.requested for _, b in blocks if b.state == "active_allocated")
     free = sum(b.size for _, b in blocks if b.state == "inactive")
-    releasable = sum(s.size for s in one.segments if all(b.state == "inactive" for b in s.blocks))
+    releasable = sum(s.size for s in allocator.segments if all(b.state == "inactive" for b in s.blocks))
     held = device["fragmentation"]
     assert (held["releasable_bytes"], held["stuck_bytes"]) == (releasable, free - releasable)
-    assert held["reserved_bytes"] == one.reserved == device["reserved_bytes"]
-    assert sum(held[name] for name in ("used_bytes", "rounding_bytes", "pending_bytes")) + free == one.reserved
-    failures = [event for event in one.history if event["action"] == "oom"]
+    assert held["reserved_bytes"] == allocator.reserved == device["reserved_bytes"]
+    assert sum(held[name] for name in ("used_bytes", "rounding_bytes", "pending_bytes")) + free == allocator.reserved
+    failures = [event for event in allocator.history if event["action"] == "oom"]
     assert device["n_ooms"] == len(failures)
-    assert [one["at_ns"] // 1000 for one in device["out_of_memory"]] == [one["time_us"] for one in failures[::-1]]
+    assert [failure["at_ns"] // 1000 for failure in device["out_of_memory"]] == [
+        event["time_us"] for event in failures[::-1]
+    ]
 
 
 @pytest.mark.slow  # all stacks are above
 def test_few_stacks_are_asked_for(tmp_path: Path) -> None:
-    one = training(4)
-    (device,) = told(tmp_path, snapshot(one), "--top", "1")["devices"]
-    peak, _, alive = walked(one)
+    allocator = training(4)
+    (device,) = answer_of(tmp_path, snapshot(allocator), "--top", "1")["devices"]
+    peak, _, alive = walked(allocator)
     ((frames, size),) = alive.most_common(1)
     (only,) = device["alive_at_peak"]
     assert (tuple(only["frames"]), only["size_bytes"]) == (frames, size)
@@ -88,16 +92,16 @@ def test_few_stacks_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_failure_says_what_was_wanted(tmp_path: Path) -> None:
-    one = training(2)
-    one.out_of_memory(90 * MIB, 7 * MIB)
-    (before,) = told(tmp_path, snapshot(one))["devices"][0]["out_of_memory"]
-    one._add({"action": "oom", "device_free": 5 * MIB, "size": 30 * MIB, "stream": 0}, stack(LEAK))
-    (device,) = told(tmp_path, snapshot(one))["devices"]
+    allocator = training(2)
+    allocator.out_of_memory(90 * MIB, 7 * MIB)
+    (before,) = answer_of(tmp_path, snapshot(allocator))["devices"][0]["out_of_memory"]
+    allocator._add({"action": "oom", "device_free": 5 * MIB, "size": 30 * MIB, "stream": 0}, stack(LEAK))
+    (device,) = answer_of(tmp_path, snapshot(allocator))["devices"]
     frame = f"{LEAK[0]}:{LEAK[1]} {LEAK[2]}"
     assert device["out_of_memory"] == [
         {
-            **{"at_ns": one.now_us * 1000, "size_bytes": 30 * MIB, "device_free_bytes": 5 * MIB},
-            **{"allocated_bytes": one.allocated, "reserved_bytes": one.reserved, "user_frame": frame},
+            **{"at_ns": allocator.now_us * 1000, "size_bytes": 30 * MIB, "device_free_bytes": 5 * MIB},
+            **{"allocated_bytes": allocator.allocated, "reserved_bytes": allocator.reserved, "user_frame": frame},
         },
         before,
     ]
@@ -111,44 +115,45 @@ def test_what_the_history_does_not_show_is_said(tmp_path: Path) -> None:
     late.history = late.history[9:]
     without.alloc(100, stack(USER))
     without.history = []
-    found = told(tmp_path, snapshot(late, without))
-    first, second = found["devices"]
+    answer = answer_of(tmp_path, snapshot(late, without))
+    first, second = answer["devices"]
     assert first["first_allocated_bytes"] > 0 and first["is_consistent"]
     assert [
         second[name] for name in ("peak_allocated_bytes", "peak_ns", "peak_reserved_bytes", "peak_reserved_ns")
     ] == [None] * 4
     assert second["alive_at_peak"][0]["size_bytes"] == 100
-    assert [said.partition(", ")[0] for said in found["caveats"]] == [
+    assert [said.partition(", ")[0] for said in answer["caveats"]] == [
         "device 0: 43.00 MiB were in use when the history begins: an earlier peak may have been higher",
         "device 1: no history was recorded",
     ]
     said = command(tmp_path / "rank3_snapshot.pickle").stdout
-    assert "not recorded" in said and all(f"note: {caveat}" in said for caveat in found["caveats"])
+    assert "not recorded" in said and all(f"note: {caveat}" in said for caveat in answer["caveats"])
 
 
 @pytest.mark.slow  # other caveats are above
 def test_a_peak_before_the_history_and_one_that_does_not_fit(tmp_path: Path) -> None:
-    one = Allocator()
-    addresses = [one.alloc(MIB, stack(USER)) for _ in range(3)]
-    one.history.clear()
+    allocator = Allocator()
+    addresses = [allocator.alloc(MIB, stack(USER)) for _ in range(3)]
+    allocator.history.clear()
     for address in addresses:
-        one.free(address)
-    one.alloc(5, [])
-    found = told(tmp_path, snapshot(one))
-    (device,) = found["devices"]
+        allocator.free(address)
+    allocator.alloc(5, [])
+    answer = answer_of(tmp_path, snapshot(allocator))
+    (device,) = answer["devices"]
     assert (device["peak_seq"], device["peak_ns"], device["peak_allocated_bytes"]) == (-1, None, 3 * MIB)
     assert (device["peak_reserved_seq"], device["peak_reserved_ns"]) == (-1, None)
     assert "when the history begins" in command(tmp_path / "rank3_snapshot.pickle").stdout
-    assert "100.0 % of that memory has no stack" in found["caveats"][-1]
+    assert "100.0 % of that memory has no stack" in answer["caveats"][-1]
     made = snapshot(training(2))
     made["segments"] = []
-    found = told(tmp_path, made)
+    answer = answer_of(tmp_path, made)
     assert (
-        "the history does not fit the snapshot" in found["caveats"][0] and found["devices"][0]["fragmentation"] is None
+        "the history does not fit the snapshot" in answer["caveats"][0]
+        and answer["devices"][0]["fragmentation"] is None
     )
     (empty := Allocator(now_us=START_US)).history.clear()
-    found = told(tmp_path, snapshot(empty))
-    assert found["devices"] == [] and "nothing was allocated" in found["caveats"][0]
+    answer = answer_of(tmp_path, snapshot(empty))
+    assert answer["devices"] == [] and "nothing was allocated" in answer["caveats"][0]
     assert "nothing was allocated" in command(tmp_path / "rank3_snapshot.pickle").stdout
 
 
@@ -168,10 +173,10 @@ def test_what_is_no_snapshot_is_an_error_with_its_name(tmp_path: Path) -> None:
 
 
 def test_the_documentation_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = training(4)
-    one.out_of_memory(30 * MIB, 5 * MIB)
+    allocator = training(4)
+    allocator.out_of_memory(30 * MIB, 5 * MIB)
     monkeypatch.setattr(cli.out, "_width", 140)
-    said = command(write(tmp_path / "rank3_snapshot.pickle", snapshot(one))).stdout
+    said = command(write(tmp_path / "rank3_snapshot.pickle", snapshot(allocator))).stdout
     shown = "\n".join(line.rstrip() for line in said.splitlines())
     page = Path(__file__).parents[3] / "docs" / "memory-snapshots.md"
     assert f"$ tracelake memory rank3_snapshot.pickle\n{shown}\n```" in page.read_text(encoding="utf-8")

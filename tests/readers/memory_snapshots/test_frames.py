@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.readers.flight_recorder.frames import called_frames, frame_text, user_frame
 from tests.readers.memory_snapshots.make import MIB, Allocator, snapshot, stack
-from tests.readers.memory_snapshots.test_command import command, told
+from tests.readers.memory_snapshots.test_command import answer_of, command
 
 Frame = tuple[str, int, str]
 UNWINDER: list[Frame] = [
@@ -95,13 +95,13 @@ def test_python_is_neither_the_recorder_nor_the_allocator_whatever_its_name() ->
 
 def test_the_command_names_what_was_called(tmp_path: Path) -> None:
     """One stack in ten of another kind, in one file."""
-    one = Allocator()
+    allocator = Allocator()
     for _ in range(9):
-        one.alloc(MIB, stack(*UNWINDER, *ALLOCATOR, OPERATOR, RELU, *PYTHON, MINE))
-    one.alloc(4 * MIB, stack(*UNWINDER, *ALLOCATOR, ("??", 0, INNER), *THREAD))
-    one.alloc(3 * MIB, stack(*MANGLED, OPERATOR, MINE))
-    (device,) = told(tmp_path, snapshot(one))["devices"]
-    assert [(found["user_frame"], found["called"], found["size_bytes"]) for found in device["alive_at_peak"]] == [
+        allocator.alloc(MIB, stack(*UNWINDER, *ALLOCATOR, OPERATOR, RELU, *PYTHON, MINE))
+    allocator.alloc(4 * MIB, stack(*UNWINDER, *ALLOCATOR, ("??", 0, INNER), *THREAD))
+    allocator.alloc(3 * MIB, stack(*MANGLED, OPERATOR, MINE))
+    (device,) = answer_of(tmp_path, snapshot(allocator))["devices"]
+    assert [(entry["user_frame"], entry["called"], entry["size_bytes"]) for entry in device["alive_at_peak"]] == [
         ("/home/me/train.py:81 <module>", f"{RELU[0]}:1723 relu", 9 * MIB),
         (INNER, INNER, 4 * MIB),
         ("/home/me/train.py:81 <module>", "/home/me/train.py:81 <module>", 3 * MIB),
@@ -118,14 +118,14 @@ def test_the_real_snapshot(shared: Path) -> None:
     said = command(path, "--json", "--top", "99").stdout
     (device,) = json.loads(said)["devices"]
     stacks = device["alive_at_peak"]
-    assert sum(found["size_bytes"] for found in stacks) == device["peak_allocated_bytes"]
-    assert sum(-(-found["size_bytes"] // 512) * 512 for found in stacks) == 907_215_872
+    assert sum(entry["size_bytes"] for entry in stacks) == device["peak_allocated_bytes"]
+    assert sum(-(-entry["size_bytes"] // 512) * 512 for entry in stacks) == 907_215_872
     assert device["allocated_bytes"] == 638_844_928
     assert "unwind" not in said and "??" not in said and "CachingAllocator::" not in said
     by_line = Counter[str]()
-    for found in stacks:
-        by_line[found["user_frame"].partition(" ")[0]] += found["size_bytes"]
+    for entry in stacks:
+        by_line[entry["user_frame"].partition(" ")[0]] += entry["size_bytes"]
     program = "/home/user/programs/others.py"
     assert by_line[f"{program}:78"] == 134_283_264 and by_line[f"{program}:81"] > 600_000_000
-    autograd = [found for found in stacks if not found["user_frame"].startswith(program)]
-    assert len(autograd) == 5 and not any(".py" in frame for found in autograd for frame in found["frames"])
+    autograd = [entry for entry in stacks if not entry["user_frame"].startswith(program)]
+    assert len(autograd) == 5 and not any(".py" in frame for entry in autograd for frame in entry["frames"])

@@ -43,7 +43,7 @@ def ask(con: duckdb.DuckDBPyConnection, question: str) -> list[tuple[Any, ...]]:
 
 def taken(tmp_path: Path, *made: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     """The tables of these snapshots, and of a lake without traces."""
-    paths = [write(tmp_path / f"rank{number}_snapshot.pickle", one) for number, one in enumerate(made)]
+    paths = [write(tmp_path / f"rank{number}_snapshot.pickle", content) for number, content in enumerate(made)]
     con = loaded(INPUT, paths)
     con.execute("CREATE TABLE traces (trace_id VARCHAR, path VARCHAR, job VARCHAR, rank BIGINT, trace_start_ns BIGINT,"
                 " trace_end_ns BIGINT)")  # fmt: skip
@@ -55,10 +55,10 @@ def taken(tmp_path: Path, *made: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
     """Through the whole lake: broken ones are rejected by name, and steps come from the rank's trace where it has them."""
-    folder, lake, one = tmp_path / "in", Lake(tmp_path / "lake"), training(3)
-    steps = [note["time_us"] - START_US for note in one.annotations]
-    one.annotations = []
-    whole = write(folder / "rank0_snapshot.pickle", snapshot(one)).read_bytes()
+    folder, lake, allocator = tmp_path / "in", Lake(tmp_path / "lake"), training(3)
+    steps = [note["time_us"] - START_US for note in allocator.annotations]
+    allocator.annotations = []
+    whole = write(folder / "rank0_snapshot.pickle", snapshot(allocator)).read_bytes()
     (folder / "rank1.pickle").write_bytes(whole[: len(whole) // 2])
     (folder / "rank2.pickle").write_bytes(whole[:-1] + b"R.")
     (folder / "rank3.pickle.gz").write_bytes(gzip.compress(whole)[:-20])
@@ -68,24 +68,27 @@ def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
     ]
     trace = {"distributedInfo": {"rank": 0}, "baseTimeNanoseconds": START_US * 1000, "traceEvents": events}
     (folder / "rank0.json").write_text(json.dumps(trace))
-    found = {Path(row.path).name: (row.status, row.reason) for row in ingest([folder], lake, job="j").rows}
-    assert found.pop("rank0_snapshot.pickle") == found.pop("rank0.json") == ("ok", None)
+    outcomes = {Path(row.path).name: (row.status, row.reason) for row in ingest([folder], lake, job="j").rows}
+    assert outcomes.pop("rank0_snapshot.pickle") == outcomes.pop("rank0.json") == ("ok", None)
     assert all(
-        status == "rejected" and "a memory snapshot that cannot be read" in str(why) for status, why in found.values()
+        status == "rejected" and "a memory snapshot that cannot be read" in str(why)
+        for status, why in outcomes.values()
     )
-    assert len(found) == 3 and "may run code" in str(found["rank2.pickle"][1])
+    assert len(outcomes) == 3 and "may run code" in str(outcomes["rank2.pickle"][1])
     packed = tmp_path / "again" / "rank0.pickle.gz"
     packed.parent.mkdir()
     packed.write_bytes(gzip.compress(whole))
     assert [row.status for row in ingest([packed], lake).rows] == ["known"]
     materialize(lake, ["profiler_steps"])
-    told = (
+    query = (
         "SELECT file, rank, job, n_events, n_segments, n_stacks, n_annotations, n_unknown_actions FROM memory_snapshots"
     )
     with analyst(lake) as con:
-        assert rows(con, told) == [("rank0_snapshot.pickle", 0, "j", len(one.history), len(one.segments), 4, 0, 0)]
+        assert rows(con, query) == [
+            ("rank0_snapshot.pickle", 0, "j", len(allocator.history), len(allocator.segments), 4, 0, 0)
+        ]
         assert rows(con, "SELECT count(*) FROM rejects") == [(3,)]
-        assert rows(con, "SELECT count(*) FROM snapshot_timeline") == [(len(one.history),)]
+        assert rows(con, "SELECT count(*) FROM snapshot_timeline") == [(len(allocator.history),)]
         # No operators in this trace: the code of the modules is all that is known, and the steps.
         held = [row[4:10] for row in ask(con, "snapshot-operators")]
         assert {row[:2] + row[3:4] for row in held} == {(None, None, None)} and {row[4] for row in held} == {None, 7}
@@ -97,18 +100,18 @@ def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
 
 def check_levels(lake: duckdb.DuckDBPyConnection, allocators: list[Allocator]) -> None:
     """Each level of the timeline, and the peak, are those that the allocators counted."""
-    found = rows(lake, "SELECT rank, device, allocated_bytes, reserved_bytes FROM snapshot_timeline JOIN memory_snapshots"
-                 " USING (snapshot_id) ORDER BY rank, device, seq")  # fmt: skip
-    levels = [(0, one.device, *level) for one in allocators for level in one.levels]
-    assert found == levels
+    levels = rows(lake, "SELECT rank, device, allocated_bytes, reserved_bytes FROM snapshot_timeline JOIN memory_snapshots"
+                  " USING (snapshot_id) ORDER BY rank, device, seq")  # fmt: skip
+    expected = [(0, allocator.device, *level) for allocator in allocators for level in allocator.levels]
+    assert levels == expected
     peaks = rows(lake, "SELECT device, allocated_bytes, reserved_bytes, peak_allocated_bytes, peak_reserved_bytes,"
                  " first_allocated_bytes, is_consistent, n_contradictions FROM snapshot_peaks ORDER BY device")  # fmt: skip
-    for one, (device, allocated, reserved, peak, peak_reserved, first, is_consistent, n_contradictions) in zip(
-        [one for one in allocators if one.history], peaks, strict=True
+    for allocator, (device, allocated, reserved, peak, peak_reserved, first, is_consistent, n_contradictions) in zip(
+        [allocator for allocator in allocators if allocator.history], peaks, strict=True
     ):
-        assert (device, allocated, reserved) == (one.device, one.allocated, one.reserved)
-        assert max(peak, first) == peak == max(first, *(level for level, _ in one.levels))
-        assert peak_reserved >= max(level for _, level in one.levels)
+        assert (device, allocated, reserved) == (allocator.device, allocator.allocated, allocator.reserved)
+        assert max(peak, first) == peak == max(first, *(level for level, _ in allocator.levels))
+        assert peak_reserved >= max(level for _, level in allocator.levels)
         assert is_consistent and n_contradictions == 0
     sums = rows(lake, "SELECT device, sum(size_bytes), round(sum(size_percent), 3) FROM snapshot_peak_stacks"
                 " GROUP BY device ORDER BY device")  # fmt: skip
@@ -118,12 +121,12 @@ def check_levels(lake: duckdb.DuckDBPyConnection, allocators: list[Allocator]) -
 @pytest.mark.parametrize("max_entries", first_of([40, 1 << 60], 1))
 def test_levels_are_those_of_the_allocator(tmp_path: Path, max_entries: int) -> None:
     """Also where the ring has lost the beginning: the levels are counted back from the snapshot."""
-    one = training(6, device=2)
+    whole = training(6, device=2)
     ring = Allocator(device=0, max_entries=max_entries)
     live = [ring.alloc(1000 * n + 1, stack(USER)) for n in range(60)]
     for address in live[::2]:
         ring.free(address)
-    check_levels(taken(tmp_path, snapshot(ring, one)), [ring, one])
+    check_levels(taken(tmp_path, snapshot(ring, whole)), [ring, whole])
 
 
 @pytest.mark.slow
@@ -131,15 +134,15 @@ def test_levels_are_those_of_the_allocator(tmp_path: Path, max_entries: int) -> 
 @example(1, 5)  # at the snapshot another stream still uses what was given back, and nothing else was
 @given(st.integers(0, 10**6), st.integers(5, 60))
 def test_levels_of_any_history(tmp_path_factory: pytest.TempPathFactory, seed: int, n: int) -> None:
-    one = busy(seed, n)
-    check_levels(taken(tmp_path_factory.mktemp("any"), snapshot(one)), [one])
+    allocator = busy(seed, n)
+    check_levels(taken(tmp_path_factory.mktemp("any"), snapshot(allocator)), [allocator])
 
 
-def brute_allocations(one: Allocator) -> Counter[tuple[Any, ...]]:
+def brute_allocations(allocator: Allocator) -> Counter[tuple[Any, ...]]:
     """(address, size, alloc us, release us, state), by walking over the history and then over the blocks."""
     open_at: dict[int, dict[str, Any]] = {}
     done: list[tuple[Any, ...]] = []
-    for event in one.history:
+    for event in allocator.history:
         address, action = event.get("addr", 0), event["action"]
         if action == "alloc":
             open_at[address] = event
@@ -153,7 +156,7 @@ def brute_allocations(one: Allocator) -> Counter[tuple[Any, ...]]:
         is_seen = event["action"] == "alloc"
         at = event["time_us"] if is_seen else None
         done.append((address, event["size"], at, None, "live" if is_seen else "before_history"))
-    for segment in one.segment_dicts():
+    for segment in allocator.segment_dicts():
         for block in segment["blocks"]:
             if block["state"] != "inactive" and block["address"] not in open_at:
                 done.append((block["address"], block["requested_size"], None, None, "before_history"))
@@ -162,11 +165,13 @@ def brute_allocations(one: Allocator) -> Counter[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("max_entries", first_of([60, 10_000, 7], 1))
 def test_allocations_are_those_of_a_walk(tmp_path: Path, max_entries: int) -> None:
-    one = busy(5, 200)
-    one.history, one.levels = one.history[-max_entries:], one.levels[-max_entries:]
-    lake = taken(tmp_path, snapshot(one))
-    found = rows(lake, "SELECT address, size_bytes, alloc_ns // 1000, free_ns // 1000, state FROM snapshot_allocations")
-    assert Counter(found) == brute_allocations(one)
+    allocator = busy(5, 200)
+    allocator.history, allocator.levels = allocator.history[-max_entries:], allocator.levels[-max_entries:]
+    lake = taken(tmp_path, snapshot(allocator))
+    allocations = rows(
+        lake, "SELECT address, size_bytes, alloc_ns // 1000, free_ns // 1000, state FROM snapshot_allocations"
+    )
+    assert Counter(allocations) == brute_allocations(allocator)
     lives = rows(lake, "SELECT count(*) FROM snapshot_allocations WHERE lifetime_ns <> free_ns - alloc_ns")
     assert lives == [(0,)]
 
@@ -174,9 +179,9 @@ def test_allocations_are_those_of_a_walk(tmp_path: Path, max_entries: int) -> No
 def test_segments_say_what_pytorch_says_of_them(tmp_path: Path) -> None:
     """`segsum` of torch's own viewer, which is another reader, prints the same sums."""
     viewer = pytest.importorskip("torch.cuda._memory_viz", reason="needs torch")
-    one = busy(9, 150)
-    one.alloc(45 * MIB, stack(USER))
-    made = snapshot(one)
+    allocator = busy(9, 150)
+    allocator.alloc(45 * MIB, stack(USER))
+    made = snapshot(allocator)
     for segment in made["segments"]:  # it calls memory free that waits for a release
         for block in segment["blocks"]:
             block["state"] = "active_allocated" if block["state"] == "active_pending_free" else block["state"]
@@ -195,8 +200,8 @@ def test_segments_say_what_pytorch_says_of_them(tmp_path: Path) -> None:
 
 def test_stacks_at_the_snapshot_are_those_of_pytorchs_flame_graph(tmp_path: Path) -> None:
     viewer = pytest.importorskip("torch.cuda._memory_viz", reason="needs torch")
-    one = busy(3, 120)
-    made = snapshot(one)
+    allocator = busy(3, 120)
+    made = snapshot(allocator)
     lake = taken(tmp_path, made)
     lines = viewer.memory(made, format_flamegraph=lambda text: text).splitlines()
     theirs: Counter[str] = Counter()
@@ -205,15 +210,15 @@ def test_stacks_at_the_snapshot_are_those_of_pytorchs_flame_graph(tmp_path: Path
         _stream, state, frames = where.split(";", 2)
         if state != "inactive" and "<gaps>" not in frames:
             theirs[frames] += int(size)
-    found = rows(lake, "SELECT coalesce((SELECT string_agg(regexp_extract(f.file, '[^/]*$') || ':' || f.line || ':' ||"
-                 " f.function, ';' ORDER BY f.depth DESC) FROM snapshot_frames AS f WHERE f.stack_id = b.stack_id),"
-                 " '<non-python>'), sum(requested_bytes) FROM snapshot_blocks AS b WHERE state <> 'inactive' GROUP BY 1")  # fmt: skip
-    assert Counter({frames: int(size) for frames, size in found}) == theirs
+    stacks = rows(lake, "SELECT coalesce((SELECT string_agg(regexp_extract(f.file, '[^/]*$') || ':' || f.line || ':' ||"
+                  " f.function, ';' ORDER BY f.depth DESC) FROM snapshot_frames AS f WHERE f.stack_id = b.stack_id),"
+                  " '<non-python>'), sum(requested_bytes) FROM snapshot_blocks AS b WHERE state <> 'inactive' GROUP BY 1")  # fmt: skip
+    assert Counter({frames: int(size) for frames, size in stacks}) == theirs
 
 
 def test_growth_is_what_each_step_keeps(tmp_path: Path) -> None:
-    one = training(5, leaked=3 * MIB)
-    lake = taken(tmp_path, snapshot(one))
+    allocator = training(5, leaked=3 * MIB)
+    lake = taken(tmp_path, snapshot(allocator))
     kept = [(30 * MIB + 100 + 3 * MIB * (n + 1)) / 1e6 for n in range(5)]
     assert ask(lake, "snapshot-growth") == [
         (
@@ -257,20 +262,20 @@ def test_a_trace_meets_a_snapshot_of_its_rank_and_time(tmp_path: Path) -> None:
 
 
 def test_without_a_history_there_is_the_state_alone(tmp_path: Path) -> None:
-    one = training(2)
-    made = snapshot(one)
+    allocator = training(2)
+    made = snapshot(allocator)
     made["device_traces"] = []
     lake = taken(tmp_path, made)
     peaks = "SELECT allocated_bytes, peak_allocated_bytes, peak_seq, first_allocated_bytes, is_consistent FROM snapshot_peaks"
-    assert rows(lake, peaks) == [(one.allocated, None, None, None, None)]
-    assert rows(lake, "SELECT sum(size_bytes) FROM snapshot_peak_stacks") == [(one.allocated,)]
+    assert rows(lake, peaks) == [(allocator.allocated, None, None, None, None)]
+    assert rows(lake, "SELECT sum(size_bytes) FROM snapshot_peak_stacks") == [(allocator.allocated,)]
 
 
 def test_a_history_that_ends_early_is_told(tmp_path: Path) -> None:
     """Recording was stopped before the snapshot: what it leaves in use is gone."""
-    one = training(2)
-    made = snapshot(one)
-    last = one.segments[-1]
+    allocator = training(2)
+    made = snapshot(allocator)
+    last = allocator.segments[-1]
     made["segments"] = [segment for segment in made["segments"] if segment["address"] != last.address]
     lake = taken(tmp_path, made)
     ((n, is_consistent),) = rows(lake, "SELECT n_contradictions, is_consistent FROM snapshot_peaks")
@@ -278,22 +283,22 @@ def test_a_history_that_ends_early_is_told(tmp_path: Path) -> None:
 
 
 def test_releases_that_are_only_requested_count(tmp_path: Path) -> None:
-    one = training(3)
-    made = snapshot(one)
-    made["device_traces"] = [[event for event in one.history if event["action"] != "free_completed"]]
+    allocator = training(3)
+    made = snapshot(allocator)
+    made["device_traces"] = [[event for event in allocator.history if event["action"] != "free_completed"]]
     lake = taken(tmp_path, made)
     assert rows(lake, "SELECT peak_allocated_bytes, is_consistent FROM snapshot_peaks") == [
-        (max(level for level, _ in one.levels), True)
+        (max(level for level, _ in allocator.levels), True)
     ]
     assert rows(lake, "SELECT count(*) FROM snapshot_allocations WHERE state = 'released'") == [(9,)]
 
 
 def test_unknown_actions_and_out_of_memory_change_no_level(tmp_path: Path) -> None:
-    one = training(1)
-    one.out_of_memory(1 << 40, 12_345)
-    one._add({"action": "made_up", "addr": 1, "size": 7, "stream": 0})
-    lake = taken(tmp_path, snapshot(one))
-    check_levels(lake, [one])
+    allocator = training(1)
+    allocator.out_of_memory(1 << 40, 12_345)
+    allocator._add({"action": "made_up", "addr": 1, "size": 7, "stream": 0})
+    lake = taken(tmp_path, snapshot(allocator))
+    check_levels(lake, [allocator])
     assert rows(lake, "SELECT n_unknown_actions FROM memory_snapshots") == [(1,)]
     assert rows(lake, "SELECT size_bytes, device_free_bytes, address FROM snapshot_events WHERE action = 'oom'") == [
         (1 << 40, 12_345, None)
@@ -302,12 +307,12 @@ def test_unknown_actions_and_out_of_memory_change_no_level(tmp_path: Path) -> No
 
 
 def test_fragmentation_says_what_can_be_given_back(tmp_path: Path) -> None:
-    one = Allocator()
-    kept = [one.alloc(6 * MIB, stack(USER)) for _ in range(3)]
-    gone = one.alloc(30 * MIB, stack(USER), stream=1)
-    one.free(kept[1])
-    one.free(gone)
-    lake = taken(tmp_path, snapshot(one))
+    allocator = Allocator()
+    kept = [allocator.alloc(6 * MIB, stack(USER)) for _ in range(3)]
+    gone = allocator.alloc(30 * MIB, stack(USER), stream=1)
+    allocator.free(kept[1])
+    allocator.free(gone)
+    lake = taken(tmp_path, snapshot(allocator))
     answered = [row[3:] for row in ask(lake, "snapshot-fragmentation")]
     mb = {n: round(n * MIB / 1e6, 2) for n in (0, 6, 8, 12, 20, 30)}
     assert answered == [
@@ -317,17 +322,17 @@ def test_fragmentation_says_what_can_be_given_back(tmp_path: Path) -> None:
 
 
 def test_words_in_its_stacks_make_it_no_flight_recorder_dump(tmp_path: Path) -> None:
-    one = Allocator()
-    one.alloc(10, stack(("/u/version.py", 1, "version"), ("/u/x.py", 2, "pg_config"), ("/u/y.py", 2, "entries")))
-    path = write(tmp_path / "rank0_snapshot.pickle", snapshot(one))
+    allocator = Allocator()
+    allocator.alloc(10, stack(("/u/version.py", 1, "version"), ("/u/x.py", 2, "pg_config"), ("/u/y.py", 2, "entries")))
+    path = write(tmp_path / "rank0_snapshot.pickle", snapshot(allocator))
     assert not is_dump(path)
     assert [*snapshots([path])] == [path]
 
 
 def test_no_surrogate_and_no_newline_stops_it(tmp_path: Path) -> None:
-    one = Allocator()
-    one.alloc(10, stack(("/u/\udcff\n.py", 1, "f")))
-    ((file,),) = rows(taken(tmp_path, snapshot(one)), "SELECT file FROM snapshot_frames")
+    allocator = Allocator()
+    allocator.alloc(10, stack(("/u/\udcff\n.py", 1, "f")))
+    ((file,),) = rows(taken(tmp_path, snapshot(allocator)), "SELECT file FROM snapshot_frames")
     assert file.endswith("\n.py") and file.encode()
 
 

@@ -57,11 +57,11 @@ def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest
     small, lake = write(tmp_path / "small.pickle", snapshot(training(6))), Lake(tmp_path / "lake")
     with monkeypatch.context() as less:
         less.setattr(bounds, "_GIGABYTES", 0.0085)
-        for told, way_out in (
+        for limit, way_out in (
             ("64", "raise TRACELAKE_MEMORY=64, or unset it"),
             ("", "give fewer or smaller files at once"),
         ):
-            less.setenv("TRACELAKE_MEMORY", told)
+            less.setenv("TRACELAKE_MEMORY", limit)
             with pytest.raises(TooLittleMemory, match=r"were not ingested: .* more memory than the 8 MiB") as raised:
                 ingest([small], lake)
             assert way_out in str(raised.value)
@@ -79,7 +79,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
 
     small, large = (write(tmp_path / f"{name}.pickle", snapshot(training(n))) for name, n in (("a", 6), ("b", 5)))
     monkeypatch.setattr(bounds, "_GIGABYTES", 0.064)
-    rows = ingest_sets(replace(INPUT, read=read), {one: [one] for one in (large, small)}, Lake(tmp_path / "lake"))
+    rows = ingest_sets(replace(INPUT, read=read), {path: [path] for path in (large, small)}, Lake(tmp_path / "lake"))
     assert [row.status for row in rows] == ["rejected", "ok"] and rows[0].reason is not None
     assert "DuckDB needs more memory than the 61 MiB that it may use here; give fewer or smaller" in rows[0].reason
 
@@ -92,7 +92,7 @@ def test_four_times_the_file_takes_the_same_memory(tmp_path: Path) -> None:
     for n_events in (60_000, 240_000):
         path = write_large(tmp_path / f"{n_events}.pickle", n_events)
         words = [sys.executable, "-c", CHILD, path, tmp_path / f"lake{n_events}"]
-        told = subprocess.run(words, capture_output=True, text=True, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
         assert list((tmp_path / f"lake{n_events}" / "snapshot_timeline").rglob("*.parquet"))
-        peaks.append(int(told.stdout))
+        peaks.append(int(done.stdout))
     assert peaks[1] < 1.3 * peaks[0], peaks

@@ -49,10 +49,10 @@ def _memory(address: int, size: int, at: int, tid: int, device_type: int = 1) ->
 
 
 def _joined(
-    folder: Path, one: Allocator, events: list[dict[str, Any]], base_ns: int = START_NS
+    folder: Path, allocator: Allocator, events: list[dict[str, Any]], base_ns: int = START_NS
 ) -> duckdb.DuckDBPyConnection:
     """The views over this snapshot and this trace of the same rank."""
-    path = write(folder / "rank0_snapshot.pickle", snapshot(one))
+    path = write(folder / "rank0_snapshot.pickle", snapshot(allocator))
     con, _ = connect({"baseTimeNanoseconds": base_ns, "distributedInfo": {"rank": 0}, "traceEvents": events})
     con.execute("UPDATE traces SET job = 'j'")
     run_models(con, load_catalog(), ["threads", "memory_blocks", "profiler_steps"])
@@ -65,15 +65,15 @@ def _joined(
     return con
 
 
-def _one(at_us: int, *frames: tuple[str, int, str], size: int = 1000) -> tuple[Allocator, int]:
+def _allocation(at_us: int, *frames: tuple[str, int, str], size: int = 1000) -> tuple[Allocator, int]:
     """An allocation at this time after START_US, between others at 0 and 1000 us."""
-    one = Allocator(now_us=START_US - 6)
-    one.alloc(10, [])
-    one.now_us = START_US + at_us - 3
-    address = one.alloc(size, stack(*frames))
-    one.now_us = START_US + 1000
-    one.alloc(20, [])
-    return one, address
+    allocator = Allocator(now_us=START_US - 6)
+    allocator.alloc(10, [])
+    allocator.now_us = START_US + at_us - 3
+    address = allocator.alloc(size, stack(*frames))
+    allocator.now_us = START_US + 1000
+    allocator.alloc(20, [])
+    return allocator, address
 
 
 WINDOW = [x("user_annotation", "ProfilerStep#7", 0.5, 990, 1)]
@@ -81,15 +81,15 @@ COLUMNS = "step, op, module, source, confidence, clock_gap_ns"
 
 
 def _owner(con: duckdb.DuckDBPyConnection, size: int = 1000) -> tuple[Any, ...]:
-    (found,) = con.execute(f"SELECT {COLUMNS} FROM snapshot_owners WHERE size_bytes = {size}").fetchall()
-    return found
+    (owner,) = con.execute(f"SELECT {COLUMNS} FROM snapshot_owners WHERE size_bytes = {size}").fetchall()
+    return owner
 
 
 def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path: Path) -> None:
-    one, _ = _one(100, INNER, USER)
+    allocator, _ = _allocation(100, INNER, USER)
     calls = [Call("module", "Net_0", 1, 50_000, 200_000), Call("module", "Linear_3", 1, 60_000, 150_000),
              Call("op", "aten::linear", 1, 70_000, 140_000), Call("op", "aten::empty", 1, 99_000, 103_000)]  # fmt: skip
-    con = _joined(tmp_path, one, [*WINDOW, *map(_event, calls)])
+    con = _joined(tmp_path, allocator, [*WINDOW, *map(_event, calls)])
     assert _owner(con) == (7, "aten::empty", "Linear_3", "clock", 0.7, None)
     frames = con.execute("SELECT module_frame, user_frame FROM snapshot_owners WHERE size_bytes = 1000").fetchall()
     assert frames == [(f"{INNER[0]}:7 forward", f"{USER[0]}:10 forward")]
@@ -121,16 +121,16 @@ def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path
     ], 4),
 )  # fmt: skip
 def test_what_the_clock_does_not_tell_is_null(tmp_path: Path, name: str, calls: list, owner: tuple) -> None:
-    one, _ = _one(100)
+    allocator, _ = _allocation(100)
     made = [Call(kind, op, tid, round(begin * 1000), round(end * 1000)) for kind, op, tid, begin, end in calls]
-    found = _owner(_joined(tmp_path, one, [*WINDOW, *map(_event, made)]))
-    told = ("clock", 0.7) if any(owner) else (None, None)
-    assert found == (7, *owner, *told, None), name
+    row = _owner(_joined(tmp_path, allocator, [*WINDOW, *map(_event, made)]))
+    evidence = ("clock", 0.7) if any(owner) else (None, None)
+    assert row == (7, *owner, *evidence, None), name
 
 
 @pytest.mark.slow  # a trace that shows allocations is below
 def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> None:
-    one, address = _one(100)
+    allocator, address = _allocation(100)
     calls = [
         Call("op", "a", 1, 90_000, 110_000),
         Call("op", "b", 2, 90_000, 110_000),
@@ -138,14 +138,14 @@ def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> No
     ]
     events = [*WINDOW, *map(_event, calls)]
     seen = _memory(address, 1024, 100_250, 2)
-    assert _owner(_joined(tmp_path, one, [*events, seen])) == (7, "c", None, "memory_event", 1.0, 250)
+    assert _owner(_joined(tmp_path, allocator, [*events, seen])) == (7, "c", None, "memory_event", 1.0, 250)
     # Not the same allocation: another address, a smaller one, of the host, too far away; or one of two.
     others = [_memory(address + 512, 1024, 100_250, 2), _memory(address, 512, 100_250, 2),
               _memory(address, 1024, 100_250, 2, device_type=0), _memory(address, 1024, 300_000, 2)]  # fmt: skip
     for other in others:
-        assert _owner(_joined(tmp_path, one, [*events, other])) == (7, None, None, None, None, None)
+        assert _owner(_joined(tmp_path, allocator, [*events, other])) == (7, None, None, None, None, None)
     twice = [seen, _memory(address, 1024, 130_000, 2)]
-    assert _owner(_joined(tmp_path, one, [*events, *twice])) == (7, None, None, None, None, None)
+    assert _owner(_joined(tmp_path, allocator, [*events, *twice])) == (7, None, None, None, None, None)
 
 
 # How the owner of an allocation is known by how far events lie from it, ns: the last but one is still taken.
@@ -160,22 +160,22 @@ BOUNDARIES = {
 def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
     """One event of an allocation names its owner. Of two, neither does: the clock, if another event says that clocks agree."""
     for distance, source in BOUNDARIES[name].items():
-        one, address = _one(100)
-        one.now_us = START_US + 497
-        other = one.alloc(3000, [])
+        allocator, address = _allocation(100)
+        allocator.now_us = START_US + 497
+        other = allocator.alloc(3000, [])
         events = [*WINDOW, _event(Call("op", "a", 1, 90_000, 600_000)), x("cpu_op", "last", 1200, 100, 1)]
         alone = {"snapshot_block_ns": address, "snapshot_gap_ns": other}[name]
         at_ns, size = {address: (100_000, 1024), other: (500_000, 3072)}[alone]
         events.append(_memory(alone, size, at_ns + distance, 1))
         if alone == other:
             events += [_memory(address, 1024, 100_000 + at, 1) for at in (0, 300)]
-        assert _owner(_joined(tmp_path, one, events))[3] == source, distance
+        assert _owner(_joined(tmp_path, allocator, events))[3] == source, distance
 
 
 def test_clocks_that_do_not_meet_leave_operators_null(tmp_path: Path) -> None:
-    one, _ = _one(100, USER)
+    allocator, _ = _allocation(100, USER)
     calls = [Call("op", "a", 1, 90_000, 110_000)]
-    con = _joined(tmp_path, one, [*WINDOW, *map(_event, calls)], base_ns=START_NS - 10**12)
+    con = _joined(tmp_path, allocator, [*WINDOW, *map(_event, calls)], base_ns=START_NS - 10**12)
     assert _owner(con) == (None,) * 6
     assert con.execute("SELECT module_frame FROM snapshot_owners WHERE size_bytes = 1000").fetchall() == [
         (f"{USER[0]}:10 forward",)
@@ -184,37 +184,37 @@ def test_clocks_that_do_not_meet_leave_operators_null(tmp_path: Path) -> None:
 
 def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> None:
     """Else a thread made it that the trace does not record, or the clocks are too far apart to find it."""
-    one, address = _one(100)
+    allocator, address = _allocation(100)
     other = _memory(address + 512, 1024, 700_000, 1)
     events = [*WINDOW, _event(Call("op", "a", 1, 50_000, 150_000))]
-    assert _owner(_joined(tmp_path, one, [*events, other])) == (7, None, None, None, None, None)
+    assert _owner(_joined(tmp_path, allocator, [*events, other])) == (7, None, None, None, None, None)
 
 
 @pytest.mark.slow  # the first test, with less
 def test_a_trace_that_shows_no_allocations_need_not_show_this_one(tmp_path: Path) -> None:
-    one, _ = _one(100)
+    allocator, _ = _allocation(100)
     events = [*WINDOW, _event(Call("op", "a", 1, 50_000, 150_000))]
-    assert _owner(_joined(tmp_path, one, events)) == (7, "a", None, "clock", 0.7, None)
+    assert _owner(_joined(tmp_path, allocator, events)) == (7, "a", None, "clock", 0.7, None)
 
 
 @pytest.mark.slow  # one that is not shown is above
 def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path) -> None:
-    one, address = _one(100)
+    allocator, address = _allocation(100)
     events = [*WINDOW, *map(_event, [Call("op", "a", 1, 50_000, 150_000)])]
-    assert _owner(_joined(tmp_path, one, [*events, _memory(address, 512, 700_000, 1, device_type=0)])) == (
+    assert _owner(_joined(tmp_path, allocator, [*events, _memory(address, 512, 700_000, 1, device_type=0)])) == (
         *(7, "a", None, "clock"),
         *(0.7, None),
     )
     # Of two the clock decides, unless what is known shows that it is off.
     twice = [_memory(address, 1024, 99_000, 1), _memory(address, 1024, 101_000, 1)]
-    assert _owner(_joined(tmp_path, one, [*events, *twice])) == (7, "a", None, "clock", 0.7, None)
-    first = one.history[1]["addr"]
-    assert one.history[1]["action"] == "alloc" and one.history[1]["size"] == 10
+    assert _owner(_joined(tmp_path, allocator, [*events, *twice])) == (7, "a", None, "clock", 0.7, None)
+    first = allocator.history[1]["addr"]
+    assert allocator.history[1]["action"] == "alloc" and allocator.history[1]["size"] == 10
     before = x("cpu_op", "edge", -90, 0.001, 9)
-    for gap, found in ((1_000, ("a", None, "clock", 0.7)), (3_000, (None,) * 4)):
+    for gap, expected in ((1_000, ("a", None, "clock", 0.7)), (3_000, (None,) * 4)):
         known = _memory(first, 512, gap, 1)
-        con = _joined(tmp_path, one, [before, *events, *twice, known])
-        assert _owner(con) == (7, *found, None), gap
+        con = _joined(tmp_path, allocator, [before, *events, *twice, known])
+        assert _owner(con) == (7, *expected, None), gap
         assert _owner(con, 10)[5] == gap
 
 
@@ -222,22 +222,22 @@ def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path)
 def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
     """Each profiler of a program counts its steps from 0."""
 
-    def steps_of(one: Allocator, events: list[dict[str, Any]]) -> list[int | None]:
-        con = _joined(tmp_path, one, events)
+    def steps_of(allocator: Allocator, events: list[dict[str, Any]]) -> list[int | None]:
+        con = _joined(tmp_path, allocator, events)
         return [step for (step,) in con.execute("SELECT step FROM snapshot_owners ORDER BY allocation_id").fetchall()]
 
-    one = Allocator()
+    allocator = Allocator()
     for _ in range(2):
-        one.annotate("ProfilerStep#0", "START")
-        one.alloc(10, [])
-        one.annotate("ProfilerStep#0", "END")
-        one.alloc(20, [])
-    one.annotate("ProfilerStep#0", "START")  # the snapshot is taken within it
-    one.alloc(30, [])
-    assert steps_of(one, WINDOW) == [0, None, 0, None, None]
+        allocator.annotate("ProfilerStep#0", "START")
+        allocator.alloc(10, [])
+        allocator.annotate("ProfilerStep#0", "END")
+        allocator.alloc(20, [])
+    allocator.annotate("ProfilerStep#0", "START")  # the snapshot is taken within it
+    allocator.alloc(30, [])
+    assert steps_of(allocator, WINDOW) == [0, None, 0, None, None]
 
-    one, _ = _one(100)
-    con = _joined(tmp_path, one, [x("user_annotation", "ProfilerStep#7", 80, 20, 1)])
+    allocator, _ = _allocation(100)
+    con = _joined(tmp_path, allocator, [x("user_annotation", "ProfilerStep#7", 80, 20, 1)])
     con.execute("INSERT INTO traces SELECT * REPLACE ('second' AS trace_id) FROM traces")
     later = "'second' AS trace_id, start_ns + 820000 AS start_ns, end_ns + 820000 AS end_ns"
     con.execute(f"INSERT INTO profiler_steps SELECT * REPLACE ({later}) FROM profiler_steps")
@@ -247,15 +247,15 @@ def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
 @pytest.mark.slow  # calls that are open are above, a search below
 def test_a_call_that_has_ended_owns_nothing(tmp_path: Path) -> None:
     """Calls of one thread overlap where times are rounded: the outer one ends before the one in it."""
-    one, _ = _one(100)
+    allocator, _ = _allocation(100)
     calls = [Call("op", "a", 1, 10_000, 80_000), Call("op", "b", 1, 50_000, 150_000)]
-    assert _owner(_joined(tmp_path, one, [*WINDOW, *map(_event, calls)])) == (7, None, None, None, None, None)
+    assert _owner(_joined(tmp_path, allocator, [*WINDOW, *map(_event, calls)])) == (7, None, None, None, None, None)
 
 
 @pytest.mark.slow  # others are above
 def test_the_last_allocation_of_the_history_is_in_the_trace(tmp_path: Path) -> None:
-    one, _ = _one(100)
-    con = _joined(tmp_path, one, [*WINDOW, _event(Call("op", "a", 1, 900_000, 1_100_000))])
+    allocator, _ = _allocation(100)
+    con = _joined(tmp_path, allocator, [*WINDOW, _event(Call("op", "a", 1, 900_000, 1_100_000))])
     assert _owner(con, 20) == (None, "a", None, "clock", 0.7, None)
 
 
@@ -263,27 +263,27 @@ def test_the_last_allocation_of_the_history_is_in_the_trace(tmp_path: Path) -> N
 
 
 def _nested(rng: random.Random, tid: int, begin: int, end: int, depth: int = 0) -> list[Call]:
-    found, at = [], begin
-    while at < end - 400 and len(found) < 60:
+    calls, at = [], begin
+    while at < end - 400 and len(calls) < 60:
         first = at + rng.randint(1, 4000)
         last = min(end - 1, first + rng.choice((300, 2_000, 20_000, 90_000)))
         if last > first:
             kind = rng.choice(("op", "op", "module"))
-            found.append(Call(kind, f"{kind}_{tid}_{first}", tid, first, last))
+            calls.append(Call(kind, f"{kind}_{tid}_{first}", tid, first, last))
             if depth < 4:
-                found += _nested(rng, tid, first, last, depth + 1)
+                calls += _nested(rng, tid, first, last, depth + 1)
         at = max(last, first)
-    return found
+    return calls
 
 
 def _innermost(calls: list[Call], kind: str, tid: int, at: int) -> Call | None:
-    around = [one for one in calls if (one.kind, one.tid) == (kind, tid) and one.begin <= at < one.end]
-    return max(around, key=lambda one: (one.begin, -one.end), default=None)
+    around = [call for call in calls if (call.kind, call.tid) == (kind, tid) and call.begin <= at < call.end]
+    return max(around, key=lambda call: (call.begin, -call.end), default=None)
 
 
 def _searched(calls: list[Call], first: int, last: int, tids: set[int]) -> tuple[str | None, str | None]:
     """Operator and module of an allocation made between two ns on one of these threads; None where that is not certain."""
-    found: dict[tuple[str, int], Call] = {}
+    open_calls: dict[tuple[str, int], Call] = {}
     doubtful: set[tuple[str, int]] = set()
     for kind in ("op", "module"):
         for tid in tids:
@@ -291,17 +291,17 @@ def _searched(calls: list[Call], first: int, last: int, tids: set[int]) -> tuple
                 (c.kind, c.tid) == (kind, tid) and (first < c.begin <= last or first < c.end <= last) for c in calls
             ):
                 doubtful.add((kind, tid))
-            elif one := _innermost(calls, kind, tid, first):
-                found[kind, tid] = one
+            elif call := _innermost(calls, kind, tid, first):
+                open_calls[kind, tid] = call
     for kind in ("op", "module"):
-        whose = {tid for k, tid in doubtful | found.keys() if k == kind}
+        whose = {tid for k, tid in doubtful | open_calls.keys() if k == kind}
         if len(whose) > 1:
             return None, None
         if whose:
             (tid,) = whose
             if (kind, tid) in doubtful:
                 return None, None
-            op, module = found.get(("op", tid)), found.get(("module", tid))
+            op, module = open_calls.get(("op", tid)), open_calls.get(("module", tid))
             return op.name if op else None, module.name if module else None
     return None, None
 
@@ -311,16 +311,16 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     calls = [call for tid in (1, 2, 3)[: rng.randint(1, 3)] for call in _nested(rng, tid, 0, 900_000)]
     tids = {call.tid for call in calls}
-    one = Allocator(now_us=START_US)
+    allocator = Allocator(now_us=START_US)
     times: dict[int, tuple[int, int]] = {}  # by size: us of the snapshot, address
     for number in range(150):
-        one.now_us += rng.choice((0, 1, 5, 40)) - 3
+        allocator.now_us += rng.choice((0, 1, 5, 40)) - 3
         size = 513 + number
-        times[size] = (one.now_us + 3 - START_US, one.alloc(size, []))
-        one.now_us = START_US + times[size][0]  # a new segment is an event, too
-        one.history[-1]["time_us"] = one.now_us
+        times[size] = (allocator.now_us + 3 - START_US, allocator.alloc(size, []))
+        allocator.now_us = START_US + times[size][0]  # a new segment is an event, too
+        allocator.history[-1]["time_us"] = allocator.now_us
         if rng.random() < 0.7:
-            one.free(times[size][1])
+            allocator.free(times[size][1])
     # Half of the traces show no allocations; the clocks of some of the others are 20 us apart.
     n_seen, apart = rng.choice(((0, 0), (0, 0), (0.7, 0), (0.7, 20_000)))
     seen = [
@@ -329,7 +329,7 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
     ]  # fmt: skip
     events = [*map(_event, calls), *(_memory(*event) for event in seen)]
     edge = [x("cpu_op", "edge", -5, 0.001, 9), x("cpu_op", "edge", 20_000, 0.001, 9)]  # the trace covers all of it
-    con = _joined(tmp_path, one, [*edge, *events])
+    con = _joined(tmp_path, allocator, [*edge, *events])
     rows = con.execute("SELECT size_bytes, op, module, source FROM snapshot_owners ORDER BY size_bytes").fetchall()
     assert len(rows) == 150
 
@@ -343,12 +343,12 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
         rivals = [s for s, (other, where) in times.items() if near and same(near[0], other, where)]
         if len(near) == 1 and rivals == [size]:
             expected = _searched(calls, near[0][2], near[0][2], {near[0][3]})
-            told = "memory_event"
+            expected_source = "memory_event"
         elif seen and (apart or not near):
-            expected, told = (None, None), None
+            expected, expected_source = (None, None), None
         else:
-            expected, told = _searched(calls, 1000 * us, 1000 * us + 999, tids), "clock"
-        assert (op, module, source) == (*expected, told if any(expected) else None), size
+            expected, expected_source = _searched(calls, 1000 * us, 1000 * us + 999, tids), "clock"
+        assert (op, module, source) == (*expected, expected_source if any(expected) else None), size
         n_known += any(expected)
     assert n_known > 0 or seed >= 10  # of some, nothing is certain
     sums = con.execute("SELECT sum(size_bytes), round(sum(size_percent), 6) FROM snapshot_peak_owners").fetchall()

@@ -37,13 +37,13 @@ def read(data: bytes, folder: Path, size: int = 1 << 16) -> tuple[Any, Rows]:
         entries.stream = PickleStream(pieces(data, size), entries.fold, entries.append, entries.intern_list)
         top = entries.stream.load()
     devices = entries.devices(top)
-    found = {}
+    rows = {}
     for table in COLUMNS:
         paths = files.paths(table)
         if paths and table == "snapshot_events":
             paths = [with_devices(paths[0], devices)]
-        found[table] = pq.read_table(paths[0]).to_pylist() if paths else []
-    return top, found
+        rows[table] = pq.read_table(paths[0]).to_pylist() if paths else []
+    return top, rows
 
 
 def expected(made: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def expected(made: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(rows: Rows) -> dict[str, Any]:
+def contents(rows: Rows) -> dict[str, Any]:
     stacks: dict[int, list[Any]] = {}
     for frame in rows["snapshot_frames"]:
         assert frame["depth"] == len(stacks.setdefault(frame["stack_id"], []))
@@ -86,8 +86,7 @@ def told(rows: Rows) -> dict[str, Any]:
         return None if row["stack_id"] is None else tuple(stacks[row["stack_id"]])
 
     def columns(table: str, *names: str, stacked: bool = True) -> list[Any]:
-        found = ((*(row[name] for name in names), *([frames(row)] if stacked else [])) for row in rows[table])
-        return [*found]
+        return [(*(row[name] for name in names), *([frames(row)] if stacked else [])) for row in rows[table]]
 
     return {
         "events": sorted(
@@ -109,7 +108,7 @@ def told(rows: Rows) -> dict[str, Any]:
 
 def busy(seed: int, n: int, device: int = 0) -> Allocator:
     """Allocations and releases at random, on two streams, with stacks of one to six frames and without."""
-    chance, one = random.Random(seed), Allocator(device=device, max_entries=max(4, n * 2))
+    chance, allocator = random.Random(seed), Allocator(device=device, max_entries=max(4, n * 2))
     live: list[int] = []
     pending: list[int] = []
     for number in range(n):
@@ -119,17 +118,19 @@ def busy(seed: int, n: int, device: int = 0) -> Allocator:
         what = chance.random()
         if live and what < 0.4:
             address = live.pop(chance.randrange(len(live)))
-            one.free(address, frames, is_pending=what < 0.1)
+            allocator.free(address, frames, is_pending=what < 0.1)
             pending += [address] if what < 0.1 else []
         elif pending and what < 0.5:
-            one.complete(pending.pop())
+            allocator.complete(pending.pop())
         elif what > 0.98:
-            one.empty_cache()
+            allocator.empty_cache()
         elif what > 0.97:
-            one.out_of_memory(1 << 40, number)
+            allocator.out_of_memory(1 << 40, number)
         else:
-            live.append(one.alloc(chance.choice([1, 700, 70_000, 3 * MIB, 25 * MIB]), frames, chance.randrange(2)))
-    return one
+            live.append(
+                allocator.alloc(chance.choice([1, 700, 70_000, 3 * MIB, 25 * MIB]), frames, chance.randrange(2))
+            )
+    return allocator
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -137,7 +138,7 @@ def busy(seed: int, n: int, device: int = 0) -> Allocator:
 def test_the_rows_are_those_of_the_dictionaries(tmp_path: Path, protocol: int, size: int) -> None:
     made = snapshot(busy(1, 300, device=1), busy(2, 40, device=3), devices=5)
     top, rows = read(pickle.dumps(made, protocol), tmp_path, size)
-    assert told(rows) == expected(made)
+    assert contents(rows) == expected(made)
     assert top["allocator_settings"] == made["allocator_settings"]
     assert {row["device"] for row in rows["snapshot_events"]} == {1, 3}
 
@@ -149,7 +150,7 @@ def test_any_history_in_any_pieces(
 ) -> None:
     made = snapshot(busy(seed, n), busy(seed + 1, n // 2, device=2))
     _, rows = read(pickle.dumps(made, protocol), tmp_path_factory.mktemp("s"), size)
-    assert told(rows) == expected(made)
+    assert contents(rows) == expected(made)
 
 
 CPP_PICKLE = """
@@ -176,10 +177,10 @@ def test_what_pytorchs_own_pickler_writes_is_read(tmp_path: Path, size: int) -> 
 
 
 def test_equal_stacks_are_one(tmp_path: Path) -> None:
-    one = Allocator()
+    allocator = Allocator()
     for _ in range(50):
-        one.alloc(100, stack(USER, ("/x.py", 1, "main")))
-    _, rows = read(pickle.dumps(snapshot(one)), tmp_path)
+        allocator.alloc(100, stack(USER, ("/x.py", 1, "main")))
+    _, rows = read(pickle.dumps(snapshot(allocator)), tmp_path)
     assert len(rows["snapshot_stacks"]) == 1 and len(rows["snapshot_frames"]) == 2
 
 
@@ -220,9 +221,9 @@ def test_blocks_of_older_versions_have_a_history_and_no_address(tmp_path: Path) 
 
 def put(**changed: Any) -> dict[str, Any]:
     """A snapshot of which one event has other values."""
-    one = Allocator()
-    one.alloc(100, stack(USER))
-    made = snapshot(one)
+    allocator = Allocator()
+    allocator.alloc(100, stack(USER))
+    made = snapshot(allocator)
     made["device_traces"][0][-1].update(changed)
     return made
 

@@ -29,17 +29,17 @@ def metadata(rank: int, version: str, at_us: int) -> dict[str, Any]:
 
 def coll(call: Call, version: str, at_us: int, is_verbose: bool = False) -> dict[str, Any]:
     seq, size, us = call
-    found: dict[str, Any] = {"coll": "AllReduce"}
+    fields: dict[str, Any] = {"coll": "AllReduce"}
     if version != "v4.0":
-        found |= {"coll_algo": "RING", "coll_proto": "SIMPLE"}
+        fields |= {"coll_algo": "RING", "coll_proto": "SIMPLE"}
     gigabytes_per_s = round(size / us / 1e3, 6)
-    found |= {"coll_sn": seq, "coll_msg_size_bytes": size, "coll_exec_time_us": us, "coll_timing_source": "kernel_gpu"}
-    found |= {"coll_algobw_gbs": gigabytes_per_s, "coll_busbw_gbs": round(gigabytes_per_s * 1.5, 6)}
+    fields |= {"coll_sn": seq, "coll_msg_size_bytes": size, "coll_exec_time_us": us, "coll_timing_source": "kernel_gpu"}
+    fields |= {"coll_algobw_gbs": gigabytes_per_s, "coll_busbw_gbs": round(gigabytes_per_s * 1.5, 6)}
     if is_verbose:
         kernel = {"channel_id": 0, "kernel_start_ts": at_us + 2, "kernel_stop_ts": at_us + us, "kernel_record_ts": 0}
-        found["event_trace_sn"] = {"coll_start_sn": 1, "coll_stop_sn": 2, "kernel_events": []}
-        found["event_trace_ts"] = {"coll_start_ts": at_us, "coll_stop_ts": at_us + 1, "kernel_events": [kernel]}
-    return found
+        fields["event_trace_sn"] = {"coll_start_sn": 1, "coll_stop_sn": 2, "kernel_events": []}
+        fields["event_trace_ts"] = {"coll_start_ts": at_us, "coll_stop_ts": at_us + 1, "kernel_events": [kernel]}
+    return fields
 
 
 def stats(n_coll: int, n_p2p: int = 0, dropped: int = 0) -> dict[str, int]:

@@ -49,8 +49,8 @@ def test_every_version_says_the_same(tmp_path: Path, version: str, is_verbose: b
         )
         for seq, size, us in CALLS
     ]
-    told = "SELECT job, host, pid, version, n_collectives, n_dropped FROM inspector_logs"
-    assert rows(lake, told) == [("j", "node0", 4002, version, 5, 0)]
+    query = "SELECT job, host, pid, version, n_collectives, n_dropped FROM inspector_logs"
+    assert rows(lake, query) == [("j", "node0", 4002, version, 5, 0)]
     assert rows(lake, "SELECT * FROM inspector_findings") == []
 
 
@@ -61,8 +61,8 @@ def test_point_to_point_calls_and_what_was_dropped(tmp_path: Path) -> None:
     }
     path = write(tmp_path / "a.log", lines(0, CALLS[:1], "v4.3", p2p=[p2p], dropped=17))
     lake = loaded(INPUT, [path], ["inspector_matches"])
-    told = "SELECT kind, name, seq, peer, size_bytes, duration_ns FROM inspector_collectives ORDER BY line"
-    assert rows(lake, told)[1] == ("p2p", "Send", 9, 3, 8192, 12_000)
+    query = "SELECT kind, name, seq, peer, size_bytes, duration_ns FROM inspector_collectives ORDER BY line"
+    assert rows(lake, query)[1] == ("p2p", "Send", 9, 3, 8192, 12_000)
     assert rows(lake, "SELECT n_dropped FROM inspector_logs") == [(17,)]
     assert rows(lake, "SELECT * FROM inspector_matches") == []
 
@@ -165,20 +165,20 @@ def made(seed: int, n_ranks: int, n_calls: int) -> dict[int, list[tuple[int, Cal
 
 def waits(by_rank: dict[int, list[tuple[int, Call]]]) -> dict[tuple[int, int], list[int]]:
     """(day, rank) → collectives seen with others, times last, caused wait us, waited us: by walking over them."""
-    found: dict[tuple[int, int], list[int]] = {}
+    sums_by_rank: dict[tuple[int, int], list[int]] = {}
     for seq in {call[0] for calls in by_rank.values() for _, call in calls}:
         parts = [(call[2], rank, day) for rank, calls in by_rank.items() for day, call in calls if call[0] == seq]
         if len(parts) < 2:
             continue
         least, last, _ = min(parts)
         for us, rank, day in parts:
-            one = found.setdefault((day, rank), [0, 0, 0, 0])
-            one[0] += 1
-            one[3] += us - least
+            sums = sums_by_rank.setdefault((day, rank), [0, 0, 0, 0])
+            sums[0] += 1
+            sums[3] += us - least
             if rank == last:
-                one[1] += max(parts)[0] > least
-                one[2] += sum(other - least for other, *_ in parts)
-    return found
+                sums[1] += max(parts)[0] > least
+                sums[2] += sum(other - least for other, *_ in parts)
+    return sums_by_rank
 
 
 def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) 
             del record["coll_perf"]["coll_exec_time_us"]
         write(tmp_path / f"rank{rank}.log", [json.dumps(record)])
     lake = loaded(INPUT, sorted(tmp_path.iterdir()), ["inspector_matches"])
-    told = "SELECT rank, n_seen, waited_ns, is_last, caused_wait_ns FROM inspector_matches ORDER BY rank"
-    assert rows(lake, told) == [(0, 3, 0, True, 30_000), (1, 3, 30_000, False, 0), (2, 3, None, None, None)]
+    query = "SELECT rank, n_seen, waited_ns, is_last, caused_wait_ns FROM inspector_matches ORDER BY rank"
+    assert rows(lake, query) == [(0, 3, 0, True, 30_000), (1, 3, 30_000, False, 0), (2, 3, None, None, None)]
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_who_the_others_wait_for_is_what_a_walk_finds(
     answered = rows(lake, load_questions()["slow-collectives"].sql)
     first = min(row[0] for row in answered) if answered else None
     assert first is None or first.toordinal() >= 719163 + START_US // DAY_US
-    found = {
+    sums_by_rank = {
         (row[0].toordinal() - 719163 - START_US // DAY_US, row[4]): [
             row[6],
             row[7],
@@ -224,7 +224,7 @@ def test_who_the_others_wait_for_is_what_a_walk_finds(
                  )  # fmt: skip
     expected = waits(by_rank)
     assert {(day, rank): [*map(int, rest)] for day, rank, *rest in exact} == expected
-    assert {key: one[:2] for key, one in found.items()} == {key: one[:2] for key, one in expected.items()}
+    assert {key: sums[:2] for key, sums in sums_by_rank.items()} == {key: sums[:2] for key, sums in expected.items()}
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -241,9 +241,9 @@ def test_any_line_is_a_row_or_a_finding(texts: list[bytes], data: st.DataObject)
         if data.draw(st.booleans()) and text:
             at = data.draw(st.integers(0, len(text) - 1))
             text = text[:at] + data.draw(st.binary(min_size=1, max_size=3)) + text[at + 1 :]
-        before = sum(found.n for found in records.findings.values())
+        before = sum(finding.n for finding in records.findings.values())
         row = records.row(text)
-        added = sum(found.n for found in records.findings.values()) - before
+        added = sum(finding.n for finding in records.findings.values()) - before
         n_rows += row is not None
         assert row is None or len(row) == 19
         assert row is not None or added or b"dump_stats" in text or b"proxy" in text

@@ -36,8 +36,8 @@ def test_the_path_of_a_small_file(tmp_path: Path) -> None:
 def test_the_path_of_a_file(tmp_path: Path) -> None:
     (rank,) = write_capture(CaptureSpec(ranks=1, steps=1, layers=2, gz=False), tmp_path).ranks
     export = export_of(document_of(rank.path)).write(tmp_path / "rank0.sqlite")
-    told = [path_of(run("critical-path", str(path), "--json")) for path in (rank.path, export)]
-    assert told[0] == told[1] and told[0]["success"]
+    answers = [path_of(run("critical-path", str(path), "--json")) for path in (rank.path, export)]
+    assert answers[0] == answers[1] and answers[0]["success"]
     parts = [json.loads(run("breakdown", str(path), "--json"))[0] for path in (rank.path, export)]
     assert [part.pop("path") for part in parts] == [str(rank.path), str(export)]
     assert parts[0].pop("trace_id") != parts[1].pop("trace_id")
@@ -108,10 +108,10 @@ def test_a_file_of_several_processes_is_a_capture(tmp_path: Path) -> None:
 def test_processes_without_ranks_have_a_path_each(tmp_path: Path) -> None:
     path = both(tmp_path)
     assert "--process PID" in refused("what-if", path, "--remove", "launch_overhead")
-    told = run("why", path)  # one after the other
-    assert "--process 4000" in told and "--process 4100" in told
-    of_one = run("why", path, "--process", "4100")
-    assert "--process 4100" in of_one and "--process 4000" not in of_one
+    output = run("why", path)  # one after the other
+    assert "--process 4000" in output and "--process 4100" in output
+    output_of_second = run("why", path, "--process", "4100")
+    assert "--process 4100" in output_of_second and "--process 4000" not in output_of_second
 
 
 @pytest.mark.slow
@@ -124,11 +124,11 @@ def test_every_command_on_a_file_takes_a_process(tmp_path: Path) -> None:
         assert "no process 7 to choose: it has 4000, 4100" in refused(command, path, "--process", "7", *more), command
 
 
-def _grown(*given: str) -> dict[str, int]:
+def _grown(*arguments: str) -> dict[str, int]:
     """What `compare` says of the numbers of GPU work by name."""
     return {
         row["name"]: row["test_n"] - row["control_n"]
-        for row in json.loads(run("compare", *given, "--json", "--step", "all", "--by", "kernel"))["rows"]
+        for row in json.loads(run("compare", *arguments, "--json", "--step", "all", "--by", "kernel"))["rows"]
     }
 
 

@@ -104,15 +104,15 @@ def test_a_file_that_is_cut_off_names_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         (b"SQLite format 3\0 and nothing else", "SQLite cannot"),
         (b"SQLite format 3\0", "SQLite cannot"),
     ],
 )
-def test_a_header_alone(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_header_alone(tmp_path: Path, content: bytes, reason: str) -> None:
     (path := tmp_path / "a.sqlite").write_bytes(content)
-    assert told in rejection(path)
+    assert reason in rejection(path)
 
 
 def test_other_databases_are_named(tmp_path: Path) -> None:
@@ -178,8 +178,10 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         "UPDATE NVTX_EVENTS SET start = 9e300",
     )
     trace = load_trace(con := memory(), path)
-    found = {(one.check_name, one.detail.split(":")[0]): (one.severity, one.n) for one in trace.findings}
-    assert found == {
+    findings = {
+        (finding.check_name, finding.detail.split(":")[0]): (finding.severity, finding.n) for finding in trace.findings
+    }
+    assert findings == {
         ("nsys_wrong_type", KERNELS): ("error", 3),
         ("nsys_wrong_type", "NVTX_EVENTS"): ("error", 1),
         ("nsys_without_time", KERNELS): ("warning", 1),
@@ -199,7 +201,10 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
         f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {2**61}",
     )
     trace = load_trace(memory(), path)
-    assert {one.check_name: one.n for one in trace.findings} == {"time_out_of_range": 1, "negative_duration": 1}
+    assert {finding.check_name: finding.n for finding in trace.findings} == {
+        "time_out_of_range": 1,
+        "negative_duration": 1,
+    }
 
 
 def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
@@ -215,12 +220,16 @@ def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
 @pytest.mark.slow  # types of ranges: test_events.py
 def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
     trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 12345"))
-    assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
+    assert [(finding.check_name, finding.severity, finding.n) for finding in trace.findings] == [
+        ("nsys_unknown_range", "warning", 1)
+    ]
     trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
     assert not trace.findings  # it names a domain
     name_type = "CREATE TABLE ENUM_NSYS_EVENT_TYPE AS SELECT 80 AS id, 'NvtxDeferredPushPopRange' AS name, '' AS label"
     trace = load_trace(memory(), changed(tmp_path, name_type, "UPDATE NVTX_EVENTS SET eventType = 80"))
-    assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
+    assert [(finding.check_name, finding.severity, finding.n) for finding in trace.findings] == [
+        ("nsys_unknown_range", "warning", 1)
+    ]
 
 
 # Fuzz ---------------------------------------------------------------------------------------------------------------
@@ -258,7 +267,7 @@ def test_nothing_that_is_needed_is_missing_silently(
     """A needed column that is gone is a warning with the table's name; a table that is gone too, or a rejection."""
     from pipelines.readers.nsys.schema import SOURCES
 
-    source = next((one for one in SOURCES if one.name == table), None)
+    source = next((source for source in SOURCES if source.name == table), None)
     if source is None or not source.needed:
         return
     ours = data.draw(st.sampled_from(sorted(source.needed)))
@@ -267,8 +276,12 @@ def test_nothing_that_is_needed_is_missing_silently(
         con.execute(f'ALTER TABLE {table} DROP COLUMN "{source.columns[ours]}"')
         con.commit()
     trace = load_trace(memory(), path)
-    told = [one for one in trace.findings if one.check_name == "nsys_missing_column" and one.severity == "warning"]
-    assert [one.detail for one in told] == [f"{table} has no {source.columns[ours]}: NULL"]
+    findings = [
+        finding
+        for finding in trace.findings
+        if finding.check_name == "nsys_missing_column" and finding.severity == "warning"
+    ]
+    assert [finding.detail for finding in findings] == [f"{table} has no {source.columns[ours]}: NULL"]
 
 
 ODD = st.sampled_from([None, 0, -1, 1, 5, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63), 10**18, -(10**18), 61_000])

@@ -27,7 +27,7 @@ def loaded(export: Export, folder: Path) -> Loaded:
     con = memory()
     trace = load_trace(con, written(export, folder))
     assert trace.format == "sqlite/nsys" and trace.status == "ok"
-    return con, {one.check_name: (one.severity, one.n) for one in trace.findings}
+    return con, {finding.check_name: (finding.severity, finding.n) for finding in trace.findings}
 
 
 def events(con: duckdb.DuckDBPyConnection, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
@@ -270,8 +270,8 @@ def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> N
 def test_a_context_whose_work_names_two_gpus_tells_none(tmp_path: Path) -> None:
     export = small()
     export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][0]["deviceId"] = 1
-    for one in export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]:
-        one["deviceId"] = 3
+    for row in export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]:
+        row["deviceId"] = 3
     con, _ = loaded(export, tmp_path)
     assert events(con, "device", "cat = 'cuda_sync'") == [(3,), (3,)]
 
@@ -314,8 +314,8 @@ def test_tables_that_are_missing_are_told(tmp_path: Path) -> None:
     con, findings = loaded(export, tmp_path)
     assert findings == {"nsys_missing_table": ("warning", 1), "nsys_no_session_start": ("info", 1)}
     query = "SELECT split_part(detail, ':', 1) FROM findings WHERE check_name = 'nsys_missing_table' ORDER BY ALL"
-    told = [table for (table,) in con.execute(query).fetchall()]
-    assert told == ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"]
+    tables = [table for (table,) in con.execute(query).fetchall()]
+    assert tables == ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"]
     assert events(con, "start_ns, duration_ns") == [(0, 10)]
 
 
@@ -350,7 +350,9 @@ def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
         con = memory()
         findings = load_trace(con, path).findings
         kernels.append(events(con, "name", "cat = 'kernel'"))
-        assert [one.check_name for one in findings if one.check_name != "lost_kernels"] == ["nsys_tables_left_out"]
+        assert [finding.check_name for finding in findings if finding.check_name != "lost_kernels"] == [
+            "nsys_tables_left_out"
+        ]
         with closing(sqlite3.connect(path)) as changed:
             changed.execute("DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_KERNEL")
     assert kernels == [[("gemm",), ("relu",)], [("relu",)]]

@@ -40,8 +40,8 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
     with database.connect() as con:
         lake.create_views(con, ["events", "traces", "findings"])
         query = "SELECT trace_id, count(*), count(DISTINCT pid), count(*) FILTER (WHERE name LIKE 'only%') FROM events GROUP BY ALL"
-        found = {trace: rest for trace, *rest in con.execute(query).fetchall()}
-        assert [found[row.trace_id] for row in rows] == [[10, 2, 0], [11, 2, 1]]
+        counts = {trace: rest for trace, *rest in con.execute(query).fetchall()}
+        assert [counts[row.trace_id] for row in rows] == [[10, 2, 0], [11, 2, 1]]
         query = "SELECT trace_id, metadata ->> '$.nsys.process_id' FROM traces"
         assert dict(con.execute(query).fetchall()) == {rows[0].trace_id: "4000", rows[1].trace_id: "4100"}
         query = "SELECT DISTINCT detail FROM findings WHERE check_name = 'nsys_processes'"
@@ -74,15 +74,18 @@ def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> N
     assert processes(path) == []
     ((row,),) = (ingest([path], Lake(tmp_path / "lake")).rows,)
     assert (row.status, row.rank, row.n_events) == ("ok", 3, 10)
-    found = {one.check_name: (one.severity, one.n) for one in load_trace(memory(), path).findings}
-    assert found == {"nsys_idle_processes": ("info", 1)}
+    findings = {finding.check_name: (finding.severity, finding.n) for finding in load_trace(memory(), path).findings}
+    assert findings == {"nsys_idle_processes": ("info", 1)}
 
 
 def test_rows_of_no_process_are_counted(tmp_path: Path) -> None:
     export = small()
     kernel(export, "nobody's", 70_000, 71_000, 30, 7, globalPid=None)
-    found = {one.check_name: (one.severity, one.n) for one in load_trace(memory(), written(export, tmp_path)).findings}
-    assert found == {"nsys_no_process": ("warning", 1)}
+    findings = {
+        finding.check_name: (finding.severity, finding.n)
+        for finding in load_trace(memory(), written(export, tmp_path)).findings
+    }
+    assert findings == {"nsys_no_process": ("warning", 1)}
 
 
 def test_a_command_on_the_file_says_which_processes_there_are(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_only_one_gpu_each_tells_ranks(tmp_path: Path) -> None:
 SECOND_MAIN = SECOND | 4100
 
 
-def told_by(export: Export, folder: Path) -> dict[int, tuple[int, int | None, str]]:
+def ranks_with_sources(export: Export, folder: Path) -> dict[int, tuple[int, int | None, str]]:
     with opened(written(export, folder), 1, "again") as there:
         return {pid_of(key): tuple(rank) for key, rank in ranks_of_all(there, gpu_processes(there)).items()}
 
@@ -95,14 +95,14 @@ def test_communicators_tell_ranks(how: str, tmp_path: Path) -> None:
         export.add("NVTX_PAYLOAD_SCHEMA_ENTRIES", domainId=1, schemaId=9, idx=place, name=name, offset=offset)
     opens(export, MAIN, 2, 1, how)
     opens(export, MAIN, 8, 5, how)
-    assert told_by(export, tmp_path) == {}
+    assert ranks_with_sources(export, tmp_path) == {}
     opens(export, SECOND_MAIN, 8, 3, how)
-    assert told_by(export, tmp_path) == {4000: (5, 8, "nccl"), 4100: (3, 8, "nccl")}
+    assert ranks_with_sources(export, tmp_path) == {4000: (5, 8, "nccl"), 4100: (3, 8, "nccl")}
     opens(export, MAIN, 8, 3, how)
-    assert told_by(export, tmp_path) == {}  # of two of its largest communicators, either could be all ranks'
+    assert ranks_with_sources(export, tmp_path) == {}  # of two of its largest communicators, either could be all ranks'
     opens(export, MAIN, 9, 3, how)
     opens(export, SECOND_MAIN, 9, 3, how)
-    assert told_by(export, tmp_path) == {}
+    assert ranks_with_sources(export, tmp_path) == {}
 
 
 def test_damaged_payloads_tell_nothing(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_damaged_payloads_tell_nothing(tmp_path: Path) -> None:
     nasty += [{"binaryData": struct.pack("<4Q", 1, *numbers)} for numbers in ((8, 1, 32), (9, 32, 0), (9, 8, 32))]
     for payload in nasty:
         export.add("NVTX_EVENTS", start=1, end=2, eventType=59, globalTid=MAIN, text="ncclCommInitAll", **payload)
-    assert told_by(export, tmp_path) == {4000: (0, None, "device"), 4100: (1, None, "device")}
+    assert ranks_with_sources(export, tmp_path) == {4000: (0, None, "device"), 4100: (1, None, "device")}
 
 
 def with_environment(export: Export) -> Export:
@@ -130,8 +130,8 @@ def with_environment(export: Export) -> Export:
 
 def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> None:
     """Of several it is the launcher's."""
-    assert told_by(with_environment(small()), tmp_path) == {4000: (6, 8, "environment")}
-    assert told_by(with_environment(on_gpus(0, 0)), tmp_path) == {}
+    assert ranks_with_sources(with_environment(small()), tmp_path) == {4000: (6, 8, "environment")}
+    assert ranks_with_sources(with_environment(on_gpus(0, 0)), tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
             "count(f.trace_id) FROM traces LEFT JOIN (FROM findings WHERE check_name = 'nsys_rank_by_device') AS f "
             "USING (trace_id) GROUP BY file ORDER BY file"
         )
-        found = con.execute(query).fetchall()
+        files = con.execute(query).fetchall()
     none = [None, None]
-    assert [(row[0], row[1], row[2], row[3], row[5]) for row in found] == [
+    assert [(row[0], row[1], row[2], row[3], row[5]) for row in files] == [
         ("b.sqlite", ["device", "device"], none, 1, 2),
         ("rank5.sqlite", ["file_name"], [None], 1, 0),
         ("rank6.sqlite", none, none, 1, 0),
         ("rank7.sqlite", ["device", "device"], none, 1, 2),
     ]
-    assert len({row[4] for row in found}) == 3  # rank5 and rank6 are of the folder
+    assert len({row[4] for row in files}) == 3  # rank5 and rank6 are of the folder
 
 
 @pytest.mark.slow  # ranks of several processes are above
@@ -209,7 +209,7 @@ def test_processes_of_a_real_export_are_a_capture_on_one_clock(tmp_path: Path) -
 @pytest.mark.slow  # a file with no rank's path, and `--process`, are in test_commands.py
 def test_a_real_export_is_a_capture_for_why_and_what_if() -> None:
     path = str(REAL / "mfu_2gpu_before.sqlite")
-    told = [
+    outputs = [
         CliRunner().invoke(app, [*words, path]).output for words in (["why"], ["what-if", "--remove", "op:aten::copy_"])
     ]
-    assert "through 2 ranks" in told[0] and "the capture takes" in told[1]
+    assert "through 2 ranks" in outputs[0] and "the capture takes" in outputs[1]

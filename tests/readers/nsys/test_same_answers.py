@@ -44,8 +44,8 @@ def rows(
     events = con.execute("SELECT event_id, cat, name, pid, tid, start_ns, duration_ns FROM events").fetchall()
     known = {number: rest for number, *rest in events}
     # The profiler's own span, which is in Kineto's traces only, is longer than the events.
-    found = con.execute(f"SELECT * FROM {table}{' WHERE step IS NOT NULL' if table == 'host_gpu_overlap' else ''}")
-    names = [column[0] for column in found.description or ()]
+    result = con.execute(f"SELECT * FROM {table}{' WHERE step IS NOT NULL' if table == 'host_gpu_overlap' else ''}")
+    names = [column[0] for column in result.description or ()]
 
     def value(name: str, of: Any) -> Any:
         if name.endswith(("event_id", "_kernel_id")) and of is not None:
@@ -57,7 +57,7 @@ def rows(
         for i, name in enumerate(names)
         if name not in leave_out and (name not in NUMBERS or name == "event_id")
     ]
-    return Counter(tuple(str(value(name, row[i])) for i, name in kept) for row in found.fetchall())
+    return Counter(tuple(str(value(name, row[i])) for i, name in kept) for row in result.fetchall())
 
 
 def compare(traces: list[Path], tables: tuple[str, ...] = TABLES, with_events: bool = True) -> None:
@@ -65,18 +65,18 @@ def compare(traces: list[Path], tables: tuple[str, ...] = TABLES, with_events: b
 
     Real traces have events that are nobody's answer and that the writer leaves out: their `events` differ.
     """
-    con, found = connect_all(traces)
+    con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), {*tables, *ANSWERED})
     shown = {*tables, "events", *ANSWERED} - {"edge_types"}
-    told = []
-    for trace_id in found:
+    answers = []
+    for trace_id in trace_ids:
         only(con, trace_id, sorted(shown))
         of = {table: rows(con, table, {"args", "extra"}) for table in tables}
         query = f"SELECT * EXCLUDE ({', '.join(sorted(NOT_SEEN | {'trace_id', 'batch_id', 'event_id'}))}) FROM events " \
             "WHERE ph = 'X' AND cat NOT IN ('gpu_user_annotation', 'Trace', 'python_function')"  # fmt: skip
         of["events"] = Counter(con.execute(query).fetchall())
-        told.append(of)
-    for kineto, export in zip(told[::2], told[1::2], strict=True):
+        answers.append(of)
+    for kineto, export in zip(answers[::2], answers[1::2], strict=True):
         for table in (*(("events",) if with_events else ()), *tables):
             assert kineto[table] == export[table], table
         assert kineto["kernels"] and kineto["critical_path_edges"]
@@ -113,18 +113,18 @@ def test_synthetic_captures(tmp_path: Path, schema: str) -> None:
 @pytest.mark.slow
 def test_the_path_has_the_length_that_the_simulation_knows(tmp_path: Path) -> None:
     capture = write_capture(SPECS["two ranks"], tmp_path)
-    con, found = connect_all(
+    con, trace_ids = connect_all(
         export_of(document_of(rank.path)).write(rank.path.with_suffix(".sqlite")) for rank in capture.ranks
     )
     run_models(con, load_catalog(), ["critical_path_summary"])
     query = "SELECT sum(duration_ns) FROM critical_path_summary WHERE trace_id = ? AND window_id = 'full'"
-    lengths = [con.execute(query, [trace_id]).fetchall()[0][0] for trace_id in found]
+    lengths = [con.execute(query, [trace_id]).fetchall()[0][0] for trace_id in trace_ids]
     assert lengths == [rank.truth.full.length_ns for rank in capture.ranks]
 
 
 # The path may be another of the same length; and of two operators that are equal in all times, who encloses whom is told
 # by the order of the file, on which idle_gaps depends.
-OF_RANDOM = tuple(one for one in TABLES if one not in ("critical_path", "critical_path_summary", "idle_gaps"))
+OF_RANDOM = tuple(table for table in TABLES if table not in ("critical_path", "critical_path_summary", "idle_gaps"))
 
 
 def random_pairs(folder: Path, seeds: int, schema: dict[str, tuple[str, ...]]) -> list[Path]:

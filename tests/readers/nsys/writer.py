@@ -268,12 +268,12 @@ class _Writer:
         )  # fmt: skip
 
     def gpu_memcpy(self, event: dict[str, Any]) -> None:
-        found = re.fullmatch(r"Memcpy (\w+) \((\w+) -> (\w+)\)", event["name"])
-        assert found, event["name"]
+        match = re.fullmatch(r"Memcpy (\w+) \((\w+) -> (\w+)\)", event["name"])
+        assert match, event["name"]
         self.export.add(
             "CUPTI_ACTIVITY_KIND_MEMCPY",
-            **self.on_gpu(event), bytes=event["args"].get("bytes"), copyKind=COPIES[found[1]],
-            srcKind=MEMORIES[found[2]], dstKind=MEMORIES[found[3]],
+            **self.on_gpu(event), bytes=event["args"].get("bytes"), copyKind=COPIES[match[1]],
+            srcKind=MEMORIES[match[2]], dstKind=MEMORIES[match[3]],
         )  # fmt: skip
 
     def gpu_memset(self, event: dict[str, Any]) -> None:

@@ -48,11 +48,11 @@ def _packets(trace: pb.Trace) -> tuple[bytes, np.ndarray, np.ndarray]:
     """Returns the trace's bytes, the places of all times in them, and the times, ns."""
     whole, places, times = bytearray(), [], []
     for packet in trace.packet:
-        one = pb.Trace(packet=[packet]).SerializeToString()
+        encoded = pb.Trace(packet=[packet]).SerializeToString()
         known = bytes(_varints(np.array([packet.timestamp]))[0])
-        places.append(len(whole) + one.index(known))
+        places.append(len(whole) + encoded.index(known))
         times.append(packet.timestamp)
-        whole += one
+        whole += encoded
     return bytes(whole), np.array(places), np.array(times)
 
 

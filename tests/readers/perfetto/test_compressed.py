@@ -16,7 +16,7 @@ from tests.effort import first_of
 from tests.readers.perfetto.test_events import BEGIN, END, event, loaded, spans
 from tests.readers.perfetto.writer import Written, pb
 
-FOUND = [("X", "a", 10, 10), ("X", "b", 12, 3)]
+SPANS = [("X", "a", 10, 10), ("X", "b", 12, 3)]
 
 
 def two_slices() -> Written:
@@ -33,22 +33,22 @@ def compressed(content: bytes, pack: Callable[[bytes], bytes] = zlib.compress) -
 
 
 def broken(trace: ReadTrace) -> int:
-    return sum(one.n for one in trace.findings if one.check_name == "perfetto_broken_packet")
+    return sum(finding.n for finding in trace.findings if finding.check_name == "perfetto_broken_packet")
 
 
 @pytest.mark.parametrize("how", first_of(["every other", "all in one", "the first three"], 1))
 def test_they_are_read_where_they_stand(tmp_path: Path, how: str) -> None:
     """All in one packet; or every other packet in one of its own, between those that are not compressed."""
     whole = two_slices().bytes()
-    packets = [pb.Trace(packet=[one]).SerializeToString() for one in pb.Trace.FromString(whole).packet]
+    packets = [pb.Trace(packet=[packet]).SerializeToString() for packet in pb.Trace.FromString(whole).packet]
     content = {
-        "every other": b"".join(compressed(one) if i % 2 else one for i, one in enumerate(packets)),
+        "every other": b"".join(compressed(packet) if i % 2 else packet for i, packet in enumerate(packets)),
         "all in one": compressed(whole),
         "the first three": compressed(b"".join(packets[:3])) + b"".join(packets[3:]),
     }
     con, trace = loaded(tmp_path / "a.pftrace", content[how])
-    assert spans(con) == FOUND
-    assert trace.status == "ok" and {one.check_name for one in trace.findings} == {"perfetto_boot_time"}
+    assert spans(con) == SPANS
+    assert trace.status == "ok" and {finding.check_name for finding in trace.findings} == {"perfetto_boot_time"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_damage_is_counted_and_ends_there(tmp_path: Path, damage: Callable[[byte
 def test_what_is_compressed_twice_is_left_out(tmp_path: Path) -> None:
     whole = two_slices().bytes()
     con, trace = loaded(tmp_path / "a.pftrace", compressed(compressed(whole) + whole))
-    assert spans(con) == FOUND
+    assert spans(con) == SPANS
     assert (broken(trace), trace.status) == (1, "partial")
 
 
@@ -111,5 +111,5 @@ def test_a_long_packet_in_a_small_one_is_left_out(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("TRACELAKE_MAX_EVENT_MIB", "1")
     packet = pb.Trace(packet=[pb.TracePacket(for_testing=pb.TestEvent(str="0" * (2 << 20)))]).SerializeToString()
     con, trace = loaded(tmp_path / "a.pftrace", compressed(packet) + two_slices().bytes())
-    assert spans(con) == FOUND
+    assert spans(con) == SPANS
     assert (broken(trace), trace.status) == (1, "partial")

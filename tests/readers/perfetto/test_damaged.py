@@ -37,10 +37,10 @@ WHOLE = small()
 def boundaries() -> set[int]:
     """Where one packet ends and the next begins."""
     packets = pb.Trace.FromString(WHOLE).packet
-    found = {0}
+    places = {0}
     for packet in packets:
-        found.add(max(found) + len(pb.Trace(packet=[packet]).SerializeToString()))
-    return found
+        places.add(max(places) + len(pb.Trace(packet=[packet]).SerializeToString()))
+    return places
 
 
 BOUNDARIES = boundaries()
@@ -61,9 +61,9 @@ def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: in
         return
     names = {name for (name,) in con.execute("SELECT name FROM events WHERE ph = 'X'").fetchall()}
     assert names <= {f"slice {i}" for i in range(N)}
-    told = {one.check_name for one in trace.findings}
+    checks = {finding.check_name for finding in trace.findings}
     # A cut between two packets cannot be seen, but for a slice that has lost its end.
-    assert len(names) == N or told & {"truncated", "unmatched_begin"} or (not packed and end in BOUNDARIES)
+    assert len(names) == N or checks & {"truncated", "unmatched_begin"} or (not packed and end in BOUNDARIES)
 
 
 @pytest.mark.slow

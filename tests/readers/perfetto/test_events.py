@@ -54,7 +54,7 @@ def test_slices_nest_by_time(tmp_path: Path) -> None:
     assert con.execute("SELECT DISTINCT pid, tid FROM events WHERE ph = 'X'").fetchall() == [("7", "8")]
     names = con.execute("SELECT name, args FROM events WHERE ph = 'M' ORDER BY ALL").fetchall()
     assert names == [("process_name", '{"name":"python"}'), ("thread_name", '{"name":"main"}')]
-    assert {one.check_name for one in trace.findings} == {"perfetto_boot_time"}
+    assert {finding.check_name for finding in trace.findings} == {"perfetto_boot_time"}
     assert trace.status == "ok"
 
 
@@ -110,8 +110,8 @@ def test_arrows_of_ends(tmp_path: Path) -> None:
     for ts, kind, name in ((5, END, ""), (10, BEGIN, "a"), (20, END, ""), (30, INSTANT, "b")):
         event(written, ts, kind, track, name).track_event.flow_ids.append(3)
     con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
-    found = con.execute("SELECT ph, start_ns, name FROM events WHERE ph <> 'M' ORDER BY event_id").fetchall()
-    assert found == [
+    rows = con.execute("SELECT ph, start_ns, name FROM events WHERE ph <> 'M' ORDER BY event_id").fetchall()
+    assert rows == [
         ("E", 5, None), ("s", 5, "ac2g"), ("X", 10, "a"), ("f", 10, "ac2g"), ("i", 30, "b"), ("f", 30, "ac2g")
     ]  # fmt: skip
 
@@ -126,9 +126,9 @@ def test_names_hold_until_the_state_is_cleared(tmp_path: Path) -> None:
             packet.interned_data.event_names.add(iid=1, name="first")
     con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
     assert spans(con) == [("i", "first", 10, None), ("i", None, 20, None)]
-    assert [(one.n, one.severity) for one in trace.findings if one.check_name == "perfetto_missing_text"] == [
-        (1, "warning")
-    ]
+    assert [
+        (finding.n, finding.severity) for finding in trace.findings if finding.check_name == "perfetto_missing_text"
+    ] == [(1, "warning")]
 
 
 def test_clocks(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_clocks(tmp_path: Path) -> None:
     assert sorted(spans(con), key=str) == [
         ("i", "a", 1_003_000, None), ("i", "b", 1_007_000, None), ("i", "c", None, None)
     ]  # fmt: skip
-    assert [one.n for one in trace.findings if one.check_name == "perfetto_unknown_clock"] == [1]
+    assert [finding.n for finding in trace.findings if finding.check_name == "perfetto_unknown_clock"] == [1]
 
 
 def test_an_incremental_clock_counts_packets_that_are_not_read(tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_arrows(tmp_path: Path) -> None:
     for ts in (10, 20):
         event(written, ts, INSTANT, track, "x").track_event.flow_ids.append(2**64 - 1)
     con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
-    found = con.execute(
+    rows = con.execute(
         "SELECT ph, start_ns, flow_id FROM events WHERE flow_id IS NOT NULL ORDER BY start_ns"
     ).fetchall()
-    assert found == [("s", 10, "-1"), ("f", 20, "-1")]
+    assert rows == [("s", 10, "-1"), ("f", 20, "-1")]
 
 
 def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
     event(written, 12, INSTANT, 99, "on no track")
     event(written, None, INSTANT, 99, "never")
     con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
-    found = {one.check_name: (one.severity, one.n) for one in trace.findings}
-    assert found.pop("perfetto_boot_time") == ("info", 1)
-    assert found == {
+    findings = {finding.check_name: (finding.severity, finding.n) for finding in trace.findings}
+    assert findings.pop("perfetto_boot_time") == ("info", 1)
+    assert findings == {
         "perfetto_left_out": ("info", 2), "perfetto_no_track": ("warning", 2), "perfetto_without_time": ("warning", 1)
     }  # fmt: skip
     assert con.execute("SELECT count(*) FROM events WHERE ph = 'i' AND pid IS NULL").fetchall() == [(2,)]
@@ -213,7 +213,7 @@ def test_a_file_that_is_cut_off_keeps_what_came_before(tmp_path: Path, pack: Any
     con, trace = loaded(tmp_path / "a.pftrace", whole[: len(whole) * 3 // 4])
     (n,) = con.execute("SELECT count(*) FROM events WHERE ph = 'i'").fetchall()[0]
     assert 3_000 < n < 4_500
-    assert (trace.status, [one.severity for one in trace.findings if one.check_name == "truncated"]) == (
+    assert (trace.status, [finding.severity for finding in trace.findings if finding.check_name == "truncated"]) == (
         "partial",
         ["error"],
     )
@@ -224,9 +224,9 @@ def test_a_broken_packet_is_left_out_and_counted(tmp_path: Path) -> None:
     event(written, 10, INSTANT, written.track(7, 8, "main"), "x")
     con, trace = loaded(tmp_path / "a.pftrace", b"\x0a\x03\xff\xff\xff" + written.bytes())
     assert len(spans(con)) == 1
-    assert [(one.n, one.severity) for one in trace.findings if one.check_name == "perfetto_broken_packet"] == [
-        (1, "error")
-    ]
+    assert [
+        (finding.n, finding.severity) for finding in trace.findings if finding.check_name == "perfetto_broken_packet"
+    ] == [(1, "error")]
 
 
 def test_a_trace_without_slices_is_rejected(tmp_path: Path) -> None:
@@ -250,7 +250,9 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     event(written, 11, INSTANT, 1, "y" * (2 << 20))
     con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
     assert len(spans(con)) == 1
-    assert ["--max-event-mib" in one.detail for one in trace.findings if one.check_name == "truncated"] == [True]
+    assert ["--max-event-mib" in finding.detail for finding in trace.findings if finding.check_name == "truncated"] == [
+        True
+    ]
 
 
 def test_json_with_this_name_is_read_as_json(tmp_path: Path) -> None:

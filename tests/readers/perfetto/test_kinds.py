@@ -24,11 +24,11 @@ COPIES = [
 MEMSETS = [({"memory kind": 3}, "Memset (Device)"), ({"memory kind": 0}, "Memset (Unknown)"), ({}, "Memset")]
 
 
-def slices(kind: str, told: list[tuple[dict[str, Any], str]]) -> Written:
+def slices(kind: str, cases: list[tuple[dict[str, Any], str]]) -> Written:
     """As slices, as PyTorch wrote them first."""
     written = Written()
     track = written.track(0, 7, "stream 7")
-    for i, (args, _) in enumerate(told):
+    for i, (args, _) in enumerate(cases):
         begin = event(written, 10 * i, BEGIN, track, kind)
         for key, value in {"bytes": 64, **args}.items():
             annotate(begin.track_event.debug_annotations.add(name=key), value)
@@ -36,11 +36,11 @@ def slices(kind: str, told: list[tuple[dict[str, Any], str]]) -> Written:
     return written
 
 
-def stages(cat: str, told: list[tuple[dict[str, Any], str]]) -> Written:
+def stages(cat: str, cases: list[tuple[dict[str, Any], str]]) -> Written:
     """As render stages, as PyTorch writes them since."""
     written = Written()
     written.track(7, 8, "main")
-    for i, (args, _) in enumerate(told):
+    for i, (args, _) in enumerate(cases):
         written.stage({"cat": cat, "ts": i, "dur": 0.5, "tid": 7, "args": {"bytes": 64, **args}}, 0)
     return written
 
@@ -51,7 +51,7 @@ def test_copies(tmp_path: Path, make: Any) -> None:
     con, trace = loaded(tmp_path / "a.pftrace", content)
     rows = con.execute("SELECT name, cat FROM events WHERE ph = 'X' ORDER BY start_ns").fetchall()
     assert rows == [(name, "gpu_memcpy") for _, name in COPIES]
-    assert [one.n for one in trace.findings if one.check_name == "perfetto_no_direction"] == [2]
+    assert [finding.n for finding in trace.findings if finding.check_name == "perfetto_no_direction"] == [2]
 
 
 @pytest.mark.parametrize("make", [slices, stages])
@@ -60,4 +60,4 @@ def test_memsets(tmp_path: Path, make: Any) -> None:
     con, trace = loaded(tmp_path / "a.pftrace", content)
     rows = con.execute("SELECT name, cat FROM events WHERE ph = 'X' ORDER BY start_ns").fetchall()
     assert rows == [(name, "gpu_memset") for _, name in MEMSETS]
-    assert not [one for one in trace.findings if one.check_name == "perfetto_no_direction"]
+    assert not [finding for finding in trace.findings if finding.check_name == "perfetto_no_direction"]

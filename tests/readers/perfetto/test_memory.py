@@ -20,7 +20,7 @@ def test_large_traces_have_as_many_events(tmp_path: Path) -> None:
     n = write_large(tmp_path / "a.pftrace", 2)
     trace = events_input(tmp_path / "a.pftrace").read(ReadRequest(tmp_path / "a.pftrace", tmp_path))
     assert isinstance(trace, ReadTrace)
-    assert (trace.n_events, [one.check_name for one in trace.findings]) == (n + 2, [])
+    assert (trace.n_events, [finding.check_name for finding in trace.findings]) == (n + 2, [])
 
 
 @pytest.mark.slow

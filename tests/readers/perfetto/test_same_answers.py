@@ -34,7 +34,7 @@ def test_a_synthetic_capture(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_synthetic_captures(tmp_path: Path) -> None:
     paths = [rank.path for name, spec in SPECS.items() for rank in write_capture(spec, tmp_path / name).ranks]
-    compare([one for path in paths for one in pair_of(path)])
+    compare([file for path in paths for file in pair_of(path)])
 
 
 @pytest.mark.slow
@@ -48,11 +48,11 @@ def test_random_captures(tmp_path: Path) -> None:
 
 def test_arguments_are_those_of_kineto(tmp_path: Path) -> None:
     (rank,) = write_capture(SPECS["training"], tmp_path).ranks
-    told = []
+    event_lists = []
     for path in pair_of(rank.path):
         con = memory()
         load_trace(con, path)
         query = "SELECT cat, name, start_ns, args FROM events WHERE ph = 'X' AND cat NOT IN ('Trace', 'gpu_user_annotation') ORDER BY ALL"
         rows = con.execute(query).fetchall()
-        told.append([(cat, name, ts, json.loads(args) if args else {}) for cat, name, ts, args in rows])
-    assert told[0] and told[0] == told[1]
+        event_lists.append([(cat, name, ts, json.loads(args) if args else {}) for cat, name, ts, args in rows])
+    assert event_lists[0] and event_lists[0] == event_lists[1]

@@ -25,8 +25,8 @@ def joined(
     paths = dict(zip(ids, traces, strict=True))
     for trace_id, path in paths.items():
         rank = (ranks or {}).get(path)
-        told = f"SET path = '{path}', rank = {'NULL' if rank is None else rank}, job = NULL"
-        con.execute(f"UPDATE traces {told} WHERE trace_id = '{trace_id}'")
+        changes = f"SET path = '{path}', rank = {'NULL' if rank is None else rank}, job = NULL"
+        con.execute(f"UPDATE traces {changes} WHERE trace_id = '{trace_id}'")
     run_models(con, load_catalog(), ["threads", "kernels"])
     of_files = loaded(INPUT, files)
     for table in load_catalog().ingested(INPUT.scope):

@@ -31,21 +31,25 @@ def stack(*lines: tuple[str, int, str]) -> str:
 
 def head(metadata: dict[str, Any], pid: int = 41, rank: int | None = None) -> str:
     """A line of the log."""
-    told = metadata if rank is None else metadata | {"rank": rank}
-    return f"V1123 14:25:29.066000 {pid} torch/_inductor/compile_fx.py:1624] {json.dumps(told)}"
+    fields = metadata if rank is None else metadata | {"rank": rank}
+    return f"V1123 14:25:29.066000 {pid} torch/_inductor/compile_fx.py:1624] {json.dumps(fields)}"
 
 
 def artifact(name: str, payload: Any, number: int = 0, **of: Any) -> list[str]:
     """An artifact of the compilation with this number, with its payload."""
     ids = {"frame_id": number, "frame_compile_id": 0, "attempt": 0}
-    told = {"artifact": {"name": name, "encoding": "json"}, **ids, "has_payload": "09dbb16fab3866ef2fcb70ea4c21fdb9"}
-    return [head(told, **of), "\t" + json.dumps(payload)]
+    metadata = {
+        "artifact": {"name": name, "encoding": "json"},
+        **ids,
+        "has_payload": "09dbb16fab3866ef2fcb70ea4c21fdb9",
+    }
+    return [head(metadata, **of), "\t" + json.dumps(payload)]
 
 
 def graph_lines(graph: Nodes, stacks: Mapping[str, list[str]] | None = None, number: int = 0, **of: Any) -> list[str]:
     """The lines of one graph."""
-    found = artifact(MAPPINGS, mapping(graph, version=2.0), number, **of)
-    return found if stacks is None else found + artifact(STACKS, stacks, number, **of)
+    lines = artifact(MAPPINGS, mapping(graph, version=2.0), number, **of)
+    return lines if stacks is None else lines + artifact(STACKS, stacks, number, **of)
 
 
 def written(path: Path, lines: Iterable[str]) -> Path:

@@ -46,8 +46,8 @@ def test_every_kernel_of_a_compiled_program_is_found(tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
     (job / "program.py").write_text(_PROGRAM)
-    given = {"TORCH_TRACE": str(job / "torch_trace"), "INDUCTOR_PROVENANCE": "1", "TORCH_COMPILE_DEBUG": "1"}
-    env = os.environ | given | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    settings = {"TORCH_TRACE": str(job / "torch_trace"), "INDUCTOR_PROVENANCE": "1", "TORCH_COMPILE_DEBUG": "1"}
+    env = os.environ | settings | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "program.py"], cwd=job, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     (mappings,) = job.rglob("inductor_provenance_tracking_node_mappings.json")
@@ -57,20 +57,20 @@ def test_every_kernel_of_a_compiled_program_is_found(tmp_path: Path) -> None:
     materialize_all(lake)
     columns = "name, operators, source_lines, n_entries, matched_by, confidence"
     with analyst(lake) as con:
-        found = con.execute(f"SELECT {columns} FROM kernel_provenance").fetchall()
+        kernels = con.execute(f"SELECT {columns} FROM kernel_provenance").fetchall()
     # Every kernel that the trace ran is there, those of the backward pass with their lines only.
     events = json.loads((job / "trace.json").read_text())["traceEvents"]
     ran = {event["name"].partition("_cpp_")[2] for event in events if "_cpp_fused" in event["name"]}
-    assert {name for name, *_ in found} == {f"cpp_{name}" for name in ran} and len(ran) > 3
-    assert {tuple(rest) for *_, rest in ((*row[:3], row[3:]) for row in found)} == {(1, "pid", 1.0)}
+    assert {name for name, *_ in kernels} == {f"cpp_{name}" for name in ran} and len(ran) > 3
+    assert {tuple(rest) for *_, rest in ((*row[:3], row[3:]) for row in kernels)} == {(1, "pid", 1.0)}
     forward = {
         key.rpartition(":")[0]: nodes for key, nodes in json.loads(mappings.read_text())["cppCodeToPost"].items()
     }
-    told = {name: operators.split(", ") for name, operators, *_ in found if operators}
-    assert told == {
+    operators_by_name = {name: operators.split(", ") for name, operators, *_ in kernels if operators}
+    assert operators_by_name == {
         name: sorted({node.rstrip("0123456789_") for node in forward[name]}) for name in forward if name[:4] == "cpp_"
     }
-    lines = {name: place.partition(".py:")[2].split()[0] for name, _, place, *_ in found}
+    lines = {name: place.partition(".py:")[2].split()[0] for name, _, place, *_ in kernels}
     for word, at in (("relu", "hidden ="), ("amax", "return")):
         number = next(i for i, line in enumerate(_PROGRAM.splitlines(), 1) if at in line)
-        assert [lines[name] for name, operators in told.items() if word in operators] == [str(number)]
+        assert [lines[name] for name, operators in operators_by_name.items() if word in operators] == [str(number)]

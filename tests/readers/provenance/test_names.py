@@ -75,7 +75,7 @@ def _log(graphs: list[list[Entry]]) -> list[str]:
 
 def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
     """By walking over all entries. Graphs with the same nodes are one to the model: their entries are one, too."""
-    found: dict[Any, list[tuple[str | None, ...]]] = {}
+    columns_by_handle: dict[Any, list[tuple[str | None, ...]]] = {}
     for entries in graphs:
         mapped = [
             (n, h, sorted((node, tuple(pre)) for node, pre in nodes.items()), list(nodes))
@@ -85,16 +85,16 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
         which = repr(mapped) if mapped else repr(sorted((n, h) for n, h, _, places in entries if places is not None))
         for kernel_name, handle, nodes, places in entries:
             if kernel_name == name and not (nodes is None and places is None):
-                pre = sorted({one for names in (nodes or {}).values() for one in names})
-                told = (
+                pre = sorted({node for names in (nodes or {}).values() for node in names})
+                columns = (
                     ", ".join(sorted({node.split("_")[0] for node in nodes})) if nodes else None,
                     ", ".join(sorted(nodes)) if nodes else None,
                     ", ".join(pre) or None,
                     ", ".join(sorted(set(places))) if places else None,
                 )
-                found.setdefault((which, handle), []).append(told)
+                columns_by_handle.setdefault((which, handle), []).append(columns)
     entries = []
-    for several in found.values():
+    for several in columns_by_handle.values():
         known = [{value for value in values if value is not None} for values in zip(*several, strict=True)]
         entries.append([next(iter(values)) if len(values) == 1 else None for values in known])
     if not entries:
@@ -103,7 +103,7 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
     agreed = [values[0] if len(set(values)) == 1 else None for values in (operators, lines)]
     alone = [values[0] if len(entries) == 1 else None for values in (post, pre)]
     confidence = None if agreed == [None, None] else 1.0 if len(entries) == 1 else 0.9
-    return (len(entries), len({which for which, _ in found}), agreed[0], *alone, agreed[1], confidence)
+    return (len(entries), len({which for which, _ in columns_by_handle}), agreed[0], *alone, agreed[1], confidence)
 
 
 @pytest.mark.slow  # those of one graph are above
@@ -116,21 +116,24 @@ def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) 
         files.append(written(folder / "a.log", [f"{line}" for line in _log(graphs)] + [f"\t{number}"]))
         ran = {name: chance.randint(1, 3) for name in NAMES}
         events = [x("cpu_op", "aten::add", 1, 1, pid=41)]
-        events += [kernel(name, 10 + at, 1, at) for at, name in enumerate(one for one in ran for _ in range(ran[one]))]
+        events += [
+            kernel(name, 10 + at, 1, at)
+            for at, name in enumerate(kernel_name for kernel_name in ran for _ in range(ran[kernel_name]))
+        ]
         traces[folder / "t.json"] = events
         cases[folder / "t.json"] = (graphs, ran)
     # A log is known by its first line, which has the time: here all would be the same.
     for number, file in enumerate(files):
         file.write_text(file.read_text().replace("14:25:29.066000", f"14:25:29.{number:06}", 1))
     con, paths = joined(traces, files)
-    found = con.execute(f"SELECT trace_id, name, {COLUMNS} FROM kernel_provenance").fetchall()
-    assert len(found) == len(cases) * len(NAMES)
+    rows = con.execute(f"SELECT trace_id, name, {COLUMNS} FROM kernel_provenance").fetchall()
+    assert len(rows) == len(cases) * len(NAMES)
     kinds = set()
-    for trace_id, name, n_calls, duration_ns, *told in found:
+    for trace_id, name, n_calls, duration_ns, *values in rows:
         graphs, ran = cases[paths[trace_id]]
         assert (n_calls, duration_ns) == (ran[name], ran[name] * 1000)
-        assert tuple(told) == _expected(name, graphs), (name, graphs)
-        kinds.add((min(told[0], 2), told[2] is None, told[5] is None, told[6]))
+        assert tuple(values) == _expected(name, graphs), (name, graphs)
+        kinds.add((min(values[0], 2), values[2] is None, values[5] is None, values[6]))
     assert len(kinds) >= 8
 
 
@@ -140,8 +143,8 @@ def test_what_a_log_and_a_debug_folder_both_have_counts_once(tmp_path: Path) -> 
     files = [folder_file(tmp_path, graph, 41), written(tmp_path / "a.log", graph_lines(graph, lines))]
     events = [x("cpu_op", "aten::add", 1, 1, pid=41), kernel(NAMES[0], 10, 2, 1)]
     con, _ = joined({tmp_path / "t.json": events}, files)
-    told = con.execute(f"SELECT {COLUMNS} FROM kernel_provenance").fetchall()
-    assert told == [(1, 2000, 1, 1, "add", "add_1", "a", "/m.py:3 f", 1.0)]
+    rows = con.execute(f"SELECT {COLUMNS} FROM kernel_provenance").fetchall()
+    assert rows == [(1, 2000, 1, 1, "add", "add_1", "a", "/m.py:3 f", 1.0)]
 
 
 RUN = Path("/job/run")
@@ -152,8 +155,8 @@ def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
     files = [folder_file(tmp_path, {f"{NAMES[0]}:1": {"add_1": ["a"]}}, 41)]
     events = [x("cpu_op", "aten::add", 1, 1, pid=41), kernel(NAMES[0], 10, 2, 1)]
     con, _ = joined({tmp_path / "t.json": events}, files)
-    told = con.execute("SELECT operators, matched_by, confidence FROM kernel_provenance").fetchall()
-    assert told == [("add", "pid", 0.7)]
+    rows = con.execute("SELECT operators, matched_by, confidence FROM kernel_provenance").fetchall()
+    assert rows == [("add", "pid", 0.7)]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +189,8 @@ def test_whose_a_file_is(
         path = written(inside / "a.log", graph_lines({NAMES[0]: {"add": []}}, pid=of_file[0], rank=of_file[1]))
     at = tmp_path / trace.relative_to("/") / "t.json"
     con, (trace_id, *_) = joined({at: [x("cpu_op", "a", 1, 1, pid=of_trace[0])]}, [path], {at: of_trace[1]})
-    found = con.execute("SELECT trace_id, matched_by FROM compile_provenance_matches").fetchall()
-    assert found == [(trace_id if way else None, way)], why
+    rows = con.execute("SELECT trace_id, matched_by FROM compile_provenance_matches").fetchall()
+    assert rows == [(trace_id if way else None, way)], why
 
 
 def test_a_process_of_the_same_job_may_be_elsewhere_and_better_matches_count_alone(tmp_path: Path) -> None:
@@ -196,14 +199,14 @@ def test_a_process_of_the_same_job_may_be_elsewhere_and_better_matches_count_alo
     files = [loose, written(tmp_path / "logs" / "a.log", graph_lines(graph, pid=41))]
     at = tmp_path / "traces" / "t.json"
     con, _ = joined({at: [x("cpu_op", "a", 1, 1, pid=41)]}, files)
-    told = "SELECT matched_by FROM compile_provenance_matches ORDER BY 1"
-    assert con.execute(told).fetchall() == [(None,), (None,)]
+    query = "SELECT matched_by FROM compile_provenance_matches ORDER BY 1"
+    assert con.execute(query).fetchall() == [(None,), (None,)]
     con.execute("UPDATE traces SET job = 'j'")
-    assert con.execute(told).fetchall() == [("pid",), (None,)]
+    assert con.execute(query).fetchall() == [("pid",), (None,)]
     con.execute(f"UPDATE traces SET path = '{tmp_path / 't.json'}'")
-    assert con.execute(told).fetchall() == [("pid",), (None,)]
+    assert con.execute(query).fetchall() == [("pid",), (None,)]
     con.execute("UPDATE compile_provenance SET pid = NULL, rank = 3; UPDATE traces SET rank = 3")
-    assert con.execute(told).fetchall() == [("rank",), ("rank",)]
+    assert con.execute(query).fetchall() == [("rank",), ("rank",)]
 
 
 def test_a_match_by_folder_is_worth_less(tmp_path: Path) -> None:

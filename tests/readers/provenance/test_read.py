@@ -56,8 +56,8 @@ def test_the_genuine_log_is_read_as_a_search_through_its_text_finds() -> None:
     con = loaded(INPUT, [GENUINE])
     text = GENUINE.read_text()
     handles = re.findall(r"\[Provenance debug handles\] (\S+):(\d+)", text)
-    found = rows(con, "SELECT name, CAST(handle AS VARCHAR) FROM compiled_kernels ORDER BY graph, handle")
-    assert found == handles and len(found) == 10
+    kernels = rows(con, "SELECT name, CAST(handle AS VARCHAR) FROM compiled_kernels ORDER BY graph, handle")
+    assert kernels == handles and len(kernels) == 10
     (nodes,) = [json.loads(line) for line in text.split("\n") if line.startswith('\t{"preToPost')]
     expected = {
         (key.rpartition(":")[0], post, pre)
@@ -65,13 +65,13 @@ def test_the_genuine_log_is_read_as_a_search_through_its_text_finds() -> None:
         for post in posts
         for pre in [name for name, after in nodes["preToPost"].items() if post in after] or [None]
     }
-    found = rows(con, "SELECT name, post_grad_node, pre_grad_node FROM compiled_kernel_nodes")
-    assert set(found) == expected and len(found) == len(expected) == 11
+    node_rows = rows(con, "SELECT name, post_grad_node, pre_grad_node FROM compiled_kernel_nodes")
+    assert set(node_rows) == expected and len(node_rows) == len(expected) == 11
     places = re.findall(r'  File \\"(.*?)\\", line (\d+), in (\w+)\\n    (.*?)\\n', text)
-    told = rows(
+    frames = rows(
         con, "SELECT file, CAST(line AS VARCHAR), function, code FROM compiled_kernel_frames ORDER BY kernel_id, stack"
     )
-    assert told == places and len(told) == 11
+    assert frames == places and len(frames) == 11
     about = rows(con, "SELECT pid, rank, job, n_graphs, n_kernels, unpacked_bytes FROM compile_provenance")
     assert about == [(4248, None, "j", 2, 10, len(text))]
     assert rows(con, "FROM compile_findings") == []
@@ -90,9 +90,9 @@ def test_a_log_and_a_debug_folder_tell_the_same(tmp_path: Path) -> None:
     file = folder_file(tmp_path, GRAPH)
     (file.parent / f"{STACKS}.json.gz").write_bytes(gzip.compress(json.dumps(LINES).encode()))
     of_folder = loaded(INPUT, sorted(file.parent.iterdir()))
-    told = "SELECT * EXCLUDE (provenance_id, batch_id, compile_id) FROM compiled_kernels ORDER BY kernel_id"
-    assert rows(of_log, told) == rows(of_folder, told)
-    first, _ = rows(of_folder, told)
+    query = "SELECT * EXCLUDE (provenance_id, batch_id, compile_id) FROM compiled_kernels ORDER BY kernel_id"
+    assert rows(of_log, query) == rows(of_folder, query)
+    first, _ = rows(of_folder, query)
     assert first[3:] == (
         *("triton_poi_fused_add_relu_0", 1, 3, "add, le, relu", "add, le, relu_1", "add, relu"),
         "/m.py:7 forward, /m.py:9 f",
@@ -143,22 +143,22 @@ def test_parts_that_cannot_be_read_are_told_and_the_others_stay(tmp_path: Path) 
         ("not_json", 2, 'line 6 is not JSON: {"cppCode'),
         ("wrong_form", 3, "line 8 is no object"),
     ]
-    told = "SELECT graph, compile_id, name, n_post_grad_nodes FROM compiled_kernels ORDER BY kernel_id"
-    assert rows(con, told)[1:] == [(0, "0/0", "extern_kernels.addmm", 1), (1, "3/0", "k", 1)]
+    query = "SELECT graph, compile_id, name, n_post_grad_nodes FROM compiled_kernels ORDER BY kernel_id"
+    assert rows(con, query)[1:] == [(0, "0/0", "extern_kernels.addmm", 1), (1, "3/0", "k", 1)]
 
 
 def test_stack_traces_belong_to_the_graph_before_them_only(tmp_path: Path) -> None:
     """Not to one of another compilation, nor to one that has its own."""
-    one, two = {"k:1": {"mm": []}}, {"k:1": [stack(("/m.py", 3, "f"))]}
+    graph, stacks = {"k:1": {"mm": []}}, {"k:1": [stack(("/m.py", 3, "f"))]}
     texts = [
-        *graph_lines(one, number=0),
-        *artifact(STACKS, two, 1),
-        *graph_lines(one, two, 2),
-        *artifact(STACKS, two, 2),
+        *graph_lines(graph, number=0),
+        *artifact(STACKS, stacks, 1),
+        *graph_lines(graph, stacks, 2),
+        *artifact(STACKS, stacks, 2),
     ]
     con = loaded(INPUT, [written(tmp_path / "a.log", texts)])
-    told = "SELECT compile_id, n_post_grad_nodes, source_lines FROM compiled_kernels ORDER BY compile_id, 2"
-    assert rows(con, told) == [
+    query = "SELECT compile_id, n_post_grad_nodes, source_lines FROM compiled_kernels ORDER BY compile_id, 2"
+    assert rows(con, query) == [
         ("0/0", 1, None), ("1/0", None, "/m.py:3 f"), ("2/0", 1, "/m.py:3 f"), ("2/0", None, "/m.py:3 f")
     ]  # fmt: skip
 
@@ -236,15 +236,15 @@ def test_other_files_are_not_taken(tmp_path: Path, text: str) -> None:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(
-    st.lists(st.binary(max_size=9).map(lambda one: one + b"\n"), max_size=9), st.binary(max_size=5), st.integers(1, 8)
+    st.lists(st.binary(max_size=9).map(lambda part: part + b"\n"), max_size=9), st.binary(max_size=5), st.integers(1, 8)
 )
 def test_lines_are_those_of_the_whole_whatever_the_pieces(parts: list[bytes], rest: bytes, size: int) -> None:
     text = b"".join(parts) + rest
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_log, "LONGEST_LINE", 6)
-        found = list(lines(text[at : at + size] for at in range(0, len(text), size)))
+        cut_lines = list(lines(text[at : at + size] for at in range(0, len(text), size)))
     *ended, last = text.split(b"\n")
-    assert found == [*((line[:6], len(line) <= 6) for line in ended), *([(last[:6], False)] if last else [])]
+    assert cut_lines == [*((line[:6], len(line) <= 6) for line in ended), *([(last[:6], False)] if last else [])]
 
 
 _JSON = st.recursive(
@@ -281,20 +281,20 @@ _GENUINE = GENUINE.read_bytes()
 def test_a_damaged_log_gives_graphs_or_faults_and_no_other_error(at: int, noise: bytes, cut: int) -> None:
     """Nothing is made up: what is told of the log's kernels is told no more often than in the whole log."""
     text = _GENUINE[:at] + noise + _GENUINE[at + cut :]
-    whole, _ = _told([_GENUINE])
-    told, faults = _told(text[begin : begin + 1000] for begin in range(0, len(text), 1000))
+    whole, _ = _counts([_GENUINE])
+    counts, faults = _counts(text[begin : begin + 1000] for begin in range(0, len(text), 1000))
     assert sum(whole.values()) == 4 + 10
-    assert all(told[one] <= n for one, n in whole.items()) and all(kind and why for kind, why in faults)
+    assert all(counts[key] <= n for key, n in whole.items()) and all(kind and why for kind, why in faults)
 
 
-def _told(chunks: Iterable[bytes]) -> tuple[Counter[Any], list[tuple[str, str]]]:
+def _counts(chunks: Iterable[bytes]) -> tuple[Counter[Any], list[tuple[str, str]]]:
     """By kernel: how many times its nodes and its stacks are told."""
-    log, told = TorchLog(chunks), Counter()
+    log, counts = TorchLog(chunks), Counter()
     for graph in log:
         try:
             for kernel in graph.kernels():
-                told["nodes", kernel.name, kernel.handle] += kernel.is_mapped
-                told["stacks", kernel.name, kernel.handle] += kernel.stacks is not None
+                counts["nodes", kernel.name, kernel.handle] += kernel.is_mapped
+                counts["stacks", kernel.name, kernel.handle] += kernel.stacks is not None
         except WrongForm as error:
             log.faults.append(("wrong_form", str(error)))
-    return told, log.faults
+    return counts, log.faults

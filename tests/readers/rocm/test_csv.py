@@ -102,7 +102,7 @@ def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> 
     rows, trace = whole() if agent == "Agent {}" else events(write(tmp_path, rows_of_small(agent)))
     assert rows == in_database()
     assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
-    assert {one.check_name for one in trace.findings} == {"rocm_no_wall_clock"}
+    assert {finding.check_name for finding in trace.findings} == {"rocm_no_wall_clock"}
     assert trace.metadata["rocprofv3"]["process_id"] == PID
 
 
@@ -122,9 +122,9 @@ def test_devices_by_kind_are_what_they_say(unusual: tuple[list[tuple], ReadTrace
 
 
 def test_without_agents_devices_are_agents(tmp_path: Path) -> None:
-    told, trace = events(write(tmp_path, {**rows_of_small(), "agent_info": []}))
-    assert {row[7] for row in told} == {None, GPU}
-    assert "rocm_agents" in {one.check_name for one in trace.findings}
+    rows, trace = events(write(tmp_path, {**rows_of_small(), "agent_info": []}))
+    assert {row[7] for row in rows} == {None, GPU}
+    assert "rocm_agents" in {finding.check_name for finding in trace.findings}
 
 
 def test_a_folder_is_one_trace(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
         load_trace(memory(), tmp_path / "4000_hip_api_trace.csv")
     (tmp_path / "4000_kernel_trace.csv").unlink()
     (tmp_path / "4000_memory_copy_trace.csv").unlink()
-    told, trace = events(tmp_path / "4000_hip_api_trace.csv")
-    assert len(told) == 6
-    assert [one.detail for one in trace.findings if one.check_name == "rocm_missing_table"] == [
+    rows, trace = events(tmp_path / "4000_hip_api_trace.csv")
+    assert len(rows) == 6
+    assert [finding.detail for finding in trace.findings if finding.check_name == "rocm_missing_table"] == [
         "no …kernel_trace.csv lies beside it: no kernels are known"
     ]
 
@@ -181,10 +181,10 @@ def test_examples_of_the_documentation(tmp_path: Path) -> None:
 def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of_small())
     path.write_bytes(path.read_bytes()[:-30])
-    told, trace = events(path)
-    assert [row[2] for row in told if row[1] == "kernel"] == ["gemm"]
+    rows, trace = events(path)
+    assert [row[2] for row in rows if row[1] == "kernel"] == ["gemm"]
     assert trace.status == "partial"
-    assert [(one.n, one.detail) for one in trace.findings if one.check_name == "rocm_broken_line"] == [
+    assert [(finding.n, finding.detail) for finding in trace.findings if finding.check_name == "rocm_broken_line"] == [
         (1, "4000_kernel_trace.csv: lines that are not as the first line says are left out, the first is line 3")
     ]
 
@@ -209,8 +209,8 @@ def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path) -> No
         assert len(first.split(",")) == 7
         (tmp_path / name).write_text("\n".join([first, *rows]))
     lines, trace = events(path)
-    broken = [one for one in trace.findings if one.check_name == "rocm_broken_line"]
-    assert {one.detail.split(": ")[0]: one.n for one in broken} == counts and len(broken) == 2
+    broken = [finding for finding in trace.findings if finding.check_name == "rocm_broken_line"]
+    assert {finding.detail.split(": ")[0]: finding.n for finding in broken} == counts and len(broken) == 2
     names = {row[2] for row in lines}
     assert names >= {
         f"{place} {n}{rest}" for n in counts.values() for place, rest in (("before", " 0"), ("after", "\nan end"))
@@ -221,7 +221,7 @@ def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path) -> No
 def test_values_of_other_types_are_null_and_counted(unusual: tuple[list[tuple], ReadTrace]) -> None:
     rows, trace = unusual
     assert [row[5] for row in rows if row[2] == "gemm"] == [None]
-    assert sorted(one.detail.split(":")[0] for one in trace.findings if one.check_name == "rocm_wrong_type") == [
+    assert sorted(finding.detail.split(":")[0] for finding in trace.findings if finding.check_name == "rocm_wrong_type") == [
         "4000_hip_api_trace.csv", "4000_kernel_trace.csv",
     ]  # fmt: skip
 
@@ -234,10 +234,10 @@ def of_other(rows: Rows) -> Rows:
     pid, thread, start = ({"hip_api_trace": n, "marker_api_trace": n} for n in (2, 3, 5))
     thread |= {"kernel_trace": 4}
     start |= {"kernel_trace": 9, "memory_copy_trace": 6}
-    found: Rows = {}
+    other_rows: Rows = {}
     for name, lines in rows.items():
-        found[name] = [list(line) for line in lines if name != "agent_info"]
-        for line in found[name]:
+        other_rows[name] = [list(line) for line in lines if name != "agent_info"]
+        for line in other_rows[name]:
             if name in pid:
                 line[pid[name]] = OTHER
             if name in thread:
@@ -246,7 +246,7 @@ def of_other(rows: Rows) -> Rows:
             line[start[name] + 1] += LATER
             if name == "kernel_trace":
                 line[1] = f"Agent {SECOND}"
-    return found
+    return other_rows
 
 
 @pytest.mark.slow
@@ -256,19 +256,19 @@ def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
     other = of_other(first)
     first["agent_info"].append([SECOND, SECOND, "GPU", "gfx942"])
     merged = write(tmp_path / "merged", {name: [*other[name], *first[name]] for name in first}, "")
-    told = {}
+    checks = {}
     for pid, alone in ((PID, first), (OTHER, {**other, "agent_info": first["agent_info"]})):
         con = memory()
         trace = load_trace(con, merged, process=str(pid))
         query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY ALL"
-        found = con.execute(query).fetchall()
+        rows = con.execute(query).fetchall()
         load_trace(con := memory(), write(tmp_path / str(pid), alone))
-        assert found == con.execute(query).fetchall() and len(found) > 8
-        told[pid] = {one.check_name: one.n for one in trace.findings}
+        assert rows == con.execute(query).fetchall() and len(rows) > 8
+        checks[pid] = {finding.check_name: finding.n for finding in trace.findings}
         assert trace.metadata["distributedInfo"]["rank"] == [PID, OTHER].index(pid)
-    assert told[PID]["rocm_processes"] == 2 and "rocm_no_process" not in told[PID]
+    assert checks[PID]["rocm_processes"] == 2 and "rocm_no_process" not in checks[PID]
     n_copies = len(first["memory_copy_trace"])
-    assert told[OTHER]["rocm_process_by_call"] == n_copies and "rocm_process_by_call" not in told[PID]
+    assert checks[OTHER]["rocm_process_by_call"] == n_copies and "rocm_process_by_call" not in checks[PID]
     with pytest.raises(TraceRejected, match="2 processes with GPU work: 4000, 5000; each is a trace"):
         load_trace(memory(), merged)
     assert [row.status for row in ingest([merged], Lake(tmp_path / "lake")).rows] == ["ok", "ok"]
@@ -281,10 +281,10 @@ def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None
     ]  # the thread says whose a kernel is, and not a later call with its number
     rows["hip_api_trace"] += [["HIP_RUNTIME_API", "hipInit", 7, 70, launched, at - 1, at]] * 2
     rows["kernel_trace"].append([*rows["kernel_trace"][0][:4], 71, *rows["kernel_trace"][0][5:8], 999, 3, 4, *rows["kernel_trace"][0][11:]])  # fmt: skip
-    found, trace = events(write(tmp_path, rows))
-    told = {one.check_name: one.n for one in trace.findings}
-    assert told["rocm_idle_processes"] == 2 and told["rocm_no_process"] == 1
-    assert len(found) == len(whole()[0])
+    event_rows, trace = events(write(tmp_path, rows))
+    checks = {finding.check_name: finding.n for finding in trace.findings}
+    assert checks["rocm_idle_processes"] == 2 and checks["rocm_no_process"] == 1
+    assert len(event_rows) == len(whole()[0])
 
 
 @pytest.mark.slow  # other stray quotes are above
@@ -293,9 +293,13 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of_small())
     other = tmp_path / "4000_memory_copy_trace.csv"
     other.write_bytes(b'"' + other.read_bytes())
-    told, trace = events(path)
-    assert told and not [row for row in told if "COPY" in str(row[2]).upper()]
-    assert [one.n for one in trace.findings if one.check_name == "rocm_missing_column" and other.name in one.detail]
+    rows, trace = events(path)
+    assert rows and not [row for row in rows if "COPY" in str(row[2]).upper()]
+    assert [
+        finding.n
+        for finding in trace.findings
+        if finding.check_name == "rocm_missing_column" and other.name in finding.detail
+    ]
 
 
 @pytest.mark.slow  # other stray quotes are above
@@ -305,9 +309,9 @@ def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: 
     header, *lines = path.read_bytes().split(b"\n")
     quoted = b'"' + header.strip().replace(b",", b'","') + b'"'
     path.write_bytes(b"\n".join([quoted.replace(b'"Accum', b'""Accum'), *lines]))
-    told, trace = events(path)
-    broken = sum(one.n for one in trace.findings if one.check_name == "rocm_broken_line")
-    kernels = sum(row[1] == "kernel" for row in told)
+    rows, trace = events(path)
+    broken = sum(finding.n for finding in trace.findings if finding.check_name == "rocm_broken_line")
+    kernels = sum(row[1] == "kernel" for row in rows)
     assert broken == sum(bool(line.strip()) for line in lines) - kernels and broken > 0 and trace.status == "partial"
 
 
@@ -338,12 +342,14 @@ def test_what_agents_lack_is_told(tmp_path: Path) -> None:
     whole = agents.read_bytes()
     agents.write_bytes(whole.replace(b"Agent_Type", b"Kind"))
     assert [
-        one.detail.split(":")[0] for one in events(path)[1].findings if one.check_name == "rocm_missing_column"
+        finding.detail.split(":")[0]
+        for finding in events(path)[1].findings
+        if finding.check_name == "rocm_missing_column"
     ] == ["4000_agent_info.csv has no node_id or no agent_type"]
     agents.write_bytes(whole.rstrip(b"\n") + b",1,2\n")
-    told, trace = events(path)
-    assert {row[7] for row in told} == {None, GPU} and trace.status == "partial"
-    assert [one.n for one in trace.findings if one.check_name == "rocm_broken_line"] == [1]
+    rows, trace = events(path)
+    assert {row[7] for row in rows} == {None, GPU} and trace.status == "partial"
+    assert [finding.n for finding in trace.findings if finding.check_name == "rocm_broken_line"] == [1]
 
 
 @pytest.mark.slow

@@ -59,32 +59,35 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         f'UPDATE rocpd_region{END} SET "end" = NULL WHERE id = 2',
     )
     trace = load_trace(memory(), path)
-    found = {
-        (one.check_name, one.detail.split(END)[0]): (one.severity, one.n) for one in trace.findings if END in one.detail
+    findings = {
+        (finding.check_name, finding.detail.split(END)[0]): (finding.severity, finding.n)
+        for finding in trace.findings
+        if END in finding.detail
     }
-    assert found == {
+    assert findings == {
         ("rocm_wrong_type", "rocpd_kernel_dispatch"): ("error", 1),
         ("rocm_wrong_type", "rocpd_event"): ("error", 2),
         ("rocm_without_time", "rocpd_kernel_dispatch"): ("warning", 1),
         ("rocm_without_time", "rocpd_region"): ("warning", 1),
     }
-    assert sum(one.check_name == "rocm_without_time" for one in trace.findings) == 2  # by table, and not again for all
+    # By table, and not again for all.
+    assert sum(finding.check_name == "rocm_without_time" for finding in trace.findings) == 2
 
 
 @pytest.mark.slow  # calls that are in no trace are below
 def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
     for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
         trace = load_trace(memory(), changed(tmp_path, wrong))
-        assert [(one.severity, one.n) for one in trace.findings if one.check_name == "rocm_no_track"] == [
-            ("warning", 1)
-        ]
+        assert [
+            (finding.severity, finding.n) for finding in trace.findings if finding.check_name == "rocm_no_track"
+        ] == [("warning", 1)]
 
 
 @pytest.mark.parametrize(("pid", "check"), first_of([("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")], 1))
 def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: str) -> None:
     path = changed(tmp_path, f"UPDATE rocpd_region{END} SET pid = {pid} WHERE id = 2")
     trace = load_trace(con := memory(), path)
-    assert [one.n for one in trace.findings if one.check_name == check] == [1]
+    assert [finding.n for finding in trace.findings if finding.check_name == check] == [1]
     assert con.execute("SELECT count(*) FROM events WHERE cat = 'cuda_runtime'").fetchall() == [(3,)]
 
 
@@ -131,14 +134,16 @@ def test_nothing_that_is_needed_is_missing_silently(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """A needed column that is gone is a warning with the table's name."""
-    source = data.draw(st.sampled_from([one for one in sources_of(END) if one.needed]))
+    source = data.draw(st.sampled_from([source for source in sources_of(END) if source.needed]))
     theirs = source.columns[data.draw(st.sampled_from(sorted(source.needed)))]
     path = small().write_plainly(tmp_path_factory.mktemp("needed") / "a.db")
     with closing(sqlite3.connect(path)) as con:
         con.execute(f'ALTER TABLE "{source.name}" DROP COLUMN "{theirs}"')
         con.commit()
     trace = load_trace(memory(), path)
-    told = [
-        one.detail for one in trace.findings if one.check_name == "rocm_missing_column" and one.severity == "warning"
+    details = [
+        finding.detail
+        for finding in trace.findings
+        if finding.check_name == "rocm_missing_column" and finding.severity == "warning"
     ]
-    assert told == [f"{source.name} has no {theirs}: NULL"]
+    assert details == [f"{source.name} has no {theirs}: NULL"]

@@ -45,12 +45,16 @@ def test_a_small_run(tmp_path: Path) -> None:
         "host_name": "node7",
         "rocpd": {"schema_version": "3", "process_id": 4000},
     }
-    assert {one.check_name for one in trace.findings} == {"rocm_no_wall_clock"}
+    assert {finding.check_name for finding in trace.findings} == {"rocm_no_wall_clock"}
 
 
-def found(database: Database, folder: Path) -> dict[str, tuple[str, int]]:
+def findings_of(database: Database, folder: Path) -> dict[str, tuple[str, int]]:
     trace = load_trace(memory(), database.write(folder / "a.db"))
-    return {one.check_name: (one.severity, one.n) for one in trace.findings if one.check_name != "rocm_no_wall_clock"}
+    return {
+        finding.check_name: (finding.severity, finding.n)
+        for finding in trace.findings
+        if finding.check_name != "rocm_no_wall_clock"
+    }
 
 
 def test_devices_are_numbers_of_gpus(tmp_path: Path) -> None:
@@ -92,7 +96,7 @@ def test_what_limits_the_answers_is_told(tmp_path: Path) -> None:
     database.call("", 18_500, 18_500, 42, PID)
     database.rows["rocpd_kernel_dispatch"][-1]["kernel_id"] = 77
     database.add("rocpd_memory_allocate", pid=PID, size=1)
-    assert found(database, tmp_path) == {
+    assert findings_of(database, tmp_path) == {
         "rocm_one_stream": ("warning", 1), "rocm_no_waits": ("warning", 1), "rocm_nameless": ("warning", 1),
         "rocm_unknown_kernel": ("warning", 1), "rocm_tables_left_out": ("info", 1), "overlapping_work": ("warning", 2),
     }  # fmt: skip
@@ -104,8 +108,8 @@ def test_without_streams_the_queue_counts(tmp_path: Path) -> None:
         row["stream_id"] = None
     trace = load_trace(con := memory(), database.write(tmp_path / "a.db"))
     assert con.execute("SELECT DISTINCT stream FROM events WHERE cat = 'kernel'").fetchall() == [(1,)]
-    told = [(one.severity, one.n) for one in trace.findings if one.check_name == "rocm_no_stream"]
-    assert told == [("warning", 2)]
+    findings = [(finding.severity, finding.n) for finding in trace.findings if finding.check_name == "rocm_no_stream"]
+    assert findings == [("warning", 2)]
 
 
 @pytest.mark.slow  # work without streams is above
@@ -187,18 +191,18 @@ def ranks_of_both(
 ) -> list:
     """(rank, world size, what told it, one clock) of two processes on GPUs with these numbers."""
     databases = [small(), small(4100, OTHER)]
-    for place, (one, number) in enumerate(zip(databases, numbers, strict=True)):
-        one.rows["rocpd_info_agent"][-1]["type_index"] = number
+    for place, (database, number) in enumerate(zip(databases, numbers, strict=True)):
+        database.rows["rocpd_info_agent"][-1]["type_index"] = number
         said = {"RANK": ranks[place], "WORLD_SIZE": "16"} if ranks else {"HOME": "/root"}
-        one.rows["rocpd_info_process"][0]["environment"] = json.dumps(said)
+        database.rows["rocpd_info_process"][0]["environment"] = json.dumps(said)
     databases[1].rows["rocpd_info_node"][0]["machine_id"] = host
-    path, found = databases[0].write(folder / "both.db", (databases[1],)), []
+    path, rows = databases[0].write(folder / "both.db", (databases[1],)), []
     for process in ("4000", "4100"):
         con = memory()
         load_trace(con, path, process=process)
         query = "SELECT rank, world_size, rank_source, metadata ->> '$.distributedInfo.one_clock' FROM traces"
-        found += con.execute(query).fetchall()
-    return found
+        rows += con.execute(query).fetchall()
+    return rows
 
 
 def test_the_rank_of_one_process_is_what_its_environment_says(tmp_path: Path) -> None:

@@ -43,11 +43,11 @@ def document() -> dict[str, Any]:
         }  # fmt: skip
 
     calls: dict[str, list[dict[str, Any]]] = {"hip_api_trace": [], "marker_api_trace": []}
-    for section, found in calls.items():
+    for section, records in calls.items():
         for domain, name, _, tid, correlation, start, end in rows[section]:
             if section == "marker_api_trace":
                 messages[correlation], name = name, "roctxMarkA" if start == end else "roctxRangePushA"
-            found.append(
+            records.append(
                 record(domain if domain in KINDS else "HIP_RUNTIME_API", name, correlation, start, end, thread_id=tid)
             )
     dispatches = []
@@ -100,10 +100,10 @@ def put(folder: Path, text: str | bytes) -> Path:
 
 @pytest.mark.parametrize("indent", first_of([4, None], 1))
 def test_it_has_the_events_of_the_csv_files(tmp_path: Path, indent: int | None) -> None:
-    found, trace = events(put(tmp_path, json.dumps(document(), indent=indent)))
-    assert found == whole()[0] and len(found) == 9
+    rows, trace = events(put(tmp_path, json.dumps(document(), indent=indent)))
+    assert rows == whole()[0] and len(rows) == 9
     assert (trace.format, trace.status, trace.metadata["rocprofv3"]) == ("json/rocprofv3", "ok", {"process_id": PID})
-    checks = {one.check_name: (one.n, one.detail) for one in trace.findings}
+    checks = {finding.check_name: (finding.n, finding.detail) for finding in trace.findings}
     assert checks["rocm_tables_left_out"] == (1, "not read: scratch_memory (1)")
     assert checks.keys() & {"rocm_wrong_type", "rocm_missing_table", "rocm_no_wall_clock"} == {"rocm_no_wall_clock"}
 
@@ -114,17 +114,17 @@ def in_kernels(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str
 
 BAD = {
     "beyond 64 bits": (
-        in_kernels(lambda one: one.update(start_timestamp=1 << 63)),
+        in_kernels(lambda dispatch: dispatch.update(start_timestamp=1 << 63)),
         "rocm_wrong_type",
         "kernel_dispatch[0].start",
     ),
     "a text": (
-        in_kernels(lambda one: one.update(stream_id={"handle": "x"})),
+        in_kernels(lambda dispatch: dispatch.update(stream_id={"handle": "x"})),
         "rocm_wrong_type",
         "kernel_dispatch[0].stream",
     ),
     "no object": (lambda p: p["buffer_records"]["hip_api"].append(5), "rocm_wrong_type", "buffer_records.hip_api["),
-    "no start": (in_kernels(lambda one: one.pop("start_timestamp")), "rocm_without_time", "GPU work"),
+    "no start": (in_kernels(lambda dispatch: dispatch.pop("start_timestamp")), "rocm_without_time", "GPU work"),
     "no end": (lambda p: p["buffer_records"]["hip_api"][1].pop("end_timestamp"), "rocm_without_time", "calls"),
     "no kernels": (lambda p: p["buffer_records"].pop("kernel_dispatch"), "rocm_missing_table", "no kernel_dispatch"),
     "no symbols": (lambda p: p.pop("kernel_symbols"), "rocm_unknown_kernel", ""),
@@ -146,7 +146,7 @@ def findings_of(names: tuple[str, ...]) -> list[Finding]:
 def test_what_is_wrong_is_found_and_placed(name: str, names: tuple[str, ...]) -> None:
     _, check, place = BAD[name]
     findings = findings_of(names)
-    assert any(one.check_name == check and place in one.detail for one in findings), findings
+    assert any(finding.check_name == check and place in finding.detail for finding in findings), findings
 
 
 def test_each_mistake_is_read_once() -> None:
@@ -156,8 +156,8 @@ def test_each_mistake_is_read_once() -> None:
 def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
     text = json.dumps(document()).replace('"size": 64', '"size": NaN, "size": 64', 1)
     trace = load_trace(memory(), put(tmp_path, text))
-    found = {one.check_name: one.n for one in trace.findings}
-    assert (found["repaired_nan"], found["repaired_duplicate_key"], trace.status) == (1, 1, "repaired")
+    counts = {finding.check_name: finding.n for finding in trace.findings}
+    assert (counts["repaired_nan"], counts["repaired_duplicate_key"], trace.status) == (1, 1, "repaired")
 
 
 @pytest.mark.slow  # 4 s
@@ -172,9 +172,9 @@ def test_each_process_is_a_trace(tmp_path: Path) -> None:
     ):
         load_trace(memory(), path)
     traces = [load_trace(memory(), path, process=name) for name in (str(PID), "4100")]
-    assert [one.n_events for one in traces] == [9, 8] and len({one.trace_id for one in traces}) == 2
-    assert [one.metadata["rocprofv3"]["process_id"] for one in traces] == [PID, 4100]
-    assert all("rocm_processes" in {one.check_name for one in trace.findings} for trace in traces)
+    assert [trace.n_events for trace in traces] == [9, 8] and len({trace.trace_id for trace in traces}) == 2
+    assert [trace.metadata["rocprofv3"]["process_id"] for trace in traces] == [PID, 4100]
+    assert all("rocm_processes" in {finding.check_name for finding in trace.findings} for trace in traces)
     lake = Lake(tmp_path / "lake")
     assert [(row.status, row.n_events) for row in ingest([path], lake).rows] == [("ok", 9), ("ok", 8)]
     del first["metadata"]["pid"]
@@ -202,8 +202,8 @@ def test_a_packed_file_is_the_same_trace(tmp_path: Path, piece: int) -> None:
     path = tmp_path / "4000_results.json.gz"
     path.write_bytes(packed(text, piece))
     expected, unpacked = plain()
-    found, trace = events(path)
-    assert found == expected and len(found) == 9
+    rows, trace = events(path)
+    assert rows == expected and len(rows) == 9
     assert (trace.trace_id, trace.unpacked_bytes, trace.status) == (unpacked.trace_id, len(text), "ok")
     assert trace.findings == unpacked.findings and trace.metadata == unpacked.metadata
 
@@ -215,7 +215,7 @@ def test_each_process_of_a_packed_file_is_a_trace(tmp_path: Path, piece: int) ->
     path = tmp_path / "a_results.json.gz"
     path.write_bytes(packed(json.dumps({"rocprofiler-sdk-tool": [first, second]}), piece))
     traces = [load_trace(memory(), path, process=name) for name in (str(PID), "4100")]
-    assert [one.n_events for one in traces] == [9, 9] and len({one.trace_id for one in traces}) == 2
+    assert [trace.n_events for trace in traces] == [9, 9] and len({trace.trace_id for trace in traces}) == 2
 
 
 def test_a_lake_takes_packed_and_plain_as_one_trace_and_kineto_beside_them(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_synthetic_capture(tmp_path: Path) -> None:
 def test_synthetic_captures(tmp_path: Path) -> None:
     specs = {name: spec for name, spec in SPECS.items() if name != "graphs"}  # nodes of graphs are not told
     paths = [rank.path for name, spec in specs.items() for rank in write_capture(spec, tmp_path / name).ranks]
-    compare([one for path in paths for one in pair_of(path)])
+    compare([file for path in paths for file in pair_of(path)])
 
 
 @pytest.mark.slow
@@ -58,7 +58,9 @@ def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
         "path": "SELECT window_id, seq, bound_by, edge_type, cat, duration_ns, is_inferred FROM critical_path",
     }
     for what, query in queries.items():
-        kineto_rows, *others = [sorted(con.execute(f"{query} WHERE trace_id = ?", [one]).fetchall()) for one in ids]
+        kineto_rows, *others = [
+            sorted(con.execute(f"{query} WHERE trace_id = ?", [trace_id]).fetchall()) for trace_id in ids
+        ]
         assert kineto_rows and all(rows == kineto_rows for rows in others), what
 
 

@@ -130,8 +130,8 @@ class Database:
             self.add("rocpd_region", **where, start=start, end=end, name_id=self.text(name), event_id=event)
             return
         wanted = {**where, "name_id": self.text(domain)}
-        found = (row["id"] for row in self.rows["rocpd_track"] if wanted.items() <= row.items())
-        track = next(found, None) or self.add("rocpd_track", **wanted)
+        track_ids = (row["id"] for row in self.rows["rocpd_track"] if wanted.items() <= row.items())
+        track = next(track_ids, None) or self.add("rocpd_track", **wanted)
         self.add("rocpd_sample", track_id=track, timestamp=start, event_id=event)
 
     def dispatch(
@@ -167,10 +167,10 @@ class Database:
         """Write it, with those of other processes beside it, as `rocpd merge` does: a view over all sets for each table."""
         path.unlink(missing_ok=True)
         with closing(sqlite3.connect(path)) as con:
-            for one in (self, *beside):
-                one._write(con, _ID)
+            for database in (self, *beside):
+                database._write(con, _ID)
             for table in COLUMNS:
-                parts = " UNION ALL ".join(f'SELECT * FROM "{table}{one.end}"' for one in (self, *beside))
+                parts = " UNION ALL ".join(f'SELECT * FROM "{table}{database.end}"' for database in (self, *beside))
                 con.execute(f'CREATE VIEW "{table}" AS {parts}')
             con.execute("CREATE VIEW kernels AS SELECT * FROM rocpd_kernel_dispatch")
             con.commit()

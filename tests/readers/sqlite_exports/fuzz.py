@@ -29,7 +29,7 @@ CELLS = st.one_of(
 def steps(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     """What is done to a small export, as data: the tables and columns are chosen by number."""
     number = st.integers(0, 10_000)
-    one = st.one_of(
+    step = st.one_of(
         st.tuples(st.just("drop table"), number),
         st.tuples(st.just("drop column"), number, number),
         st.tuples(st.just("set"), number, number, number, CELLS),
@@ -37,7 +37,7 @@ def steps(draw: st.DrawFn) -> list[tuple[Any, ...]]:
         st.tuples(st.just("delete"), number, number),
         st.tuples(st.just("repeat"), number, number),
     )
-    return draw(st.lists(one, min_size=1, max_size=6))
+    return draw(st.lists(step, min_size=1, max_size=6))
 
 
 def apply(con: sqlite3.Connection, what: str, table_no: int, *rest: Any) -> None:
@@ -48,10 +48,10 @@ def apply(con: sqlite3.Connection, what: str, table_no: int, *rest: Any) -> None
     columns = [row[1] for row in con.execute(f'PRAGMA table_info("{table}")')]
     column = columns[rest[0] % len(columns)] if rest else ""
     row_no = rest[1] if what == "set" else rest[0] if rest else 0
-    one = (
+    row_id = (
         f'SELECT rowid FROM "{table}" ORDER BY rowid LIMIT 1 OFFSET {row_no} % max(1, (SELECT count(*) FROM "{table}"))'
     )
-    row = f"WHERE rowid = ({one})"
+    row = f"WHERE rowid = ({row_id})"
     if what == "drop table":
         con.execute(f'DROP TABLE "{table}"')
     elif what == "drop column" and len(columns) > 1:
@@ -86,5 +86,5 @@ def read_or_rejected(path: Path) -> ReadTrace | None:
 
 def distinct_traces(paths: Iterable[Path]) -> list[Path]:
     """Returns the files that are traces, each content once: no lake has a trace twice, and models refuse one."""
-    found = {trace.trace_id: path for path in paths if (trace := read_or_rejected(path)) is not None}
-    return list(found.values())
+    path_by_id = {trace.trace_id: path for path in paths if (trace := read_or_rejected(path)) is not None}
+    return list(path_by_id.values())

@@ -30,7 +30,7 @@ def file_of(tool: str, folder: Path) -> Path:
 def test_parts_are_the_whole(tool: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow as pa
 
-    path, found = file_of(tool, tmp_path), []
+    path, results = file_of(tool, tmp_path), []
     for folder, rows in (("whole", events_by_sql._ROWS), ("parts", size)):
         monkeypatch.setattr(events_by_sql, "_ROWS", rows)
         (tmp_path / folder).mkdir()
@@ -39,8 +39,8 @@ def test_parts_are_the_whole(tool: str, size: int, tmp_path: Path, monkeypatch: 
         groups = list(row_groups(tmp_path / folder / f"{trace.trace_id}.parquet"))
         assert {group.num_rows for group in groups[:-1]} <= {rows}
         assert [group.num_rows for group in groups][-1] == trace.n_events - rows * (len(groups) - 1)
-        found.append((trace.findings, pa.concat_tables(groups)))
-    (findings, whole), (same, parts) = found
+        results.append((trace.findings, pa.concat_tables(groups)))
+    (findings, whole), (same, parts) = results
     assert parts.num_rows > 2 * size
     assert (same, parts) == (findings, whole)
     assert parts.column("event_id").to_pylist() == list(range(parts.num_rows))

@@ -52,11 +52,11 @@ def test_a_real_file_has_all_its_events(shared: Path) -> None:
     expected: Counter[tuple[str, int]] = Counter()
     lasting: Counter[str] = Counter()
     first: dict[str, int] = {}
-    for _, plane in (one for one in fields(real.read_bytes()) if one[0] == 1):
-        found = list(fields(plane))
-        name = next(value.decode() for number, value in found if number == 2)
+    for _, plane in (field for field in fields(real.read_bytes()) if field[0] == 1):
+        plane_fields = list(fields(plane))
+        name = next(value.decode() for number, value in plane_fields if number == 2)
         where = name.removeprefix("/device:GPU:") if "GPU" in name else "host"
-        for line in (value for number, value in found if number == 3):
+        for line in (value for number, value in plane_fields if number == 3):
             parts = list(fields(line))
             at = next((value for number, value in parts if number == 3), 0)
             for event in (dict(fields(value)) for number, value in parts if number == 4):
@@ -133,10 +133,10 @@ def test_what_becomes_what(tmp_path: Path) -> None:
         ("gpu_memcpy", "X", "Memcpy HtoD", "1", "17", at + 9000, 1000, 4096),
     ]
     ((args,),) = con.execute("SELECT args FROM events WHERE cat = 'kernel'").fetchall()
-    told = con.execute("SELECT json_extract_string(?, ['hlo_op', 'hlo_category', 'grid', 'block', 'stream'])", [args])
-    assert told.fetchall()[0][0] == ["fusion.1", "fusion", "[16,2,1]", "[512,1,1]", "17"]
+    result = con.execute("SELECT json_extract_string(?, ['hlo_op', 'hlo_category', 'grid', 'block', 'stream'])", [args])
+    assert result.fetchall()[0][0] == ["fusion.1", "fusion", "[16,2,1]", "[512,1,1]", "17"]
     assert trace.metadata["deviceProperties"] == [{"id": 1, "totalGlobalMem": 9, "numSms": 304}]
-    assert {one.check_name for one in trace.findings} == set()
+    assert {finding.check_name for finding in trace.findings} == set()
 
 
 def test_the_models_work_on_it(tmp_path: Path) -> None:
@@ -156,13 +156,13 @@ def test_the_models_work_on_it(tmp_path: Path) -> None:
 
 
 def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None:
-    told = {"flops": 2_000_000, "bytes_accessed": 512, "hlo_category": "convolution"}
+    stats = {"flops": 2_000_000, "bytes_accessed": 512, "hlo_category": "convolution"}
     lines = [
         (1, "Steps", 0, [("0", 0, 9_000_000, {})]),
         (2, "XLA Modules", 0, [("jit_f(1)", 0, 9_000_000, {})]),
         (3, "XLA Ops", 0, [("%fusion.1 = f32[8] fusion()", 1000, 4_000_000, {"efficiency": 0.5})]),
     ]
-    plane = Plane("/device:TPU:0", lines, {"device_type_string": "TPU v5e"}, {"%fusion.1 = f32[8] fusion()": told})
+    plane = Plane("/device:TPU:0", lines, {"device_type_string": "TPU v5e"}, {"%fusion.1 = f32[8] fusion()": stats})
     con = memory()
     trace = load_trace(con, put(tmp_path, space(plane)))
     assert con.execute("SELECT cat, stream, start_ns FROM events ORDER BY event_id").fetchall() == [
@@ -173,7 +173,7 @@ def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None
     ).fetchall()
     assert args == ["2000000", "512", "0.5"]
     assert trace.metadata["deviceProperties"][0]["name"] == "TPU v5e"
-    assert {one.check_name for one in trace.findings} == {"xplane_no_launch", "xplane_no_wall_clock"}
+    assert {finding.check_name for finding in trace.findings} == {"xplane_no_launch", "xplane_no_wall_clock"}
 
 
 def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
 
 
 def findings_of(folder: Path, data: bytes) -> dict[str, str]:
-    return {one.check_name: one.detail for one in load_trace(memory(), put(folder, data)).findings}
+    return {finding.check_name: finding.detail for finding in load_trace(memory(), put(folder, data)).findings}
 
 
 def test_what_is_wrong_is_found_and_placed(tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ def test_what_is_wrong_is_found_and_placed(tmp_path: Path) -> None:
     }
     unknown = gpu()
     unknown.extra = part(3, part(1, 9) + part(4, part(1, 99) + part(2, 5)) + part(4, part(1, 1) + part(5, 3)))
-    found = findings_of(tmp_path, space(unknown, Plane("/other", host().lines), TASK) + part(3, "lost 5 events"))
-    assert {"xplane_unknown_name", "xplane_without_time", "xplane_warning", "xplane_planes_left_out"} <= found.keys()
-    assert "lost 5 events" in found["xplane_warning"] and "/other" in found["xplane_planes_left_out"]
+    findings = findings_of(tmp_path, space(unknown, Plane("/other", host().lines), TASK) + part(3, "lost 5 events"))
+    assert {"xplane_unknown_name", "xplane_without_time", "xplane_warning", "xplane_planes_left_out"} <= findings.keys()
+    assert "lost 5 events" in findings["xplane_warning"] and "/other" in findings["xplane_planes_left_out"]
 
 
 def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:

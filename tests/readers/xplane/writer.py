@@ -52,16 +52,20 @@ class Plane:
             return out + b"".join(part(4, stat(key, value)) for key, value in args.items())
 
         lines = b"".join(
-            part(3, part(1, ident) + part(2, title) + part(3, at) + b"".join(part(4, event(*one)) for one in events))
+            part(
+                3,
+                part(1, ident) + part(2, title) + part(3, at) + b"".join(part(4, event(*values)) for values in events),
+            )
             for ident, title, at, events in self.lines
         )
         about = b"".join(part(6, stat(key, value)) for key, value in self.about.items())
-        told = {
+        stat_parts = {
             name: b"".join(part(5, stat(key, value)) for key, value in self.event_stats.get(name, {}).items())
             for name in names
         }
         metadata = b"".join(
-            part(4, part(1, key) + part(2, part(1, key) + part(2, name) + told[name])) for name, key in names.items()
+            part(4, part(1, key) + part(2, part(1, key) + part(2, name) + stat_parts[name]))
+            for name, key in names.items()
         )
         known = b"".join(part(5, part(1, key) + part(2, part(1, key) + part(2, name))) for name, key in stats.items())
         return part(2, self.name) + lines + metadata + known + about + self.extra

@@ -96,11 +96,11 @@ def test_who_has_many_batches_to_do_does_not_keep_out_who_has_one(tmp_path: Path
     mine, other = Lake(tmp_path), Lake(tmp_path)
     waits, turns = threading.Event(), list[str]()
 
-    def one() -> None:
+    def take_turn() -> None:
         with other.compute_lock(waits.set):
             turns.append("other")
 
-    thread = threading.Thread(target=one)
+    thread = threading.Thread(target=take_turn)
     for _ in range(5):
         with mine.compute_lock():
             turns.append("mine")
@@ -123,16 +123,16 @@ def test_who_has_many_batches_to_do_does_not_keep_out_who_has_one(tmp_path: Path
 )
 def test_who_waited_finds_it_done(two: tuple[Lake, Lake], work: Callable[..., list]) -> None:
     first, second = two
-    waits, said, found = threading.Event(), list[str](), list[Any]()
+    waits, said, results = threading.Event(), list[str](), list[Any]()
     thread = threading.Thread(
-        target=lambda: found.append(work(second, on_step=lambda text: (said.append(text), waits.set())))
+        target=lambda: results.append(work(second, on_step=lambda text: (said.append(text), waits.set())))
     )
     with first.compute_lock():
         thread.start()
         assert waits.wait(60)
         assert work(first)
     thread.join()
-    assert (found, set(said)) == ([[]], {"another process computes tables, waiting"})
+    assert (results, set(said)) == ([[]], {"another process computes tables, waiting"})
 
 
 @pytest.mark.slow  # tests/faces/cli/test_read_only.py

@@ -54,20 +54,20 @@ def lake(whole: Path) -> Iterator[Lake]:
 @pytest.fixture
 def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """A row for each time that an analysts' file is written."""
-    found, rewrite = [], publishing._rewrite
+    roots, rewrite = [], publishing._rewrite
 
     def counted(lake: Lake, catalog: Catalog, *how: bool) -> None:
-        found.append(lake.root)
+        roots.append(lake.root)
         rewrite(lake, catalog, *how)
 
     monkeypatch.setattr(publishing, "_rewrite", counted)
-    return found
+    return roots
 
 
 def files(lake: Lake) -> dict[str, tuple[int, int, int]]:
     """What of every file changes where it is written, replaced or opened for writing."""
-    found = (path for path in lake.root.rglob("*") if path.is_file())
-    return {str(path): (s.st_ino, s.st_size, s.st_mtime_ns) for path in found for s in [path.stat()]}
+    paths = (path for path in lake.root.rglob("*") if path.is_file())
+    return {str(path): (s.st_ino, s.st_size, s.st_mtime_ns) for path in paths for s in [path.stat()]}
 
 
 def complete(lake: Lake) -> bool:
@@ -112,11 +112,11 @@ def test_a_run_publishes_once(lake: Lake, rewritten: list[Path], tmp_path: Path)
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake)
     assert not complete(lake)
     done = run_order.materialize_all(lake, TABLES)
-    assert {one.table for one in done} == set(TABLES) and len(rewritten) == 1
+    assert {result.table for result in done} == set(TABLES) and len(rewritten) == 1
     assert complete(lake)
     untouched = {path: stamp for path, stamp in files(lake).items() if "day=" in path}
     for table in TABLES:
-        assert {one.batch for one in per_trace.materialize(lake, [table], force=True)} <= set(lake.batches())
+        assert {result.batch for result in per_trace.materialize(lake, [table], force=True)} <= set(lake.batches())
     assert len(rewritten) == 3  # `force` computes the tables of traces again
     changed = {path for path, stamp in files(lake).items() if untouched.get(path, stamp) != stamp}
     assert {Path(path).parts[-3] for path in changed} == set(TABLES[:2])
@@ -127,7 +127,10 @@ def test_captures_with_their_tables_of_traces_are_published_once(tmp_path: Path,
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in", ranks=2), lake)
     done = per_capture.materialize_captures(lake, ["straggler_ranks"])
-    assert {one.table for one in done} > {*per_capture.trace_tables(load_catalog(), ["straggler_ranks"]), *TABLES[2:]}
+    assert {result.table for result in done} > {
+        *per_capture.trace_tables(load_catalog(), ["straggler_ranks"]),
+        *TABLES[2:],
+    }
     assert len(rewritten) == 1
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         assert con.execute("SELECT n_ranks FROM captures").fetchall() == [(2,)]
@@ -175,7 +178,7 @@ def test_what_changed_is_published(lake: Lake, rewritten: list[Path], change: st
         return
     assert not complete(lake)
     done = run_order.materialize_all(lake, TABLES)
-    assert [one.table for one in done] == (["kernels"] if change == "a table's file went" else [])
+    assert [result.table for result in done] == (["kernels"] if change == "a table's file went" else [])
     assert len(rewritten) == 1
     assert run_order.materialize_all(lake, TABLES) == [] and len(rewritten) == 1
 
@@ -218,14 +221,14 @@ def test_other_versions_of_models_and_of_the_program_are_noticed(
         Catalog, "version", lambda catalog, name: version(catalog, name) + ("x" if name == "kernels" else "")
     )
     assert not complete(lake)
-    assert [one.table for one in run_order.materialize_all(lake, TABLES)] == ["kernels"] and len(rewritten) == 1
+    assert [result.table for result in run_order.materialize_all(lake, TABLES)] == ["kernels"] and len(rewritten) == 1
 
 
 @pytest.mark.slow  # tests/runs/store/test_user_tables.py
 def test_roles_that_changed_are_noticed(lake: Lake) -> None:
     (lake.root / ROLES).write_text("rank,role,group\n0,pp,a\n1,pp,a\n")
     assert not complete(lake)
-    assert {one.table for one in run_order.materialize_all(lake, TABLES)} == set(TABLES[2:])
+    assert {result.table for result in run_order.materialize_all(lake, TABLES)} == set(TABLES[2:])
 
 
 @pytest.mark.slow
@@ -238,7 +241,7 @@ def test_what_comes_in_during_a_run_is_not_taken_for_complete(lake: Lake, tmp_pa
 
     assert run_order.materialize_all(lake, TABLES, force=True, on_step=on_step)
     assert not complete(lake)
-    assert {one.table for one in run_order.materialize_all(lake, TABLES)} >= {"kernels"}
+    assert {result.table for result in run_order.materialize_all(lake, TABLES)} >= {"kernels"}
     assert complete(lake)
 
 

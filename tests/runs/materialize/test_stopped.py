@@ -83,8 +83,8 @@ def test_what_is_no_fault_of_a_trace_ends_the_run(
 def test_rows_that_blame_a_trace_for_it_are_computed_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    told = lambda work, tables, trace, _: _blame(work, tables, trace, reason)  # noqa: E731
-    monkeypatch.setattr(per_trace, "_without_failed", told)
+    blame = lambda work, tables, trace, _: _blame(work, tables, trace, reason)  # noqa: E731
+    monkeypatch.setattr(per_trace, "_without_failed", blame)
     monkeypatch.setattr(per_trace, "run_models", failing(ValueError("of an older version")))
     materialize(lake, ["kernels", "temporal_breakdown"])
     assert {(table, why) for table, why in failures(lake)} == {("kernels", reason), ("temporal_breakdown", reason)}

@@ -21,8 +21,8 @@ _EXTENSIONS["postgres"] = ("postgres_scanner", "httpfs", "ducklake")
 def need_extensions(kind: str = "sqlite") -> None:
     """Skips a test that is marked `ducklake(kind)` where DuckDB's extensions are not installed."""
     for name in _EXTENSIONS[kind]:
-        found = importlib.util.find_spec(f"duckdb_extension_{name}")
-        wheel = found and found.origin and Path(found.origin).parent / "extensions" / f"v{duckdb.__version__}"
+        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+        wheel = spec and spec.origin and Path(spec.origin).parent / "extensions" / f"v{duckdb.__version__}"
         if not wheel or not wheel.is_dir():
             pytest.skip(
                 f"DuckDB's extension {name} for {duckdb.__version__} is not installed; SLOW=1 make test runs this in .venv-lake"

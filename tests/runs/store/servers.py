@@ -35,9 +35,9 @@ def free_ports(number: int) -> list[int]:
 
 
 def _postgres_bin() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     which = shutil.which("initdb")
-    return found[-1].parent if found else Path(which).parent if which else None
+    return installed[-1].parent if installed else Path(which).parent if which else None
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from tests.runs.store.servers import S3_KEYS, free_ports
 
 
 def test_an_address_has_a_catalog_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = parse_address("ducklake:postgres:host=db dbname=lake?data=s3://bucket/prefix/")
-    assert (found.kind, found.catalog, found.data) == ("postgres", "host=db dbname=lake", "s3://bucket/prefix")
-    assert found.is_remote and parse_address(found.text) == found
+    address = parse_address("ducklake:postgres:host=db dbname=lake?data=s3://bucket/prefix/")
+    assert (address.kind, address.catalog, address.data) == ("postgres", "host=db dbname=lake", "s3://bucket/prefix")
+    assert address.is_remote and parse_address(address.text) == address
     assert parse_address(f"ducklake:sqlite:{tmp_path}/c", "s3://b/x").data == "s3://b/x"
     assert parse_address(f"ducklake:sqlite:{tmp_path}/c?data=/own", "s3://b/x").data == "/own"
     monkeypatch.setenv("TRACELAKE_DATA", "s3://b/env")
@@ -29,7 +29,7 @@ def test_an_address_has_a_catalog_and_data(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("address", "data", "told"),
+    ("address", "data", "message"),
     [
         ("ducklake:mysql:host=db", None, "not the address of a DuckLake"),
         ("ducklake:postgres:", None, "not the address of a DuckLake"),
@@ -41,8 +41,8 @@ def test_an_address_has_a_catalog_and_data(tmp_path: Path, monkeypatch: pytest.M
         ("ducklake:postgres:host=d'b", None, "quotation mark"),
     ],
 )
-def test_wrong_addresses(address: str, data: str | None, told: str) -> None:
-    with pytest.raises(StoreError, match=told) as caught:
+def test_wrong_addresses(address: str, data: str | None, message: str) -> None:
+    with pytest.raises(StoreError, match=message) as caught:
         open_store(address, data).connect()
     assert "geheim" not in str(caught.value)
 
@@ -125,13 +125,13 @@ def refusal(act: Callable[[], object], url: str) -> str:
 
 
 @pytest.mark.slow  # 5 s
-@pytest.mark.parametrize(("code", "told"), BAD_BUCKETS)
+@pytest.mark.parametrize(("code", "message"), BAD_BUCKETS)
 def test_a_bucket_that_refuses_or_does_not_answer_says_so_within_10_s(
-    code: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+    code: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refusing(code) as url:
         with_wrong_keys(monkeypatch, url)
-        assert told in refusal(lambda: check_data("s3://bucket/lake", to_write=True), url)
+        assert message in refusal(lambda: check_data("s3://bucket/lake", to_write=True), url)
         if code == "AccessDenied":
             check_data("s3://bucket/lake", to_write=False)  # who reads need not list
 

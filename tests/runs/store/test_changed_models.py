@@ -40,12 +40,12 @@ OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"  # what an older version o
 def units(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
     """Two traces with an old table `kernels`, another trace with a new one, and all three without these tables."""
     folder = tmp_path_factory.mktemp("units")
-    found = [
+    lakes = [
         make_unit(folder / name, seeds, tables)
         for name, seeds, tables in (("old", (0, 1), TRACES), ("new", (2,), TRACES), ("bare", (0, 1, 2), []))
     ]
-    rewrite(found[0], "kernels", OLD, version="old")
-    return found
+    rewrite(lakes[0], "kernels", OLD, version="old")
+    return lakes
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def forced(store: Store, *tables: str) -> Followed:
 
 
 def n_written(run: Followed) -> int:
-    return sum(one.n_files for one in run.results)
+    return sum(result.n_files for result in run.results)
 
 
 def materialize_in(address: str, environment: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ def test_what_a_model_failed_on_is_noted_anew(opened: Open, units: list[Lake], m
     with monkeypatch.context() as patch:
         _failing_on(patch, bad)
         materialized(store, "kernels")
-        assert {one for (one, *_) in _rows(store, "trace_id FROM kernels")} == trace_ids(units[0]) - {bad}
+        assert {trace_id for (trace_id, *_) in _rows(store, "trace_id FROM kernels")} == trace_ids(units[0]) - {bad}
         assert _rows(store, "trace_id, table_name FROM model_failures") == [(bad, "kernels")]
         assert materialized(store, "kernels").n_units == 0
     monkeypatch.setattr(Catalog, "version", lambda self, name: version(self, name) + "-mended")
@@ -165,7 +165,7 @@ def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: 
     assert shown(store, CAPTURES) == before
     assert materialized(store, "captures", "capture_quality").n_units == 0
 
-    read = next(one for one in trace_tables(load_catalog(), ["capture_quality"]))
+    read = next(table for table in trace_tables(load_catalog(), ["capture_quality"]))
     changed |= {read}
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.engines.stale_batches.Modelling.__call__", _failing)
@@ -211,10 +211,10 @@ MOMENTS = [("put_files", "before"), ("put_files", "after"), ("add_files", "befor
 def _die_at(address: str, environment: dict[str, str], name: str, when: str) -> None:
     original = getattr(recompute, name)
 
-    def wrapped(*given: Any, **named: Any) -> Any:
+    def wrapped(*args: Any, **named: Any) -> Any:
         if when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        original(*given, **named)
+        original(*args, **named)
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(recompute, name, wrapped)
@@ -276,10 +276,10 @@ def test_what_another_process_did_meanwhile_stays(
     upload = recompute._upload
 
     def meanwhile(do: Callable[[], object]) -> Callable[..., Any]:
-        def wrapped(*given: Any) -> Any:
+        def wrapped(*args: Any) -> Any:
             monkeypatch.setattr(recompute, "_upload", upload)
             do()
-            return upload(*given)
+            return upload(*args)
 
         return wrapped
 
@@ -354,7 +354,7 @@ def test_formulas_that_are_told_make_tables_outdated(opened: Open, tmp_path: Pat
     tables = ["kernels", "op_work"]
     assert stale_groups(store, tables) == []
     (tmp_path / "op_formulas.csv").write_text("op,formula\nmylib::a,gemm\n")
-    store.tell(formulas=tmp_path / "op_formulas.csv")
+    store.set_user_tables(formulas=tmp_path / "op_formulas.csv")
     assert stale_groups(store, ["kernels"]) == [] and len(stale_groups(store, ["op_work"])) == 1
     materialized(store, *tables)
     assert stale_groups(opened(), tables) == []

@@ -78,12 +78,12 @@ def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path
         ("stragglers", first), ("compare", first, second), ("regressions", "--job", "nightly"), ("breakdown", trace),
         ("critical-path", trace), ("what-if", trace, "--remove", "launch_overhead"), ("report", first, "--out", "{}.html"),
     ]  # fmt: skip
-    told: list[dict[tuple[str, ...], Any]] = [{}, {}]
+    answers: list[dict[tuple[str, ...], Any]] = [{}, {}]
     for command in commands:
         for place, lake in enumerate(both):
             words = [word.format(tmp_path / f"page{place}") for word in command]
-            told[place][command] = plain(json.loads(run(*words, "--lake", lake, "--json")), lake)
-    assert [command for command in commands if told[0][command] != told[1][command]] == []
+            answers[place][command] = plain(json.loads(run(*words, "--lake", lake, "--json")), lake)
+    assert [command for command in commands if answers[0][command] != answers[1][command]] == []
     pages = [
         plain(html.unescape((tmp_path / f"page{place}.html").read_text()), lake) for place, lake in enumerate(both)
     ]
@@ -102,8 +102,8 @@ def test_the_readme_s_commands_on_a_lake_answer_the_same(both: tuple[str, str]) 
     assert len(asked) >= 4 and any(query in line for line in asked)
     for line in asked:
         words = shlex.split(line if "--lake" in line else f"{line} --lake /data/lake")
-        told = [run(*(word.replace("/data/lake", lake) for word in words)) for lake in both]
-        assert told[0] == told[1] and told[0], line
+        answers = [run(*(word.replace("/data/lake", lake) for word in words)) for lake in both]
+        assert answers[0] == answers[1] and answers[0], line
 
 
 def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
@@ -111,12 +111,12 @@ def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
     from pipelines.faces.ibis_tables import open_tables
 
-    told = []
+    answers = []
     for lake in both:
         backend = open_tables(lake, "kernels")
-        told.append(busy()(backend).to_pyarrow().to_pylist())
+        answers.append(busy()(backend).to_pyarrow().to_pylist())
         backend.disconnect()
-    assert told[0] == told[1] and len(told[0]) > 2
+    assert answers[0] == answers[1] and len(answers[0]) > 2
     with pytest.raises(WrongValue, match="tracelake sql"):
         open_tables(both[1], locked=True)
 
@@ -125,15 +125,15 @@ def test_a_notebook_answers_the_same(both: tuple[str, str]) -> None:
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
     from tracelake import TraceAnalysis
 
-    told = []
+    answers = []
     for lake in both:
         with TraceAnalysis(lake=lake, job="nightly") as analysis:
             trace = analysis.traces[0].trace_id
             path = analysis.critical_path_analysis(trace, "ProfilerStep", 1)
             of_captures = analysis.sql("SELECT capture_id, n_traces FROM captures ORDER BY 1").to_dicts()
             kernels = analysis.ask("top-kernels", 5).to_dicts()
-            told.append([[str(one) for one in analysis.traces], analysis.why(trace, 1).as_json(), path.summary().to_dict(), of_captures, kernels])  # fmt: skip
-    assert told[0] == told[1] and len(told[0][0]) == 4 and len(told[0][3]) == 2
+            answers.append([[*map(str, analysis.traces)], analysis.why(trace, 1).as_json(), path.summary().to_dict(), of_captures, kernels])  # fmt: skip
+    assert answers[0] == answers[1] and len(answers[0][0]) == 4 and len(answers[0][3]) == 2
     with pytest.raises(LookupError, match=r"no trace of job 'other' in the lake ducklake:.*its jobs: nightly"):
         TraceAnalysis(lake=both[1], job="other")
     with pytest.raises(WrongValue, match="tracelake ingest"):
@@ -148,8 +148,8 @@ def test_a_trace_is_forgotten_and_its_capture_computed_again(both: tuple[str, st
     open_store(address).commit(Lake(folder))
     query = "SELECT capture_id, n_ranks, n_traces FROM captures ORDER BY 1"
     ids = [row["trace_id"] for row in json.loads(run("sql", "SELECT trace_id FROM traces ORDER BY 1", "--lake", address, "--format", "json"))]  # fmt: skip
-    told = [json.loads(run("forget", ids[0], "--lake", str(lake), "--json")) for lake in (folder, address)]
-    assert plain(told[0], str(folder)) == plain(told[1], address) and told[1]["n_rows"] > 100
+    forgotten = [json.loads(run("forget", ids[0], "--lake", str(lake), "--json")) for lake in (folder, address)]
+    assert plain(forgotten[0], str(folder)) == plain(forgotten[1], address) and forgotten[1]["n_rows"] > 100
     answers = [run("sql", query, "--lake", str(lake), "--format", "json") for lake in (folder, address)]
     assert answers[0] == answers[1]
     left = "SELECT count(DISTINCT trace_id) AS n FROM kernels"
@@ -176,9 +176,9 @@ def test_check_reads_every_file(both: tuple[str, str], tmp_path: Path) -> None:
     cut.write_bytes(content[:-100])
     content = other.read_bytes()
     other.write_bytes(content[:4] + bytes(len(content) - 16) + content[-12:])  # its size is right
-    told = json.loads(run("check", "--lake", address, "--json", code=1))
-    why = {Path(fault["path"]): fault["why"] for fault in told["faults"]}
-    assert why.keys() == {gone, cut, other} and told["files"] == sound["files"]
+    report = json.loads(run("check", "--lake", address, "--json", code=1))
+    why = {Path(fault["path"]): fault["why"] for fault in report["faults"]}
+    assert why.keys() == {gone, cut, other} and report["files"] == sound["files"]
     assert why[gone] == "is missing" and "bytes, not" in why[cut] and "cannot be read" in why[other]
 
 
@@ -196,9 +196,9 @@ def test_what_is_wrong_is_said(both: tuple[str, str], tmp_path: Path) -> None:
         "fleet", "--lake", f"ducklake:sqlite:{tmp_path}/none.sqlite?data={tmp_path}"
     )
     shutil.copyfile(both[1].partition("?")[0].removeprefix("ducklake:sqlite:"), tmp_path / "lost.sqlite")
-    told = refused("why", json.loads(run("sql", "SELECT min(trace_id) AS t FROM traces", "--lake", both[0], "--format",
+    message = refused("why", json.loads(run("sql", "SELECT min(trace_id) AS t FROM traces", "--lake", both[0], "--format",
         "json"))[0]["t"], "--lake", f"ducklake:sqlite:{tmp_path}/lost.sqlite?data={tmp_path}/data")  # fmt: skip
-    assert told.startswith("error: ducklake:") and "Traceback" not in told
+    assert message.startswith("error: ducklake:") and "Traceback" not in message
 
 
 @pytest.mark.ducklake("duckdb")
@@ -208,14 +208,14 @@ def test_a_locked_catalog_is_said_while_it_is_held(tmp_path: Path) -> None:
     import sys
 
     address = f"ducklake:duckdb:{tmp_path}/c.duckdb?data={tmp_path}/data"
-    open_store(address).tell()
+    open_store(address).set_user_tables()
     hold = (
         f"import duckdb,time; c = duckdb.connect({str(tmp_path / 'c.duckdb')!r}); print(1, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout and other.stdout.readline()
-            told = " ".join(refused("fleet", "--lake", address).split())
-            assert "another process has the catalog open" in told and other.poll() is None  # it still holds it
+            message = " ".join(refused("fleet", "--lake", address).split())
+            assert "another process has the catalog open" in message and other.poll() is None  # it still holds it
         finally:
             other.kill()

@@ -44,10 +44,10 @@ def do_commit(address: str, unit: Path, environment: dict[str, str] | None = Non
 def _die_at(address: str, unit: Path, environment: dict[str, str], name: str, when: str) -> None:
     original = getattr(ducklake, name)
 
-    def wrapped(*given: Any, **named: Any) -> Any:
+    def wrapped(*args: Any, **named: Any) -> Any:
         if when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        original(*given, **named)
+        original(*args, **named)
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(ducklake, name, wrapped)

@@ -35,12 +35,12 @@ def committed(folder: Path, each: int) -> list[float]:
     address = f"ducklake:sqlite:{folder}/catalog.sqlite?data={folder}/data"
     units = [str(make_unit(folder / f"u{n}" / "lake", [n], ["kernels"]).root) for n in range(WORKERS * each)]
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        told = pool.starmap(_commit_all, [(address, units[n::WORKERS]) for n in range(WORKERS)])
+        durations = pool.starmap(_commit_all, [(address, units[n::WORKERS]) for n in range(WORKERS)])
     with open_store(address).connect() as con:
-        found = con.execute("SELECT count(*), count(DISTINCT trace_id) FROM traces").fetchall()
-    assert found == [(WORKERS * each, WORKERS * each)]
+        counts = con.execute("SELECT count(*), count(DISTINCT trace_id) FROM traces").fetchall()
+    assert counts == [(WORKERS * each, WORKERS * each)]
     shutil.rmtree(folder / "data")
-    return sorted(one for seconds in told for one in seconds)
+    return sorted(seconds for of_worker in durations for seconds in of_worker)
 
 
 @pytest.mark.ducklake("sqlite")

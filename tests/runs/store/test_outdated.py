@@ -31,27 +31,28 @@ def store(tmp_path: Path) -> Store:
 def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
     """Two traces with an old table `kernels`, one with a new one, one with none."""
     folder = tmp_path_factory.mktemp("units")
-    given = {"old": (0, 1), "new": (2,), "bare": (3,)}
-    found = {
-        name: make_unit(folder / name, seeds, [] if name == "bare" else ["kernels"]) for name, seeds in given.items()
+    seeds_by_name = {"old": (0, 1), "new": (2,), "bare": (3,)}
+    lakes = {
+        name: make_unit(folder / name, seeds, [] if name == "bare" else ["kernels"])
+        for name, seeds in seeds_by_name.items()
     }
-    rewrite(found["old"], "kernels", OLD, version="old")
-    return found
+    rewrite(lakes["old"], "kernels", OLD, version="old")
+    return lakes
 
 
-def told(store: Store, *tables: str) -> list[str]:
+def messages(store: Store, *tables: str) -> list[str]:
     with store.connect() as con:
         return outdated(con, tables)
 
 
 def test_what_is_old_or_missing_is_counted(store: Store, units: dict[str, Lake]) -> None:
     store.commit(units["new"])
-    assert told(store, "kernels") == []
+    assert messages(store, "kernels") == []
     store.commit(units["old"])
     older = "computed by another version of its model for 2 of 3 traces"
-    assert told(store, "kernels") == [f"kernels was {older}: {DOES.format('kernels')}"]
+    assert messages(store, "kernels") == [f"kernels was {older}: {DOES.format('kernels')}"]
     store.commit(units["bare"])
-    (said,) = told(store, "kernels", "traces")
+    (said,) = messages(store, "kernels", "traces")
     assert said.startswith(
         "kernels was not computed for 1 of 4 traces and computed by another version of its model for 2 of 4"
     )
@@ -61,21 +62,21 @@ def test_what_is_old_or_missing_is_counted(store: Store, units: dict[str, Lake])
 def test_what_was_computed_again_is_not_counted(store: Store, units: dict[str, Lake]) -> None:
     for unit in units.values():
         store.commit(unit)
-    assert told(store, "kernels")
+    assert messages(store, "kernels")
     materialize_on(InProcess(), store.address, ["kernels"])
-    assert told(store, "kernels") == []
+    assert messages(store, "kernels") == []
 
 
 def test_what_was_removed_is_not_counted(store: Store, units: dict[str, Lake]) -> None:
     store.commit(units["old"])
     store.expire(1, now=datetime.now(UTC) + timedelta(days=9))
     store.commit(units["new"])
-    assert told(store, "kernels") == []
+    assert messages(store, "kernels") == []
 
 
 def test_a_trace_in_no_capture_is_counted(store: Store, units: dict[str, Lake]) -> None:
     store.commit(units["new"])
-    assert told(store, "kernels", "capture_ranks") == [
+    assert messages(store, "kernels", "capture_ranks") == [
         f"1 traces are in no capture yet: {DOES.format('capture_ranks')}"
     ]
 
@@ -83,12 +84,12 @@ def test_a_trace_in_no_capture_is_counted(store: Store, units: dict[str, Lake]) 
 @pytest.mark.slow
 def test_captures_are_counted_too(store: Store, units: dict[str, Lake], monkeypatch: pytest.MonkeyPatch) -> None:
     store.commit(units["new"])
-    assert told(store, "kernels", "capture_ranks") != []
+    assert messages(store, "kernels", "capture_ranks") != []
     materialize_on(InProcess(), store.address, ["capture_ranks"])
-    assert told(store, "kernels", "capture_ranks", "captures") == []
+    assert messages(store, "kernels", "capture_ranks", "captures") == []
     monkeypatch.setattr(versions.Catalog, "version", lambda self, name: "later")
-    said = told(store, "capture_ranks", "captures")
-    assert [one.split(":")[0] for one in said] == [
+    said = messages(store, "capture_ranks", "captures")
+    assert [message.split(":")[0] for message in said] == [
         f"{table} was computed by another version of its model for 1 of 1 captures"
         for table in ("capture_ranks", "captures")
     ]

@@ -66,8 +66,10 @@ def test_versions_can_be_read_while_another_writer_adds_a_kind(con: duckdb.DuckD
             versions.note(con, batch(self.n), {"kernels": f"version {self.n}"})
             return con.execute(query)
 
-    found = versions.read(Disturbed())  # type: ignore[arg-type]
-    assert found and all(found[f"{batch(n).batch_id}"] == {"kernels": f"version {n}"} for n in range(1, len(found) + 1))
+    by_batch = versions.read(Disturbed())  # type: ignore[arg-type]
+    assert by_batch and all(
+        by_batch[f"{batch(n).batch_id}"] == {"kernels": f"version {n}"} for n in range(1, len(by_batch) + 1)
+    )
 
 
 def test_versions_of_some_batches_and_of_copies(con: duckdb.DuckDBPyConnection) -> None:

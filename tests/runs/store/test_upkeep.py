@@ -40,10 +40,10 @@ def test_compact_merges_files_and_changes_no_row(ducklake: DuckLakeStore, small:
         ducklake.commit(unit)
     tables = ["traces", "events", "kernels"]
     before = shown(ducklake, tables)
-    planned = {one.what: (one.files_before, one.files_after) for one in ducklake.compact(dry_run=True)}
+    planned = {table.what: (table.files_before, table.files_after) for table in ducklake.compact(dry_run=True)}
     assert planned["events"] == (3, 1)
     with ducklake.connect() as reader:  # opened before, it must not lose its files
-        done = {one.what: (one.files_before, one.files_after) for one in ducklake.compact()}
+        done = {table.what: (table.files_before, table.files_after) for table in ducklake.compact()}
         assert done == planned
         assert reader.execute("SELECT count(*) FROM kernels").fetchall() == [(len(before["kernels"]),)]
     assert shown(ducklake, tables) == before
@@ -63,7 +63,7 @@ def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) ->
     later = datetime.now(UTC) + timedelta(days=3)
     assert store.expire(5, now=later) == []
     due = store.expire(2, dry_run=True, now=later)
-    assert [one.state for one in due] == ["due"] and set(due[0].traces) == set(unit.known_traces())
+    assert [batch.state for batch in due] == ["due"] and set(due[0].traces) == set(unit.known_traces())
     store.expire(2, timedelta(0), now=later)
     rows = shown(store, ["traces", "events", "kernels"])
     assert rows == {"traces": [], "events": [], "kernels": []}
@@ -117,8 +117,10 @@ def test_a_newer_writer_adds_columns_and_an_older_one_lacks_them(ducklake: DuckL
     ducklake.commit(newer)
     ducklake.commit(last)
     with ducklake.connect(locked=False) as con:
-        found = con.execute("SELECT warps, count(DISTINCT trace_id) FROM lake.kernels GROUP BY 1 ORDER BY 1").fetchall()
-    assert found == [(7, 1), (None, 2)]
+        counts = con.execute(
+            "SELECT warps, count(DISTINCT trace_id) FROM lake.kernels GROUP BY 1 ORDER BY 1"
+        ).fetchall()
+    assert counts == [(7, 1), (None, 2)]
     rewrite(last := make_unit(tmp_path / "d", (9,), ["kernels"]), "kernels", "* REPLACE ('x' AS duration_ns)")
     with pytest.raises(StoreError, match=r"kernels: duration_ns is VARCHAR, BIGINT in the store"):
         ducklake.commit(last)
@@ -170,7 +172,7 @@ def test_superseded_traces_are_hidden(opened: Open, tmp_path: Path) -> None:
         store.commit(unit)
         folder.commit(unit)
     tables = ["traces", "events", "kernels"]
-    found = shown(store, tables)
-    assert len(found["traces"]) == 1 and found == shown(folder, tables)
+    rows = shown(store, tables)
+    assert len(rows["traces"]) == 1 and rows == shown(folder, tables)
     with store.connect() as con:
         assert con.execute("SELECT DISTINCT status FROM traces").fetchall() == [("ok",)]

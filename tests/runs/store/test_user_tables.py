@@ -34,7 +34,7 @@ def test_prices_and_roles_of_a_store(opened: Open, tmp_path: Path) -> None:
     (before,) = changed_captures(store)
     prices = written(tmp_path / "my.csv", "job,team,price_per_gpu_hour,currency", "a,x,2.50,EUR", 'b,"y, z",,')
     roles = written(tmp_path / "roles.csv", "rank,role,group", "0,tp,first", "1,tp,it's")
-    store.tell(prices, roles)
+    store.set_user_tables(prices, roles)
     assert _prices(opened()) == [("a", "x", "2.50", "EUR"), ("b", "y, z", None, None)]
     assert list(opened().roles()) == [Role(None, 0, "tp", "first"), Role(None, 1, "tp", "it's")]
     (after,) = changed_captures(store)
@@ -42,14 +42,14 @@ def test_prices_and_roles_of_a_store(opened: Open, tmp_path: Path) -> None:
 
     wrong = written(tmp_path / "wrong.csv", "job,team,price_per_gpu_hour,currency", "a,x,2.50,EUR", "b,x,cheap,EUR")
     with pytest.raises(CatalogError, match=r"wrong\.csv:3: price 'cheap'"):
-        store.tell(wrong, roles)
+        store.set_user_tables(wrong, roles)
     with pytest.raises(RolesError, match=r"bad\.csv:2: rank 'x'"):
-        store.tell(prices, written(tmp_path / "bad.csv", "rank,role,group", "x,tp,first"))
+        store.set_user_tables(prices, written(tmp_path / "bad.csv", "rank,role,group", "x,tp,first"))
     with pytest.raises(FileNotFoundError):
-        store.tell(tmp_path / "none.csv")
+        store.set_user_tables(tmp_path / "none.csv")
     assert len(_prices(store)) == 2 and len(store.roles()) == 2
 
-    store.tell(prices=written(tmp_path / "empty.csv", "job,team,price_per_gpu_hour,currency"))
+    store.set_user_tables(prices=written(tmp_path / "empty.csv", "job,team,price_per_gpu_hour,currency"))
     assert _prices(store) == [] and len(store.roles()) == 2
 
 
@@ -65,13 +65,13 @@ def _shown_formulas(store: Store) -> list[tuple]:
 def test_formulas_of_a_store_are_used_and_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
     store = opened()
     formulas = written(tmp_path / "op_formulas.csv", "op,formula,owns_below", "mylib::b,copy,", "mylib::a,gemm,true")
-    store.tell(formulas=formulas)
-    told = [("mylib::b", None, "copy", "copy", "false"), ("mylib::a", None, "gemm", "gemm", "true")]
-    assert list(opened().formulas()) == told
+    store.set_user_tables(formulas=formulas)
+    expected = [("mylib::b", None, "copy", "copy", "false"), ("mylib::a", None, "gemm", "gemm", "true")]
+    assert list(opened().formulas()) == expected
     assert _shown_formulas(store) == [("mylib::a", "gemm", True), ("mylib::b", "copy", False)]
     wrong = written(tmp_path / "wrong.csv", "op,formula", "mylib::a,gem")
     with pytest.raises(CatalogError, match=r"wrong\.csv:2: formula 'gem' is not known"):
-        store.tell(formulas=wrong)
-    assert list(opened().formulas()) == told
-    store.tell(formulas=written(tmp_path / "none.csv", "op,formula"))
+        store.set_user_tables(formulas=wrong)
+    assert list(opened().formulas()) == expected
+    store.set_user_tables(formulas=written(tmp_path / "none.csv", "op,formula"))
     assert list(opened().formulas()) == [] == _shown_formulas(store)

@@ -40,8 +40,8 @@ def test_columns_and_types_are_those_of_a_folder(opened: Callable[[], Store], tm
     store.commit(make_unit(tmp_path / "unit", (0, 1), ["kernels"]))
     with store.connect() as con:
         for table, columns in column_types(load_catalog()).items():
-            found = {(row[0], row[1]) for row in con.execute(f"DESCRIBE {table}").fetchall()}
-            assert found - {("batch_id", "VARCHAR")} == {*columns} - {("batch_id", "VARCHAR")}, table
+            described = {(row[0], row[1]) for row in con.execute(f"DESCRIBE {table}").fetchall()}
+            assert described - {("batch_id", "VARCHAR")} == {*columns} - {("batch_id", "VARCHAR")}, table
         rows = con.execute("SELECT start_ns, duration_ns FROM kernels").fetchall()
         assert rows and all(start >= 0 and duration > 0 for start, duration in rows)
         assert con.execute("SELECT count(hbm_gigabytes_per_s) > 0 FROM devices").fetchall() == [(True,)]

@@ -119,10 +119,10 @@ def test_each_rule() -> None:
     )
     measured = [con.execute(query).fetchall() for con in each(traces, "step_lengths", "events")]
     begins = [min(event["ts"] for event in events) for events in traces]
-    told = [
+    steps = [
         [(n, at + begin, *lengths) for n, at, *lengths in rows] for rows, begin in zip(measured, begins, strict=True)
     ]
-    assert dict(zip(CASES, told, strict=True)) == {name: expected for name, (_, expected) in CASES.items()}
+    assert dict(zip(CASES, steps, strict=True)) == {name: expected for name, (_, expected) in CASES.items()}
 
 
 class Launched(NamedTuple):
@@ -146,11 +146,11 @@ def lengths_of(
     )
     for number, (start, end) in enumerate(annotations):
         con.execute(f"INSERT INTO profiler_steps VALUES ('t', {number}, {start}, {end}, {end - start})")
-    for number, one in enumerate(launched):
+    for number, gpu_work in enumerate(launched):
         con.execute(
-            f"INSERT INTO kernels VALUES ('t', {number}, 0, {one.stream}, {one.start}, {one.end}, {1000 + number})"
+            f"INSERT INTO kernels VALUES ('t', {number}, 0, {gpu_work.stream}, {gpu_work.start}, {gpu_work.end}, {1000 + number})"
         )
-        con.execute(f"INSERT INTO events VALUES ('t', {1000 + number}, {one.at})")
+        con.execute(f"INSERT INTO events VALUES ('t', {1000 + number}, {gpu_work.at})")
     for model in ("_step_marks", "_step_work", "step_lengths"):
         con.execute(f"CREATE TABLE {model} AS {load_catalog().models[model].sql}")
     return con.execute("SELECT start_ns, end_ns, warm_up_times FROM step_lengths ORDER BY step").fetchall()
@@ -173,7 +173,7 @@ def test_steps_follow_each_other(gaps: list[tuple[int, int]], timed: list[tuple[
     ]
     ends, begin = [], first
     for _, end in annotations:
-        ends.append(max([end, *ends[-1:], *(one.end for one in launched if begin <= one.at < end)]))
+        ends.append(max([end, *ends[-1:], *(gpu_work.end for gpu_work in launched if begin <= gpu_work.at < end)]))
         begin = end
     rows = lengths_of(annotations, launched)
     assert [end for _, end, _ in rows] == ends

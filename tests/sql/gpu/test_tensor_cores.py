@@ -89,8 +89,8 @@ def test_every_rule_by_names_that_it_is_for() -> None:
     expected += [(name, None, rule) for rule, names in UNKNOWN.items() for name in names]
     expected += [(name, None, None) for name in SILENT]
     events = [kernel(name, 10 * i, 5, i) for i, (name, *_) in enumerate(expected)]
-    found = rows_of(events, "tensor_core_use", "name, uses_tensor_cores, rule_id")
-    assert {row[0]: row for row in found} == {row[0]: row for row in expected}
+    rows = rows_of(events, "tensor_core_use", "name, uses_tensor_cores, rule_id")
+    assert {row[0]: row for row in rows} == {row[0]: row for row in expected}
     assert {(row["rule_id"], row["uses_tensor_cores"]) for row in rule_rows("tensor_core_kernels")} == {
         *((rule, "true") for rule in YES), *((rule, "false") for rule in NO), *((rule, "") for rule in UNKNOWN)
     }  # fmt: skip

@@ -81,9 +81,9 @@ def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> Non
         into = "SELECT dst_node_id // 2, max(path_weight_ns) FROM _edges WHERE dst_node_id % 2 = 1 GROUP BY 1"
     # In default a call claims what it needs when it waits for nothing, of its 505 us.
     needs = 0 if profile == "hta" else 3_000
-    found = {by_id[event] for event, ns in con.execute(into).fetchall() if event in by_id and ns <= needs}
+    weightless = {by_id[event] for event, ns in con.execute(into).fetchall() if event in by_id and ns <= needs}
     # HTA: a lock edge carries cudaMemcpyAsync's duration (2.8.4).
-    assert found == CALLS[profile]["blocking"] - CALLS[profile]["lock"]
+    assert weightless == CALLS[profile]["blocking"] - CALLS[profile]["lock"]
 
 
 def test_calls_of_code_with_a_default_stream_per_thread_wait_too() -> None:
@@ -92,8 +92,8 @@ def test_calls_of_code_with_a_default_stream_per_thread_wait_too() -> None:
         for name in ("cudaStreamSynchronize", "cudaStreamSynchronize_ptsz", "cudaMalloc")
     ]
     query = "SELECT both_busy_ns, only_host_ns, only_gpu_ns FROM host_gpu_overlap ORDER BY ALL"
-    found = [con.execute(query).fetchall() for con in each(traces, "host_gpu_overlap")]
-    assert found[0] == found[1] != found[2]
+    overlaps = [con.execute(query).fetchall() for con in each(traces, "host_gpu_overlap")]
+    assert overlaps[0] == overlaps[1] != overlaps[2]
     assert "cudaStreamSynchronize_ptsz" in ONLY_WAITS
 
 
@@ -177,8 +177,8 @@ def test_the_side_of_each_category() -> None:
     con, _ = connect([x(cat, "name", 10 * i, 5) for i, cat in enumerate([*sides, *unseen])])
     run_models(con, load_catalog(), ["_loaded_events", "category_sides", "kernels"])
     query = "SELECT e.cat, side, is_operator FROM _loaded_events JOIN events AS e USING (event_id)"
-    found = {cat: (side, is_operator) for cat, side, is_operator in con.execute(query).fetchall()}
-    assert found == sides
+    by_category = {cat: (side, is_operator) for cat, side, is_operator in con.execute(query).fetchall()}
+    assert by_category == sides
     listed = {cat for (cat,) in con.execute("SELECT cat FROM category_sides").fetchall()}
     assert listed == {*sides, *unseen} - {"of tomorrow"}
     work = {cat for (cat,) in con.execute("SELECT cat FROM kernels").fetchall()}

@@ -112,8 +112,8 @@ def test_each_rule_of_the_default_profile() -> None:
 
 
 def test_each_rule_of_hta() -> None:
-    found = classified(HTA, stream=7, device=0)
-    assert [row[2:] for row in found] == [case[2:] for case in HTA]
+    rows = classified(HTA, stream=7, device=0)
+    assert [row[2:] for row in rows] == [case[2:] for case in HTA]
     # What has no stream is the CPU's in HTA, and has no class.
     assert classified([("cpu_op", "aten::addmm", "", "")])[0][2:] == (None, None)
 

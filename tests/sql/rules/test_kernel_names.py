@@ -31,28 +31,28 @@ def corpus() -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def con() -> duckdb.DuckDBPyConnection:
     """The models of a kernel of each name."""
-    con, _ = connect([kernel(one["name"], 10 * i, 5, i + 1) for i, one in enumerate(corpus())])
+    con, _ = connect([kernel(entry["name"], 10 * i, 5, i + 1) for i, entry in enumerate(corpus())])
     run_models(con, load_catalog(), ["kernels", "collective_kernels", "event_classes"])
     return con
 
 
 def test_class_kind_and_fused_of_each_name(con: duckdb.DuckDBPyConnection) -> None:
     rows = corpus()
-    found = con.execute(
+    kernels = con.execute(
         "SELECT k.name, k.class, coalesce(c.kind, ''), coalesce(CAST(c.fused AS VARCHAR), '') FROM kernels AS k "
         "LEFT JOIN collective_kernels AS c USING (trace_id, event_id) ORDER BY k.start_ns"
     ).fetchall()
-    assert found == [(one["name"], one["class"], one["kind"], one["fused"]) for one in rows]
+    assert kernels == [(entry["name"], entry["class"], entry["kind"], entry["fused"]) for entry in rows]
     per_name = con.execute("SELECT name, coalesce(CAST(fused AS VARCHAR), '') FROM event_classes").fetchall()
-    assert dict(per_name) == {one["name"]: one["fused"] for one in rows}
+    assert dict(per_name) == {entry["name"]: entry["fused"] for entry in rows}
 
 
 def test_the_corpus_is_large_and_says_where_each_name_is_from() -> None:
     rows = corpus()
-    classes = Counter(one["class"] for one in rows)
-    assert len({one["name"] for one in rows}) == len(rows) >= 150
+    classes = Counter(entry["class"] for entry in rows)
+    assert len({entry["name"] for entry in rows}) == len(rows) >= 150
     assert classes["COMMUNICATION"] >= 75 and classes["COMPUTATION"] >= 75
-    assert all(one["source"] for one in rows)
+    assert all(entry["source"] for entry in rows)
 
 
 def test_without_any_one_rule_a_name_is_of_another_class() -> None:
@@ -60,7 +60,7 @@ def test_without_any_one_rule_a_name_is_of_another_class() -> None:
     con = duckdb.connect()
     create_rules(con, catalog.models["kernel_classes"])
     con.execute("CREATE TABLE names (name VARCHAR)")
-    con.execute(f"INSERT INTO names VALUES {', '.join(row([one['name']]) for one in rows)}")
+    con.execute(f"INSERT INTO names VALUES {', '.join(row([entry['name']]) for entry in rows)}")
     con.execute("CREATE TABLE rules AS FROM kernel_classes")
 
     def classes() -> dict[str, tuple[str, bool | None]]:
@@ -75,12 +75,12 @@ def test_without_any_one_rule_a_name_is_of_another_class() -> None:
 
     whole = classes()
     assert whole == {
-        one["name"]: (one["class"], {"": None, "true": True, "false": False}[one["fused"]]) for one in rows
+        entry["name"]: (entry["class"], {"": None, "true": True, "false": False}[entry["fused"]]) for entry in rows
     }
     ours = "SELECT rule_id FROM rules WHERE profile = 'default' AND rule_order BETWEEN 20 AND 39 ORDER BY rule_order"
-    found = [rule for (rule,) in con.execute(ours).fetchall()]
-    assert len(found) > 10
-    for rule in found:
+    rule_ids = [rule for (rule,) in con.execute(ours).fetchall()]
+    assert len(rule_ids) > 10
+    for rule in rule_ids:
         con.execute(f"CREATE OR REPLACE TABLE kernel_classes AS FROM rules WHERE rule_id <> '{rule}'")
         assert classes() != whole, f"{rule} decides nothing"
 

@@ -71,15 +71,15 @@ def test_what_each_edge_is_bound_by(profile: str, expected: dict[tuple[str, str 
     run_models(con, load_catalog(), ["_edges"])
     ((edges,),) = con.execute("SELECT count(*) FROM _edges").fetchall()
     assert len(window.edge_id) == edges
-    found = set()
+    labels = set()
     for kind, owner, bound in zip(window.kind, window.owner, window.bound, strict=True):
         own = window.kinds[kind] == "OPERATOR_KERNEL"
         of_class = window.events.families[window.events.family[owner]][0] if own and owner >= 0 else None
-        found.add(((window.kinds[kind], of_class), window.bounds[bound]))
+        labels.add(((window.kinds[kind], of_class), window.bounds[bound]))
     # In default no edge of this trace only orders.
     only = {("DEPENDENCY", None)} if profile == "default" else set()
     into_call = {(("SYNC_DEPENDENCY", None), "cpu_bound")} if profile == "default" else set()
-    assert found == {(kind, label) for kind, label in expected.items() if kind not in only} | into_call
+    assert labels == {(kind, label) for kind, label in expected.items() if kind not in only} | into_call
 
 
 def test_what_each_type_says_agrees() -> None:
@@ -114,8 +114,8 @@ def test_work_is_of_one_class_in_breakdown_and_path() -> None:
         "SELECT DISTINCT k.class, p.bound_by FROM critical_path AS p JOIN kernels AS k ON k.event_id = p.attributed_event_id "
         "WHERE p.edge_type = 'OPERATOR_KERNEL' AND p.path_weight_ns > 0"
     )
-    found = set(con.execute(query).fetchall())
-    assert found == {(of_class, DEFAULT["OPERATOR_KERNEL", of_class]) for of_class in WORK.values()}
+    labels = set(con.execute(query).fetchall())
+    assert labels == {(of_class, DEFAULT["OPERATOR_KERNEL", of_class]) for of_class in WORK.values()}
 
 
 SWITCHES = {

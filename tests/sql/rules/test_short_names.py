@@ -64,20 +64,20 @@ def fits(names: list[str]) -> None:
 
 
 def test_the_corpus() -> None:
-    fits([one["name"] for one in corpus()])
+    fits([row["name"] for row in corpus()])
 
 
 @pytest.mark.slow  # 5 s: reads every trace beside the checkout
 def test_every_shared_trace(shared: Path) -> None:
-    found = set[str]()
+    all_names = set[str]()
     for file in sorted((shared / "traces").rglob("*.json.gz")):
         text = gzip.decompress(file.read_bytes()).decode(errors="replace")
         kernels = re.findall(r'"cat": ?"[Kk]ernel", ?"name": ?"((?:[^"\\]|\\.)*)"', text)
         names = list(dict.fromkeys(name for name in kernels))
         if names:
             fits(names)
-        found |= set(names)
-    assert len(found) > 500
+        all_names |= set(names)
+    assert len(all_names) > 500
 
 
 TEXT = st.lists(

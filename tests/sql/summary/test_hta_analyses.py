@@ -65,8 +65,8 @@ class Rank:
         table = self.golden
         for key in keys:
             table = table[key]
-        found = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
-        return [row for row in found if row.get("rank", self.rank) == self.rank]
+        rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+        return [row for row in rows if row.get("rank", self.rank) == self.rank]
 
     def ours(self, query: str) -> list[tuple]:
         return self.con.execute(query).fetchall()

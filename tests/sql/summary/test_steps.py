@@ -50,11 +50,11 @@ def in_a_row(gaps: st.SearchStrategy[int]) -> st.SearchStrategy[list[Stretch]]:
     """That do not overlap, as of one device and kind."""
 
     def placed(lengths: list[tuple[int, int]]) -> list[Stretch]:
-        found, at = [], 0
+        spans, at = [], 0
         for gap, length in lengths:
-            found.append(Stretch(at + gap, at + gap + length))
-            at = found[-1].end
-        return found
+            spans.append(Stretch(at + gap, at + gap + length))
+            at = spans[-1].end
+        return spans
 
     return st.lists(st.tuples(gaps, st.integers(1, 200)), max_size=12).map(placed)
 
@@ -64,7 +64,7 @@ def connected(steps: Sequence[Stretch]) -> duckdb.DuckDBPyConnection:
     con.execute(
         "CREATE TABLE profiler_steps (trace_id VARCHAR, step BIGINT, start_ns BIGINT, end_ns BIGINT, duration_ns BIGINT)"
     )
-    fill(con, "profiler_steps", [("t", n, *one, one.end - one.start) for n, one in enumerate(steps)])
+    fill(con, "profiler_steps", [("t", n, *step, step.end - step.start) for n, step in enumerate(steps)])
     con.execute("CREATE TABLE step_lengths AS SELECT *, duration_ns AS host_ns FROM profiler_steps")
     run(con, "_steps_in_parts")
     return con
@@ -72,7 +72,9 @@ def connected(steps: Sequence[Stretch]) -> duckdb.DuckDBPyConnection:
 
 def fill(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tuple]) -> None:
     for row in rows:
-        con.execute(f"INSERT INTO {table} VALUES ({', '.join('NULL' if one is None else repr(one) for one in row)})")
+        con.execute(
+            f"INSERT INTO {table} VALUES ({', '.join('NULL' if value is None else repr(value) for value in row)})"
+        )
 
 
 def run(con: duckdb.DuckDBPyConnection, model: str) -> list[tuple]:
@@ -88,10 +90,10 @@ def test_events_and_work_in_steps(steps: list[Stretch], work: list[Stretch]) -> 
     con.execute("CREATE TABLE category_sides AS SELECT 'kernel' AS cat, 'gpu' AS side")
     con.execute("CREATE TABLE events (trace_id VARCHAR, event_id BIGINT, cat VARCHAR, start_ns BIGINT)")
     con.execute("CREATE TABLE kernels (trace_id VARCHAR, event_id BIGINT, start_ns BIGINT, end_ns BIGINT)")
-    fill(con, "events", [("t", n, "cpu_op", one.start) for n, one in enumerate(work)])
+    fill(con, "events", [("t", n, "cpu_op", stretch.start) for n, stretch in enumerate(work)])
     fill(con, "events", [("t", 100, "kernel", 5), ("t", 101, "cpu_op", None), ("other", 102, "cpu_op", 5)])
-    fill(con, "kernels", [("t", n, *one) for n, one in enumerate(work)])
-    pairs = [("t", n, step, one, of) for n, one in enumerate(work) for step, of in enumerate(steps)]
+    fill(con, "kernels", [("t", n, *stretch) for n, stretch in enumerate(work)])
+    pairs = [("t", n, step, stretch, of) for n, stretch in enumerate(work) for step, of in enumerate(steps)]
     assert sorted(run(con, "_event_steps")) == [pair[:3] for pair in pairs if pair[3].begins_in(pair[4])]
     assert sorted(run(con, "_kernel_steps")) == [pair[:3] for pair in pairs if pair[3].runs_in(pair[4])]
 
@@ -107,16 +109,16 @@ def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], 
     )
     con.execute("CREATE TABLE _step_work (trace_id VARCHAR, event_id BIGINT, step BIGINT, is_own BOOLEAN)")
     con.execute(CLASS_OVERLAP)
-    for scope, found in (("all", all_work), ("COMPUTATION", computing)):
-        fill(con, "merged_intervals", [("t", 3, scope, *one) for one in found])
+    for scope, work in (("all", all_work), ("COMPUTATION", computing)):
+        fill(con, "merged_intervals", [("t", 3, scope, *stretch) for stretch in work])
     run(con, "_scopes_in_steps")
-    found = {row[1]: row for row in run(con, "step_times")}
+    rows_by_step = {row[1]: row for row in run(con, "step_times")}
     for number, step in enumerate(steps):
-        _, _, device, _, _, _, busy, _, compute, communication = found[number]
-        is_there = any(one.runs_in(step) for one in [*all_work, *computing])
+        _, _, device, _, _, _, busy, _, compute, communication = rows_by_step[number]
+        is_there = any(stretch.runs_in(step) for stretch in [*all_work, *computing])
         assert device == (3 if is_there else None)
         if all_work or computing:
-            sums = [sum(one.within(step) for one in scope) for scope in (all_work, computing)]
+            sums = [sum(stretch.within(step) for stretch in scope) for scope in (all_work, computing)]
             assert [busy, compute, communication] == [*sums, 0]
 
 
@@ -138,23 +140,23 @@ def test_lost_time_of_steps(steps: list[Stretch], idle: list[Stretch], classes: 
     fill(
         con,
         "_class_overlap",
-        [("t", 3, *one, kind & 1, kind >> 1 & 1, kind >> 2) for one, kind in zip(idle, classes, strict=False)],
+        [("t", 3, *gap, kind & 1, kind >> 1 & 1, kind >> 2) for gap, kind in zip(idle, classes, strict=False)],
     )
     fill(con, "_class_overlap", [("t", 3, 9999, None, 0, 0, 0)])
     run(con, "_scopes_in_steps")
-    named = [(one, "ab"[kind % 2], "xyz"[kind % 3]) for one, kind in zip(idle, classes, strict=False)]
-    fill(con, "idle_causes", [("t", 3, *one, cause, name) for one, cause, name in named])
+    named = [(gap, "ab"[kind % 2], "xyz"[kind % 3]) for gap, kind in zip(idle, classes, strict=False)]
+    fill(con, "idle_causes", [("t", 3, *gap, cause, name) for gap, cause, name in named])
     for _, number, _, _, _, _, communication, memory, _, _, cause, cause_ns, name in run(con, "step_losses"):
         step = steps[number]
         exposed = [
-            sum(one.within(step) for one, kind in zip(idle, classes, strict=False) if kind in kinds)
+            sum(gap.within(step) for gap, kind in zip(idle, classes, strict=False) if kind in kinds)
             for kinds in ((2, 6), (4,))
         ]
         assert [communication, memory] == exposed
         causes = {
-            of: sum(one.within(step) for one, c, _ in named if c == of and one.runs_in(step))
+            of: sum(gap.within(step) for gap, c, _ in named if c == of and gap.runs_in(step))
             for of in "ab"
-            if any(c == of and one.runs_in(step) for one, c, _ in named)
+            if any(c == of and gap.runs_in(step) for gap, c, _ in named)
         }
         assert (
             (cause, cause_ns) == (min(causes, key=lambda of: (-causes[of], of)), max(causes.values()))
@@ -162,9 +164,9 @@ def test_lost_time_of_steps(steps: list[Stretch], idle: list[Stretch], classes: 
             else cause is None
         )
         names = {
-            of: sum(one.within(step) for one, c, n in named if (c, n) == (cause, of))
+            of: sum(gap.within(step) for gap, c, n in named if (c, n) == (cause, of))
             for of in "xyz"
-            if any((c, n) == (cause, of) and one.runs_in(step) for one, c, n in named)
+            if any((c, n) == (cause, of) and gap.runs_in(step) for gap, c, n in named)
         }
         assert name == (min(names, key=lambda of: (-names[of], of)) if names else None)
 
@@ -179,10 +181,10 @@ def test_host_and_gpu_in_steps(steps: list[Stretch], gpu: list[Stretch], calls: 
     )
     con.execute("CREATE TABLE merged_intervals (trace_id VARCHAR, scope VARCHAR, start_ns BIGINT, end_ns BIGINT)")
     con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 0 AS trace_start_ns, 6000 AS trace_end_ns")
-    fill(con, "_host_calls", [("t", n % 2, "call", *one) for n, one in enumerate(calls)])
-    fill(con, "merged_intervals", [("t", "all", *one) for one in gpu])
-    host_at = {at for one in calls for at in range(*one)}
-    gpu_at = {at for one in gpu for at in range(*one)}
+    fill(con, "_host_calls", [("t", n % 2, "call", *stretch) for n, stretch in enumerate(calls)])
+    fill(con, "merged_intervals", [("t", "all", *stretch) for stretch in gpu])
+    host_at = {at for stretch in calls for at in range(*stretch)}
+    gpu_at = {at for stretch in gpu for at in range(*stretch)}
     rows = run(con, "host_gpu_overlap")
     assert len(rows) == (len(steps) + 1 if gpu and calls else 0)
     for _, number, start, length, both, host, gpu_only, neither in rows:

@@ -260,10 +260,10 @@ def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) 
     """The first seventh of the cases has each program and each form."""
     programs = {name: make() for name, make in PROGRAMS.items()}
     if cases[0] in FIRST_CASES:
-        found = (BATCH.show(FIRST_CASES[case]) for case in cases)
+        connections = (BATCH.show(FIRST_CASES[case]) for case in cases)
     else:
-        found = each([in_form(*case) for case in cases], "event_waits")
-    for (name, form), con in zip(cases, found, strict=True):
+        connections = each([in_form(*case) for case in cases], "event_waits")
+    for (name, form), con in zip(cases, connections, strict=True):
         rows = con.execute(QUERY).fetchall()
         assert [row[:4] for row in rows] == programs[name].expected, (name, form)
         assert {row[4] for row in rows} <= FORMS[form][1] | {"none"}, (name, form)

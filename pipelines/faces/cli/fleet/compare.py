@@ -158,7 +158,7 @@ def _print_markdown(
     from pipelines.faces.cli.fleet.compared_markdown import markdown
     from pipelines.fleet.trends.comparison_verdict import judge
 
-    judged = "" if limit_percent is None else judge(comparison, limit_percent).said
+    judged = "" if limit_percent is None else judge(comparison, limit_percent).sentence
     limits = [finding.sentence for finding in caveats.noted()]
     caveats.begin()  # they are in the text
     typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged, commands))
@@ -212,10 +212,10 @@ def _judge(comparison: Comparison, limit_percent: float, left_out: Sequence[str]
 
     judged = judge(comparison, limit_percent)
     if not judged.is_judged:
-        raise fail(judged.said)
+        raise fail(judged.sentence)
     for reason in left_out:
         err.line("[dim]not judged:[/] {}", reason)
     if not judged.is_fine:
-        err.line("[red]slower:[/] {}", judged.said)
+        err.line("[red]slower:[/] {}", judged.sentence)
         raise typer.Exit(3)
-    err.line("[green]fine:[/] {}", judged.said)
+    err.line("[green]fine:[/] {}", judged.sentence)

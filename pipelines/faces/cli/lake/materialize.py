@@ -76,7 +76,7 @@ def materialize(
     if open_store(lake).lake is None:
         store, engine = store or str(lake), engine or IN_PROCESS
     if prices or roles or formulas:
-        open_store(store or str(lake)).tell(prices, roles, formulas)
+        open_store(store or str(lake)).set_user_tables(prices, roles, formulas)
     with engine_at(engine, address, store) as cluster:
         open_store(store or str(lake)).need_folder()
         if cluster is not None:

@@ -167,7 +167,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     if not answers:
         raise fail(f"{subject} has no path through its ranks: {refused}", "None of its ranks has a path, either.")
     more = f"; these are the {_RANKS} longest of {len(answers)}" if len(answers) > _RANKS else ""
-    caveats.tell("rank by rank", f"{subject} has no path through its ranks: {refused}{more}")
+    caveats.print_caveat("rank by rank", f"{subject} has no path through its ranks: {refused}{more}")
     return answers[:_RANKS]
 
 

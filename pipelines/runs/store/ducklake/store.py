@@ -141,7 +141,9 @@ class DuckLakeStore(DuckLake, Store):
 
         return all_or_nothing(con, write)
 
-    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
+    def set_user_tables(
+        self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None
+    ) -> None:
         """See Store. The rows are tables of the store, for all its users."""
         rows_by_table = user_tables.read_files(prices, roles, formulas)
         with self.writer() as con, locked(con, self.parsed, COMMIT), store_errors(self.parsed):
