@@ -120,7 +120,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 def glob_of(name: str) -> str:
     """Return a PATTERN that matches a name and can be copied from a terminal.
 
-    It matches no other name, except that `?` stands for characters that `visible` escapes.
+    It matches no other name, except that `?` matches characters that `visible` escapes.
     """
     return "".join(f"[{char}]" if char in "*?" else "?" if visible(char) != char else char for char in name)
 

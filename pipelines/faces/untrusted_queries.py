@@ -140,7 +140,7 @@ def default_memory(queries: int) -> str:
 def memory_bytes(size: str = "") -> int:
     """Return a memory limit in DuckDB's notation as bytes, rounded as DuckDB prints it.
 
-    "" stands for DuckDB's default. Raise WrongValue if `size` is not a size.
+    "" means DuckDB's default. Raise WrongValue if `size` is not a size.
     """
     with database.connect() as con:
         try:

@@ -25,7 +25,7 @@ from pipelines.models.sqltext import quoted
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
 """Tables that the answer reads."""
-_REPORTED, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
+_REPORTED, _REMOVED = threshold("profiler_reported"), threshold("profiler_removed")
 _WHOLE_STEPS = threshold("whole_steps")
 _APART = threshold("steps_apart_percent") / 100
 CLAUSE = 0.05
@@ -392,7 +392,7 @@ def of_rows(
 
     `without_profiler`: whether to use the causes without the profiler. With None, they are used if the profiler costs more than
     the threshold profiler_removed, a share of the window. If table `causes_without_profiler` has no rows for the window, because
-    the profiler costs at most profiler_told, `causes` is used.
+    the profiler costs at most profiler_reported, `causes` is used.
     """
     if not rows_by_table["window_gpu_time"] or not rows_by_table["causes"]:
         return None

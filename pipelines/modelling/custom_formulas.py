@@ -195,7 +195,7 @@ def _triton_gemm(kind: str, args: Arguments) -> Work:
         and a.dims[-1] == b.dims[-2] and (*a.dims[:-1], b.dims[-1]) == out and a.dims[:-2] == b.dims[:-2]
     }  # fmt: skip
     if len(first_operands) != 1:
-        raise BadArguments("which tensors are multiplied cannot be told by their shapes")
+        raise BadArguments("their shapes do not show which tensors are multiplied")
     ((_, a),) = first_operands.items()
     total = summed(*(tensor.bytes for tensor in tensors))
     return work(kind, a, total, matrix=2 * math.prod(out) * a.dims[-1], vector=None)

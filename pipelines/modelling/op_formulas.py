@@ -18,8 +18,8 @@ WORK_COLUMNS = (
     ("dtype", "VARCHAR", "Type that decides the peak; NULL without a model or for a type that is not known."),
     ("flops_matrix", "BIGINT", "Matrix operations; NULL without a model."),
     ("flops_uncausal", "BIGINT", "The same without a causal mask; NULL without a model."),
-    ("flops_vector", "BIGINT", "Other operations; NULL without a model, or if only the code of the kernel tells."),
-    ("bytes", "BIGINT", "Least traffic, bytes; NULL without a model, or where shapes do not tell it."),
+    ("flops_vector", "BIGINT", "Other operations; NULL without a model, or if only the code of the kernel shows it."),
+    ("bytes", "BIGINT", "Least traffic, bytes; NULL without a model, or if it does not follow from shapes."),
     ("not_modelled", "VARCHAR", "Why there is no model; NULL where there is."),
 )
 _LARGEST = 2**63 - 1

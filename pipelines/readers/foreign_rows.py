@@ -63,7 +63,7 @@ def _unread_sentence(rows: list[dict[str, Any]], n: int) -> str:
     n_more = len(rows) - _SHOWN
     more = f" and {n_more:,} more process{'es' if n_more > 1 else ''}" if n_more > 0 else ""
     is_jax = any((row["process_name"] or "").startswith(_JAX) for row in rows)
-    remedy = "; of JAX, give the *.xplane.pb beside it" if is_jax else ""
+    remedy = "; of JAX, give the *.xplane.pb next to it" if is_jax else ""
     events = "1 event has" if n == 1 else f"{n:,} events have"
     return (
         f"no GPU work is read, but {events} {lack} ({of_processes}{more}): if these are the device's work, it is "

@@ -1,4 +1,4 @@
-"""`python -m pipelines.record.counters`: counters of a process and of the GPUs, sampled beside it.
+"""`python -m pipelines.record.counters`: counters of a process and of the GPUs, sampled by another process.
 
     python -m pipelines.record.counters --hz 10 --out recordings/ -- torchrun train.py
     python -m pipelines.record.counters --pid 4711 --seconds 60 --out recordings/

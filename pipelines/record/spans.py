@@ -171,7 +171,7 @@ class SpanRecorder:
         """
         if self._is_forked:
             return None
-        sampled = self._sampled  # read once, because the step may end meanwhile
+        sampled = self._sampled  # read once, because the step may end in between
         if sampled is not None and (not always or sampled.is_own_thread):
             return sampled
         return self._safely(self._outside) if always else None
@@ -202,7 +202,7 @@ class SpanRecorder:
         if self._is_forked:  # while the span was open
             return
         with self._lock:
-            if aside is not self._aside:  # the recorder was closed meanwhile
+            if aside is not self._aside:  # the recorder was closed in between
                 return
             self._n_open_aside -= 1
             if self._n_open_aside:  # another may stay open for hours, such as one around the loop

@@ -48,7 +48,7 @@ def reduce_old(
 
     Return, by `state`: the batches that digests replace (due in a dry run, else reduced), old ones that stay whole
     (damaged: a file; incomplete: a table of the digest lacks a trace of it, or of a batch with which it shares a
-    capture; changed: written meanwhile, so the next run reduces it), and those whose files are hidden, or removed after
+    capture; changed: written since, so the next run reduces it), and those whose files are hidden, or removed after
     `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture
     is younger, or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what
     materialize_all raises.

@@ -70,7 +70,7 @@ def forget(
     """
     trace = _find(lake, beginning, for_good)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
-    with lake.retention_lock():  # no batch is merged or removed meanwhile
+    with lake.retention_lock():  # no batch is merged or removed while it is held
         n_rows = {trace.trace_id: _remove(lake, trace, on_step) for trace in begun(lake)}
     if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
         materialize_captures(lake, tables, on_step=on_step)

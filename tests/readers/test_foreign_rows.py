@@ -100,7 +100,7 @@ UNREAD: dict[str, tuple[list[Event], str | None]] = {
     "JAX": (
         [process(1, "/device:GPU:0"), without_category("dot.1", 10, 1)],
         f"no GPU work is read, but 1 event has no category (1 of /device:GPU:0): {MISSING}; of JAX, give the "
-        "*.xplane.pb beside it",
+        "*.xplane.pb next to it",
     ),
     "Gaudi": (
         [op("aten::mm", 0, 9), x("hpu_op", "TPC", 10, 5, 7, 0), x("hpu_op", "TPC", 20, 5, 7, 0)],

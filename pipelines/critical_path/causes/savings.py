@@ -127,7 +127,7 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
             retimings_left -= 1
     for row in row_indices:
         if CAUSES[rows.cause[row]] != "synchronization" and retimings_left > 0:
-            # A row that is its cause's only row stands for the cause, including names that are not on the path.
+            # A row that is its cause's only row represents the cause, including names that are not on the path.
             alone = int((rows.cause == rows.cause[row]).sum()) == 1
             rows.halved_saves[row] = window.with_half(of.cause == rows.cause[row] if alone else of.row == row)
             retimings_left -= 1

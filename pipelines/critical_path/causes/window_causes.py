@@ -44,7 +44,7 @@ _FIX_COLUMNS = [
     "same_place",
     "same_cause",
 ]
-_REPORTED = threshold("profiler_told")
+_REPORTED = threshold("profiler_reported")
 _READS = (
     "_edges",
     "_longest_path",

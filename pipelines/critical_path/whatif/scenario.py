@@ -34,7 +34,7 @@ SHORT = {
     "memory": "class:MEMORY",
     "cpu": "class:CPU",
 }
-"""Short names, and the target that each stands for."""
+"""Short names, and the target that each abbreviates."""
 _GAPS = ("edge:HOST_GAP", "edge:THREAD_HAND_OFF")
 GROUPS = {"host_gap": _GAPS, "host": ("class:CPU", *_GAPS)}
 """Short names for several targets: host time outside operators, and all time of host threads."""

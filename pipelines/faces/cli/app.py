@@ -42,7 +42,7 @@ breakdown       trace.breakdown:breakdown             How GPU time divides into 
 graphs          trace.graphs:graphs                   What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.
 critical-path   trace.path:critical_path              The longest chain of dependent work in a trace, and what bounds it.
 overlay         trace.overlay:overlay                 Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.
-what-if         trace.whatif:what_if                  The critical path if something were faster, slower, gone or done beside the rest, compared with the actual path.
+what-if         trace.whatif:what_if                  The critical path if something were faster, slower, removed or overlapped with the rest, compared with the actual path.
 capture-path    fleet.capture_path:capture_path       What held the whole job up: the path through all ranks, which moves to the last rank at every collective.
 timeline        fleet.timeline:timeline               Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.
 slice           trace.slice:slice_                    Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).

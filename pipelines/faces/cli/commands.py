@@ -46,7 +46,7 @@ class Commands(TyperGroup):
         except _USAGE_ERROR as error:
             option = getattr(error, "option_name", None)
             if command := next((word for word in words if word in self.commands), None):
-                error.message += f": options stand behind the command: tracelake {command} {option} …"  # pyright: ignore
+                error.message += f": put options after the command: tracelake {command} {option} …"  # pyright: ignore
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

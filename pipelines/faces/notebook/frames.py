@@ -12,7 +12,7 @@ from pipelines.base.errors import TracelakeError, WrongValue
 if TYPE_CHECKING:
     import pandas as pd
 
-# Frames and their columns are typed Any, because pandas' types do not tell a frame from a column.
+# Frames and their columns are typed Any, because pandas' types do not distinguish a frame from a column.
 
 FRAMES = ("ibis", "pandas")
 """What methods return: Ibis expressions, or pandas data frames."""

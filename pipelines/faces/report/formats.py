@@ -116,7 +116,7 @@ def device_kind(device_type: int) -> str:
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {show.__name__: show for show in (count, meter, words)}
-"""Formats that templates/tables.toml names, where the name of a column does not tell its format."""
+"""Formats that templates/tables.toml names, if the name of a column does not determine its format."""
 _OF_NAMES: dict[Callable[[Any], str], str] = {
     count: "n rank device step layer group_size seq worst_rank flops_matrix tokens_per_s",
     share: "coverage mfu mfu_tf32 mfu_busy mfu_wall hfu_busy bubble_upper",
@@ -147,7 +147,7 @@ _BY_UNIT = {
 
 
 def format_of(column: str) -> Callable[[Any], str]:
-    """Return the format of a column, which its name or the unit at the end of its name tells; else that of names."""
+    """Return the format of a column, which its name or the unit at the end of its name determines; otherwise that of names."""
     if column in _BY_NAME:
         return _BY_NAME[column]
     if column.startswith(("n_", "bytes")):

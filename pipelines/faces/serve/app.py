@@ -255,7 +255,7 @@ async def _body(request: Request) -> _Body:
 
 
 async def _disconnected(_: Request, error: Exception) -> Response:
-    """Return the answer to a client that disconnected before it had sent its request. Nobody reads it."""
+    """Return the answer to a client that disconnected before it had sent its request. No client reads it."""
     return Response(status_code=499)
 
 

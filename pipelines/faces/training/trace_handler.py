@@ -166,7 +166,7 @@ class TraceHandler:
 
 
 def key_file(trace: Path) -> Path:
-    """Return the file with the key that the delivery puts into a trace. Whoever delivers it may be another rank, later."""
+    """Return the file with the key that the delivery puts into a trace. Another rank may deliver it later."""
     return trace.with_suffix(".key")
 
 

@@ -108,7 +108,7 @@ class JoinableRank:
     columns=(
         ("capture_id", "VARCHAR", "The capture."),
         ("cause", "VARCHAR", "The cause, in cause_kinds; late_rank: what a rank did while the others waited for it."),
-        ("late_cause", "VARCHAR", "Of a late rank: the cause of what it did meanwhile."),
+        ("late_cause", "VARCHAR", "Of a late rank: the cause of what it did in that time."),
         ("rank", "BIGINT", "The late rank; NULL: on all ranks."),
         ("name", "VARCHAR", "The name; NULL: all of the cause."),
         ("options", "VARCHAR", "Options of what-if that retime it."),

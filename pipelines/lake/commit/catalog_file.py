@@ -313,7 +313,7 @@ def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:
 
 
 def _copy(root: Path, folder: Path) -> None:
-    """Copy the catalog and its log, again if a writer changed them meanwhile: parts of two states look like damage."""
+    """Copy the catalog and its log, again if a writer has changed them since, because parts of two states look like damage."""
     copied = None
     while (state := [_state(root / (CATALOG + end)) for end in ("", "-wal")]) != copied:
         for end in ("", "-wal"):

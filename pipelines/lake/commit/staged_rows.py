@@ -34,7 +34,7 @@ def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Collection[
 def unforeseen(error: Exception) -> str:
     """Return the reason for a reject row after an unexpected error, so that one bad file does not stop other files.
 
-    Raises KeyboardInterrupt if the process was told to stop.
+    Raises KeyboardInterrupt if the process was asked to stop.
     """
     raise_if_stopped(error)
     if isinstance(error, UnusablePath):

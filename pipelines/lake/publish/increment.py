@@ -69,7 +69,7 @@ def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Change
     """Raise Anew for changes whose effect is not certain."""
     now = contents.now
     if loose := changes.all & now.loose:
-        raise Anew(f"the log of {min(loose)} does not tell its files")
+        raise Anew(f"the log of {min(loose)} does not list its files")
     for name in changes.removed:
         if not set(changes.before[name].split(" ")[1:]) <= {MARK, REJECTS}:
             raise Anew(f"{name} is not a batch of traces alone")

@@ -63,7 +63,7 @@ class UserTable:
         return rows
 
     def _too_long(self, path: Path) -> WrongTable:
-        return WrongTable(f"{path}: more than {self.most:,} rows; one pattern stands for many names")
+        return WrongTable(f"{path}: more than {self.most:,} rows; one pattern can match many names")
 
 
 def _checked(where: str, name: str, kind: str, value: str | None, table: UserTable) -> str | None:

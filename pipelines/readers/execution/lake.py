@@ -18,9 +18,7 @@ from pipelines.readers.kineto.reading_result import TraceRejected
 from pipelines.readers.kineto.source import TooLarge, content_hash
 
 TABLE = "execution_traces"
-_READ_BY = (
-    "an execution trace: `tracelake critical-path TRACE --dependencies data` reads it with the profiler trace beside it"
-)
+_READ_BY = "an execution trace: `tracelake critical-path TRACE --dependencies data` reads it with the profiler trace next to it"
 
 
 def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:

@@ -90,7 +90,7 @@ def compute_traces(
 
     One process computes at a time, one batch at a time (`Lake.compute_lock`). Work that another process did while this
     one waited is not repeated. Private models, and public ones that the requested tables read, are computed with them
-    and not stored. Publishes nothing. Batches that `compact` merges meanwhile are left out, and the merged ones computed.
+    and not stored. Publishes nothing. Batches that `compact` merges in the meantime are skipped, and the merged ones computed.
 
     Raises CatalogError for a name that is not a table, or for a necessary op_formulas.csv that cannot be used. After
     all other batches are computed, raises BrokenFiles for batches in which `events` or another input is missing or

@@ -130,7 +130,7 @@ class Shortcuts:
         self._promised.clear()
 
     def record(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Run the task and record its effects, without those of tasks that other threads run meanwhile."""
+        """Run the task and record its effects, without those of tasks that other threads run at the same time."""
         values_before = dict(vars(ctx))
         graded = {path: t for path, t in walk_tensors(values_before) if t.requires_grad}
         origins = {path: _origin(t) for path, t in graded.items()}

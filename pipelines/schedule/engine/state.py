@@ -165,7 +165,7 @@ class _EngineState:
         if lost is not None:
             raise PipelineError(
                 f"the collectives of the ranks may be out of step, because a run was stopped partway ({lost}): another run could "
-                "mix the values of different iterations, and nobody would notice. Start over on all ranks with "
+                "mix the values of different iterations, and nothing would show it. Start over on all ranks with "
                 "torch.distributed.destroy_process_group() and init_process_group(), or in new processes",
                 getattr(lost, "task", None),
                 getattr(lost, "iteration", None),

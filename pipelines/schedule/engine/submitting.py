@@ -73,7 +73,7 @@ class _Submitting(_Batches, ABC):
             self._submit_queued()
 
     def _submit_queued(self) -> None:
-        """Submit the tasks in the caller's queue, including those that are queued meanwhile.
+        """Submit the tasks in the caller's queue, including those that are queued while it does so.
 
         An interruption (KeyboardInterrupt, SystemExit) in the caller's thread stops the engine and is raised.
         """

@@ -51,7 +51,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("jitter_ns", "BIGINT", "Mean of the delay added to jitter_task, exponentially distributed; 0: none."),
         Column("jitter_task", "VARCHAR", "The task that was delayed; NULL where none was.", nullable=True),
         Column(
-            "trace_file", "VARCHAR", "torch.profiler's trace of these iterations, beside the tables.", nullable=True
+            "trace_file", "VARCHAR", "torch.profiler's trace of these iterations, next to the tables.", nullable=True
         ),
     ),
     # One row per task of the run's plan.

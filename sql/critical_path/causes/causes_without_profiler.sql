@@ -1,7 +1,7 @@
 -- One row: a cause of a window's length without the cost of PyTorch's profiler. The durations of a window's rows add up
 -- to that length.
 -- How: as in causes, for the graph retimed without the cost of recording its events (profiler_cost). Only windows in
--- which that cost exceeds threshold profiler_told.
+-- which that cost exceeds threshold profiler_reported.
 -- check: unique(trace_id, window_id, cause, name)
 SELECT
     n.trace_id,  -- The trace.

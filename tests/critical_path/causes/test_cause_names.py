@@ -117,7 +117,7 @@ def test_causes_and_rules_are_of_one_vocabulary() -> None:
         ("gpu_computing", {"my_own_kernel": 1}, "the GPU is the limit"),
         ("launching", {"cudaLaunchKernel": 5, "cudaGraphLaunch": 2}, "CUDA graphs"),
         ("launching", {"cudaLaunchKernel": 2, "cudaGraphLaunch": 980}, "cudaGraphUpload"),
-        ("communication", {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)": 1}, "beside the backward pass"),
+        ("communication", {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)": 1}, "during the backward pass"),
         ("copies", {"Memcpy HtoD (Pinned -> Device)": 1}, "copy ahead"),
         ("copies", {"Memcpy DtoH (Device -> Pageable)": 1}, "read results less often"),
         ("allocation", {"cudaHostAlloc": 1}, "pin"),

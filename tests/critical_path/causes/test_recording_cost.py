@@ -79,7 +79,7 @@ VALUES = {
     "cheap_operator_ns": ("slowness", {1.0: pairs(0.550), 551 / 550: pairs(0.551)}),
     "cheap_operator_times": ("slowness", {3.0: pairs(1.650), 1.0: pairs(1.651)}),
     "cheap_operator_pairs": ("slowness", {2.0: pairs(1.1), 1.0: pairs(1.1, times=7)}),
-    "profiler_told": ("rows", {0: gaps(50), 3: gaps(50.002)}),
+    "profiler_reported": ("rows", {0: gaps(50), 3: gaps(50.002)}),
 }
 
 
@@ -287,13 +287,13 @@ def test_costs_on_both_sides() -> None:
 
 
 REMOVED = {"profiler_removed": (100.002, 100)}
-REPORTED = {"profiler_told/sentence": (50.002, 50)}
+REPORTED = {"profiler_reported/sentence": (50.002, 50)}
 
 
 @pytest.mark.slow  # 6 s
 def test_answers_on_both_sides() -> None:
     assert [answer(gaps(us)).is_without_profiler for us in REMOVED["profiler_removed"]] == [True, False]
-    is_reported = ["without the profiler" in answer(gaps(us))._whole for us in REPORTED["profiler_told/sentence"]]
+    is_reported = ["without the profiler" in answer(gaps(us))._whole for us in REPORTED["profiler_reported/sentence"]]
     assert is_reported == [True, False]
 
 

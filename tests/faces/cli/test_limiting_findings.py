@@ -169,7 +169,7 @@ def test_the_error_of_a_trace_without_any_known_event_has_its_caveat(tmp_path: P
     (tmp_path / "jax.trace.json").write_text(json.dumps({"traceEvents": [name, event]}))
     text = " ".join(run("why", tmp_path / "jax.trace.json", code=1).output.split())
     assert "none of its events is read as GPU work" in text
-    assert "1 event has no category (1 of /device:GPU:0)" in text and "give the *.xplane.pb beside it" in text
+    assert "1 event has no category (1 of /device:GPU:0)" in text and "give the *.xplane.pb next to it" in text
 
 
 @pytest.mark.slow  # a lake with many tables; a file is above

@@ -25,8 +25,8 @@ def output_of(*words: object, code: int) -> str:
     ("words", "code", "said"),
     [
         (["tables", "kernel"], 1, "no table 'kernel' did you mean kernels or"),
-        (["--lake", "x", "sql", "FROM kernels"], 2, "options stand behind the command: tracelake sql --lake …"),
-        (["--json", "breakdown"], 2, "options stand behind the command: tracelake breakdown --json …"),
+        (["--lake", "x", "sql", "FROM kernels"], 2, "put options after the command: tracelake sql --lake …"),
+        (["--json", "breakdown"], 2, "put options after the command: tracelake breakdown --json …"),
         (["--nonsense"], 2, "No such option: --nonsense"),
         (["serving-steps"], 2, "'serving-steps' is a saved question: tracelake ask serving-steps"),
         (["materialise"], 2, "no command 'materialise': did you mean materialize"),

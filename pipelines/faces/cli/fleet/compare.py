@@ -77,7 +77,7 @@ def compare(
     """What one capture or trace does more, less or slower than another, by operator, category, module, shape or kernel.
 
     GPU time of an operator is that of the work that it launched itself, also by replays of graphs; kernels of different
-    vendors meet there. Two captures do not tell a regression from noise: `tracelake regressions` tests the newest captures
+    vendors meet there. Two captures cannot distinguish a regression from noise: `tracelake regressions` tests the newest captures
     of a job against its history.
 
     Example: `tracelake compare h100.json.gz mi300.json.gz --by category`

@@ -28,7 +28,7 @@ def fleet(
     job: JobOption = None,
     to: Annotated[
         Path | None,
-        path_option("Write a page, index.html, with a report of each job's newest capture beside it.", "FOLDER", "--out")
+        path_option("Write a page, index.html, with a report of each job's newest capture next to it.", "FOLDER", "--out")
     ] = None,
     json: JsonOption = False,
 ) -> None:  # fmt: skip

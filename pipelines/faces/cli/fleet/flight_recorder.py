@@ -141,7 +141,7 @@ def _lines(verdict: Verdict) -> list[str]:
     if finding.may_be_slow and finding.waited_ns is not None and finding.timeout_ms is not None:
         lines.append(
             f"written at most {finding.waited_ns / 1e9:.1f} s after the call, whose timeout is {finding.timeout_ms / 1e3:g} s: "
-            "a rank that is merely late looks the same; dump again to tell them apart"
+            "a rank that is merely late looks the same; dump again to distinguish them"
         )
     if root.dump_missing and not lacks_dumps:
         lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change the verdict")

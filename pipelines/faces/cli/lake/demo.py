@@ -147,7 +147,9 @@ def ui(
     shown_host = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host
     err.print(f"Dagster UI: http://{shown_host}:{port}  (Ctrl-C stops it)")
     if host not in ("127.0.0.1", "localhost", "::1"):
-        err.print("caveat: the UI has no users; whoever reaches this address can start and delete runs", style="yellow")
+        err.print(
+            "caveat: the UI has no users; anyone who can reach this address can start and delete runs", style="yellow"
+        )
     if host in ANY and not allow_host:
         err.print("hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow")
     server = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)

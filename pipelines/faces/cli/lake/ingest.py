@@ -55,7 +55,7 @@ def ingest(
     Exits with 1 if any file was rejected; the others are ingested. With an engine the tables of traces are computed
     too; `tracelake materialize --engine` adds those of captures. Where tables are computed, it also exits with 1 if one of them
     lacks a trace because a model failed on it; stderr says which, why, and how to get it. Exports of Nsight Systems (*.sqlite) and what rocprofv3
-    writes (*.db, *_kernel_trace.csv with the files beside it) are traces, too: one for each process with GPU work.
+    writes (*.db, *_kernel_trace.csv with the files next to it) are traces, too: one for each process with GPU work.
 
     Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
     """

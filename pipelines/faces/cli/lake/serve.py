@@ -66,7 +66,7 @@ def serve(
         shown_host = "127.0.0.1" if host in _ANY else f"[{host}]" if ":" in host else host
         err.print(f"tracelake: http://{shown_host}:{listening.getsockname()[1]}  (Ctrl-C stops it)")
         if host not in ("127.0.0.1", "localhost", "::1"):
-            err.print("caveat: there is no login; whoever reaches this address can read the lake", style="yellow")
+            err.print("caveat: there is no login; anyone who can reach this address can read the lake", style="yellow")
         if host in _ANY and not allow_host:
             err.print(
                 "hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow"

@@ -32,7 +32,7 @@ AnnotationsOption = Annotated[
     Path | None,
     path_option(
         "What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
-        "kernel_annotations_rank0_*.pkl (or .json) beside the trace or one folder up, for its rank.",
+        "kernel_annotations_rank0_*.pkl (or .json) next to the trace or one folder up, for its rank.",
         "FILE",
         "--annotations",
     ),

@@ -73,7 +73,7 @@ def _unknown_caveats(answer: dict[str, Any]) -> list[dict[str, Any]]:
     unknown = answer["graph_ns"] - answer["known_ns"]
     if not unknown:
         return []
-    detail = f"operator and module of {units.time(unknown)} of replays are not known; what would tell: {REPLAY_INPUTS}"
+    detail = f"operator and module of {units.time(unknown)} of replays are unknown; what would identify them: {REPLAY_INPUTS}"
     return [{"severity": "info", "detail": detail}]
 
 

@@ -75,7 +75,7 @@ def what_if(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Do it beside the rest: the window takes as long as without it, or as long as it takes itself, whichever is longer.",
+            help="Overlap it with the rest: the window takes as long as without it, or as long as it takes itself, whichever is longer.",
         ),
     ] = None,
     perfect_overlap: Annotated[
@@ -113,9 +113,9 @@ def what_if(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """The critical path if something were faster, slower, gone or done beside the rest, compared with the actual path.
+    """The critical path if something were faster, slower, removed or overlapped with the rest, compared with the actual path.
 
-    A name stands for everything inside it: --remove 'enumerate(DataLoader)*' deletes its host time, its calls and their waits, and the
+    A name includes everything inside it: --remove 'enumerate(DataLoader)*' deletes its host time, its calls and their waits, and the
     GPU work that it launches. The order of the rest stays: each piece begins when the last of what it waited for has ended, on its
     stream, its thread or another one. A saved path (`critical-path --save`) is answered from its
     file, without the trace. The folder of a capture, or a file of several processes, is answered for all its ranks together: each waits for the others in its
@@ -180,7 +180,7 @@ def what_if(
         out.print(table)
     for kind, percent in unknown_percents.items():
         if percent:
-            where = f"of the trace's GPU time {unselected(kind)}. What would tell: {REPLAY_INPUTS}"
+            where = f"of the trace's GPU time {unselected(kind)}. What would identify it: {REPLAY_INPUTS}"
             out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
     tell_inferred(window.n_inferred)
 

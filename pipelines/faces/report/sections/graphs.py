@@ -30,7 +30,7 @@ def graphs(subject: Subject) -> Section | None:
         "counts in the sections by operator and module, the rest in neither, because the trace does not show the capture."
     )
     if known_ns < graph_ns:
-        summary += f" `tracelake graphs` tells it from {REPLAY_INPUTS}."
+        summary += f" `tracelake graphs` identifies it from {REPLAY_INPUTS}."
     # The block of kernels that repeats in a graph, for the graphs with the most time.
     blocks = [
         f"In a graph, the same {row['period']:,} kernels follow one another {times(row['n_repetitions'])}, probably once per layer: "

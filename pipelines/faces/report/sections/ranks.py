@@ -18,7 +18,7 @@ def stragglers(subject: Subject) -> Section:
     """Return the section with the verdict, the ranks, their groups and the heat map of ranks by steps."""
     title = "Stragglers"
     if subject.capture_id is None or len(subject.traces) < 2:
-        return section("stragglers", title, macros.missing("there is only one rank, so nobody waits for another"))
+        return section("stragglers", title, macros.missing("there is only one rank, so no rank waits for another"))
     result = stragglers_of(subject.con, subject.capture_id)
     note = "In a collective everyone waits for the last rank: its kernel is the shortest, the victim's the longest."
     if result.matched_by:

@@ -21,7 +21,7 @@ def serving(subject: Subject) -> Section | None:
     if n_guessed:
         summary += f" The phase of {n_guessed:,} is known from their attention kernels only."
     if n_unknown:
-        summary += f" The phase of {n_unknown:,} is not known: neither their names nor their kernels tell it."
+        summary += f" The phase of {n_unknown:,} is unknown: neither their names nor their kernels show it."
     if any(row["caveat"] for row in rows):
         summary += " Part of their time goes to GPU work from before the trace: the rates are lower for it."
     return section(

@@ -123,7 +123,7 @@ def _overlap(subject: Subject, rows: list[Row]) -> Markup:
             if wait or transfer or not unsplit
             else []
         )
-        parts += [f"{time(unsplit)} in which waiting cannot be told from transfer"] if unsplit else []
+        parts += [f"{time(unsplit)} in which waiting cannot be distinguished from transfer"] if unsplit else []
         sentence += f": {', '.join(parts)}"
     heading = macros.heading("how communication overlaps with computing")
     return heading + macros.paragraph(f"{sentence}.") + bars(stacked, _OVERLAP)

@@ -53,7 +53,7 @@ def _prefix(subject: Subject) -> str:
 def _limits(answer: Why | None, has_findings: bool) -> Markup:
     """Return what the gains of the findings do not say."""
     if answer is None:
-        return macros.paragraph("The trace has no critical path, so nothing tells what it would gain by changes.")
+        return macros.paragraph("The trace has no critical path, so the savings of changes are unknown.")
     if not has_findings:
         return Markup()
     details = [caveat["detail"] for caveat in answer.caveats if "inferred" in caveat["detail"]]
