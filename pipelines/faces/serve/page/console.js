@@ -285,7 +285,7 @@ function showSide(isShown) {
 // A link fills in its query and does not run it: who opens a link has not read it yet.
 function takeFragment() {
   const linked = new URLSearchParams(location.hash.slice(1)).get("sql");
-  if (linked === null || given === at("sql").value) return;
+  if (linked === null || linked === at("sql").value) return;
   at("sql").value = linked;
   at("status").textContent = "the query is from the link; Run answers it";
 }
