@@ -43,8 +43,8 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     """Ingest files (by rank, a list, or a single file), or all files of a folder, and return their traces by rank.
 
     Traces that are already in the lake stay. Raise TraceRejected if one of `files` is not a trace, FileNotFoundError if the folder is
-    missing, TraceNotFound if there are no traces. In a folder, warn about files that are not traces, but raise the first error
-    if no file is a trace. Skip overlays in a folder, because they duplicate their traces.
+    missing, TraceNotFound if there are no traces, or several in a file that is assigned to a rank. In a folder, warn about files that are
+    not traces, but raise the first error if no file is a trace. Skip overlays in a folder, because they duplicate their traces.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -60,22 +60,32 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
         TraceRejected(text_path(row.path), row.byte_offset, row.reason or "") for row in rows if row.trace_id is None
     ]
     lake_traces = {trace.trace_id: trace for trace in of_lake(lake)} if lake.exists else {}
-    trace_by_path = {row.path: lake_traces[row.trace_id] for row in rows if row.trace_id in lake_traces}
-    if rejections and (files is not None or not trace_by_path):
+    traces_by_path: dict[str, list[RankTrace]] = {}  # a file of several ranks has several traces
+    for row in rows:
+        if row.trace_id in lake_traces:
+            traces_by_path.setdefault(row.path, []).append(lake_traces[row.trace_id])
+    if rejections and (files is not None or not traces_by_path):
         raise rejections[0]
     for rejection in rejections:
         warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
     reason_by_path = {
-        row.path: row.reason for row in rows if row.path not in trace_by_path and row.reason
+        row.path: row.reason for row in rows if row.path not in traces_by_path and row.reason
     }  # such as execution traces
-    if not trace_by_path:
+    if not traces_by_path:
         example = "".join(f" ({path}: {why})" for path, why in list(reason_by_path.items())[:1])
         raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}{example}")
-    if wrong := [text for _, file in by_rank if (text := path_text(file)) not in trace_by_path]:
+    if wrong := [text for _, file in by_rank if (text := path_text(file)) not in traces_by_path]:
         why = reason_by_path.get(wrong[0]) or "a folder; give one file per rank"
         raise TraceNotFound(f"{wrong[0]} is not a trace: {why}")
-    ranked = [replace(trace_by_path[path_text(file)], rank=rank) for rank, file in by_rank]
-    return sorted(ranked or {trace.trace_id: trace for trace in trace_by_path.values()}.values(), key=_order)
+    for rank, file in by_rank:
+        if len(contained := traces_by_path[path_text(file)]) > 1:
+            raise TraceNotFound(
+                f"{path_text(file)} contains {len(contained)} traces, so it cannot be rank {rank}: pass the file in a list, "
+                f"and its traces keep their ranks: {'; '.join(map(str, contained))}"
+            )
+    ranked = [replace(traces_by_path[path_text(file)][0], rank=rank) for rank, file in by_rank]
+    traces = {trace.trace_id: trace for contained in traces_by_path.values() for trace in contained}
+    return sorted(ranked or traces.values(), key=_order)
 
 
 def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:

@@ -368,6 +368,17 @@ def test_traces_by_rank_by_folder_and_kept_in_a_lake(capture: Capture, tmp_path:
         TraceAnalysis(lake=tmp_path / "lake", job="c")
 
 
+def test_a_file_of_several_ranks_has_all_their_traces(tmp_path: Path) -> None:
+    file = tmp_path / "merged.json"
+    events = [x("cpu_op", f"op {rank}", 0, 5, pid=f"[TP0{rank}] 100") for rank in range(2)]
+    file.write_text(json.dumps({"traceEvents": events}))
+    with TraceAnalysis(trace_dir=tmp_path) as analysis:
+        assert [trace.rank for trace in analysis.traces] == [0, 1]
+        several = r"merged\.json contains 2 traces, so it cannot be rank 3: pass .*rank 0: .*rank 1: "
+        with pytest.raises(TraceNotFound, match=several):
+            TraceAnalysis({3: file}, lake=analysis.lake)
+
+
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a trace")
     (tmp_path / "empty").mkdir()
