@@ -5,6 +5,7 @@ They do not import Ibis, which takes two seconds, so the first answer from a pub
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LIMITS = ("capture_quality", "capture_ranks")  # tables with what limits a capture
+_READ_BY_TEXT = {"query", "query_table"}  # functions whose argument is a query or the name of a table
+_QUALIFIED = re.compile(r'\banalyst"?\s*\.', re.IGNORECASE)
 SHOWN = 20
 """Most rows of an answer that a notebook shows."""
 
@@ -105,7 +108,8 @@ def answer(
 
     Tables in the query are computed first if they are missing or outdated. If it reads a table of captures, its caveats include
     what limits the captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise
-    duckdb.Error for an invalid query, WrongValue if the statement returns no rows at all.
+    duckdb.Error for an invalid query, WrongValue if the statement returns no rows at all, or names a table as `analyst.…` where the
+    lake has other traces, too.
     """
     with connect_parser() as parser:
         tables = tables_read(query, parser)
@@ -118,7 +122,9 @@ def answer(
         if requested.of_captures and traces:
             findings = findings_of_captures_of(con, [trace.trace_id for trace in traces])
             caveats += [finding.sentence for finding in findings]
-        _only(con, named.tables if named else (), traces)
+        # None: the text does not tell which tables are read.
+        tables_in_text = None if named is None or named.functions & _READ_BY_TEXT else named.tables
+        _only(con, query, tables_in_text, traces)
         relation = con.sql(query)
         if relation is None:
             raise WrongValue(f"the query has no answer: give a SELECT, not {query!r}")
@@ -126,15 +132,25 @@ def answer(
         return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading, caveats)
 
 
-def _only(con: Any, tables: Iterable[str], traces: Sequence[RankTrace]) -> None:
-    """Hide the rows of other traces by temporary views, which take precedence over tables of the same name."""
+def _only(con: Any, query: str, tables: Iterable[str] | None, traces: Sequence[RankTrace]) -> None:
+    """Hide the rows of other traces by temporary views, which take precedence over tables of the same name.
+
+    `tables`: those that the query reads. None: all, which costs 0.3 s. Raise WrongValue for a name that views cannot replace.
+    """
     ids = sorted({trace.trace_id for trace in traces})
     if con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids):
         return
+    if _QUALIFIED.search(query):
+        raise WrongValue(
+            "a table named with `analyst.` has rows of other traces, too: write its name alone, as in FROM kernels"
+        )
     con.execute("CREATE TEMP TABLE _of_analysis AS SELECT unnest(?) AS trace_id", [ids])
-    has_trace = "SELECT table_name FROM duckdb_columns() WHERE database_name = 'analyst' AND column_name = 'trace_id'"
+    has_trace = (
+        "SELECT table_name FROM duckdb_columns() "
+        "WHERE database_name = 'analyst' AND schema_name = 'main' AND column_name = 'trace_id'"
+    )
     tables_with_trace_id = {name for (name,) in con.execute(has_trace).fetchall()}
-    for name in sorted(tables_with_trace_id.intersection(tables)):
+    for name in sorted(tables_with_trace_id if tables is None else tables_with_trace_id.intersection(tables)):
         rows = f'SELECT * FROM analyst.main."{name}" SEMI JOIN _of_analysis USING (trace_id)'
         con.execute(f'CREATE TEMP VIEW "{name}" AS {rows}')
 

@@ -69,6 +69,28 @@ def test_sql_sees_the_traces_of_the_analysis(both: TraceAnalysis, lake: Lake) ->
         both.sql("DELETE FROM traces")
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FROM (PIVOT kernels ON class USING count(*) GROUP BY trace_id)",
+        "SELECT DISTINCT trace_id FROM query('FROM kernels')",
+        "SELECT DISTINCT trace_id FROM query_table('kernels')",
+    ],
+)
+def test_tables_that_the_tree_does_not_show_have_no_other_traces(both: TraceAnalysis, query: str) -> None:
+    assert {row["trace_id"] for row in both.sql(query).to_dicts()} == {trace.trace_id for trace in both.traces}
+
+
+def test_a_name_that_no_view_hides_is_refused_where_there_are_other_traces(both: TraceAnalysis, lake: Lake) -> None:
+    for name in ("analyst.kernels", 'Analyst.main."kernels"', '"analyst" . kernels', "query('FROM analyst.kernels')"):
+        with pytest.raises(ValueError, match="FROM kernels"):
+            both.sql(f"SELECT count(*) FROM {name}")
+    assert both.sql("SELECT analyst FROM (SELECT 1 AS analyst)").to_dicts() == [{"analyst": 1}]
+    with TraceAnalysis(lake=lake) as all_of_them:
+        query = "SELECT count(DISTINCT trace_id) AS n FROM analyst.kernels"
+        assert all_of_them.sql(query).to_dicts() == [{"n": 3}]
+
+
 def test_columns_of_equal_names_keep_their_own_values(both: TraceAnalysis) -> None:
     answer = both.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1")
     assert answer.to_dicts() == [{"a": 1, "a_1": 2, "a_1_1": 3}] and "2" in repr(answer)
