@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.base.errors import WrongValue
 from pipelines.faces.cells import shown
 from pipelines.faces.limiting_findings import findings_of_captures_of
-from pipelines.faces.notebook.sources import RankTrace
+from pipelines.faces.notebook.sources import RankTrace, rank_caveats
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.query_tables import tables_read
@@ -104,7 +104,8 @@ def _cell(value: Any, is_number: bool) -> str:
 def answer(
     lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "", caveats: Sequence[str] = ()
 ) -> Answer:
-    """Return the answer to a SELECT over the lake's tables. Tables with a trace_id have only the rows of `traces`.
+    """Return the answer to a SELECT over the lake's tables. Tables with a trace_id have only the rows of `traces`,
+    and table `traces` has their ranks.
 
     Tables in the query are computed first if they are missing or outdated. If it reads a table of captures, its caveats include
     what limits the captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise
@@ -117,7 +118,7 @@ def answer(
     requested = requested_tables(lake, tables)
     if requested.of_captures:
         requested = requested_tables(lake, [*tables, *_LIMITS])
-    caveats = [*caveats, *requested.bring_up(), *requested.reduced]
+    caveats = [*caveats, *requested.bring_up(), *requested.reduced, *rank_caveats(traces, tables)]
     with analyst(lake, requested.stored) as con:
         if requested.of_captures and traces:
             findings = findings_of_captures_of(con, [trace.trace_id for trace in traces])
@@ -133,18 +134,22 @@ def answer(
 
 
 def _only(con: Any, query: str, tables: Iterable[str] | None, traces: Sequence[RankTrace]) -> None:
-    """Hide the rows of other traces by temporary views, which take precedence over tables of the same name.
+    """Hide the rows of other traces, and show the assigned ranks, by temporary views, which take precedence over tables of the same name.
 
     `tables`: those that the query reads. None: all, which costs 0.3 s. Raise WrongValue for a name that views cannot replace.
     """
-    ids = sorted({trace.trace_id for trace in traces})
-    if con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids):
+    ids = {trace.trace_id for trace in traces}
+    has_all = con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids)
+    if has_all and not any(trace.has_other_rank for trace in traces):
         return
     if _QUALIFIED.search(query):
         raise WrongValue(
             "a table named with `analyst.` has rows of other traces, too: write its name alone, as in FROM kernels"
         )
-    con.execute("CREATE TEMP TABLE _of_analysis AS SELECT unnest(?) AS trace_id", [ids])
+    con.execute(
+        "CREATE TEMP TABLE _of_analysis AS SELECT unnest(?) AS trace_id, unnest(?::BIGINT[]) AS rank",
+        [[trace.trace_id for trace in traces], [trace.rank for trace in traces]],
+    )
     has_trace = (
         "SELECT table_name FROM duckdb_columns() "
         "WHERE database_name = 'analyst' AND schema_name = 'main' AND column_name = 'trace_id'"
@@ -152,6 +157,11 @@ def _only(con: Any, query: str, tables: Iterable[str] | None, traces: Sequence[R
     tables_with_trace_id = {name for (name,) in con.execute(has_trace).fetchall()}
     for name in sorted(tables_with_trace_id if tables is None else tables_with_trace_id.intersection(tables)):
         rows = f'SELECT * FROM analyst.main."{name}" SEMI JOIN _of_analysis USING (trace_id)'
+        if name == "traces":
+            rows = (
+                "SELECT t.* REPLACE (a.rank AS rank) FROM analyst.main.traces AS t "
+                "JOIN _of_analysis AS a ON a.trace_id = t.trace_id"
+            )
         con.execute(f'CREATE TEMP VIEW "{name}" AS {rows}')
 
 

@@ -13,6 +13,7 @@ from pipelines.base.paths import path_text, text_path
 from pipelines.faces.drawings.overlay import PREFIX as OVERLAY
 from pipelines.faces.limiting_findings import LimitingFinding, findings_of_traces
 from pipelines.lake.lake import Lake
+from pipelines.lake.names import CAPTURE_TABLES
 from pipelines.readers.ingest import expand, ingest
 from pipelines.readers.kineto import TraceRejected
 
@@ -29,11 +30,15 @@ class TraceFilesInvalid(TraceRejected, ValueError):
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of the lake. `rank`: the rank that the caller assigned, or else the rank in the file, or else None."""
+    """A trace of the lake. `rank`: the rank that the caller assigned, or else the rank in the file, or else None.
+
+    `has_other_rank`: whether the caller assigned another rank than the lake has.
+    """
 
     trace_id: str
     rank: int | None
     path: str
+    has_other_rank: bool = False
 
     def __str__(self) -> str:
         return f"{'no rank' if self.rank is None else f'rank {self.rank}'}: {self.trace_id} ({Path(self.path).name})"
@@ -83,7 +88,8 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
                 f"{path_text(file)} contains {len(contained)} traces, so it cannot be rank {rank}: pass the file in a list, "
                 f"and its traces keep their ranks: {'; '.join(map(str, contained))}"
             )
-    ranked = [replace(traces_by_path[path_text(file)][0], rank=rank) for rank, file in by_rank]
+    of_files = ((rank, traces_by_path[path_text(file)][0]) for rank, file in by_rank)
+    ranked = [replace(trace, rank=rank, has_other_rank=trace.rank != rank) for rank, trace in of_files]
     traces = {trace.trace_id: trace for contained in traces_by_path.values() for trace in contained}
     return sorted(ranked or traces.values(), key=_order)
 
@@ -114,6 +120,14 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
         raise FileNotFoundError(f"no traces in the lake {address}")
     if job is not None and job not in jobs:
         raise TraceNotFound(f"no trace of job {job!r} in the lake {address}; its jobs: {', '.join(map(str, jobs))}")
+
+
+def rank_caveats(traces: Iterable[RankTrace], tables: Iterable[str]) -> list[str]:
+    """Return a caveat if some of these tables are of captures, whose ranks are not those that the caller assigned."""
+    of_captures = sorted(set(CAPTURE_TABLES).intersection(tables))
+    if not of_captures or not any(trace.has_other_rank for trace in traces):
+        return []
+    return [f"{', '.join(of_captures)}: ranks are those in the files, not those assigned by trace_files"]
 
 
 def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[LimitingFinding]:

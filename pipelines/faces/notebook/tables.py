@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pipelines.faces.notebook.sources import RankTrace
+from pipelines.faces.notebook.sources import RankTrace, rank_caveats
 from pipelines.lake.lake import Lake
 
 if TYPE_CHECKING:
@@ -15,14 +16,21 @@ if TYPE_CHECKING:
 
 
 def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> list[ir.Table]:
-    """Return tables of one backend. Tables with a trace_id are limited to the rows of `traces`."""
+    """Return tables of one backend. Tables with a trace_id are limited to the rows of `traces`, and `traces` has their ranks."""
     from pipelines.faces.ibis_tables import open_tables
 
-    listed = list(names)
+    listed, traces = list(names), list(traces)
     backend, mine = open_tables(lake, *listed), _ranks(traces)
+    for caveat in rank_caveats(traces, listed):
+        warnings.warn(caveat, stacklevel=4)
     show_rows()
-    opened = [backend.table(name) for name in listed]
-    return [table.semi_join(mine, "trace_id") if "trace_id" in table.columns else table for table in opened]
+    return [_limited(backend.table(name), name, mine) for name in listed]
+
+
+def _limited(table: Any, name: str, mine: Any) -> ir.Table:
+    if name == "traces":
+        return table.drop("rank").join(mine, "trace_id").select(*table.columns)
+    return table.semi_join(mine, "trace_id") if "trace_id" in table.columns else table
 
 
 def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:

@@ -91,6 +91,42 @@ def test_a_name_that_no_view_hides_is_refused_where_there_are_other_traces(both:
         assert all_of_them.sql(query).to_dicts() == [{"n": 3}]
 
 
+def test_ranks_assigned_by_hand_are_in_every_answer(both: TraceAnalysis, lake: Lake) -> None:
+    first, second = both.traces
+    assert (first.rank, second.rank) == (0, 1)
+    expected = {(first.trace_id, 1), (second.trace_id, 0)}
+    of_kernels = "SELECT DISTINCT trace_id, rank FROM kernels JOIN traces USING (trace_id)"
+    with TraceAnalysis({1: first.path, 0: second.path}, lake=lake) as swapped:
+        rows = swapped.sql(of_kernels)
+        assert {tuple(row.values()) for row in rows.to_dicts()} == expected and not rows.caveats
+        assert {(row["path"], row["rank"]) for row in swapped.sql("FROM traces").to_dicts()} == {
+            (first.path, 1),
+            (second.path, 0),
+        }
+        assert {row["rank"] for row in swapped.ask("gpu-parts", rank=1).to_dicts()} == {1}
+
+
+@pytest.mark.slow  # what limits the capture is computed first
+def test_an_answer_about_captures_says_that_it_has_other_ranks(both: TraceAnalysis, lake: Lake) -> None:
+    paths = [trace.path for trace in both.traces]
+    for files, expected in (({1: paths[0], 0: paths[1]}, 1), ({0: paths[0], 1: paths[1]}, 0)):
+        with TraceAnalysis(files, lake=lake) as analysis:
+            caveats = analysis.sql("FROM capture_ranks").caveats
+        assert sum(caveat.startswith("capture_ranks: ranks are those in the files") for caveat in caveats) == expected
+
+
+def test_ranks_assigned_by_hand_are_in_tables_of_ibis(both: TraceAnalysis, lake: Lake) -> None:
+    pytest.importorskip("ibis", reason="the extra notebook is not installed")
+    first, second = both.traces
+    with TraceAnalysis({1: first.path, 0: second.path}, lake=lake) as swapped:
+        traces = swapped.table("traces")
+        assert traces.columns == both.table("traces").columns
+        rows = traces.to_pyarrow().to_pylist()
+        assert {(row["trace_id"], row["rank"]) for row in rows} == {(first.trace_id, 1), (second.trace_id, 0)}
+        with pytest.warns(UserWarning, match="capture_ranks: ranks are those in the files"):
+            swapped.table("capture_ranks")
+
+
 def test_columns_of_equal_names_keep_their_own_values(both: TraceAnalysis) -> None:
     answer = both.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1")
     assert answer.to_dicts() == [{"a": 1, "a_1": 2, "a_1_1": 3}] and "2" in repr(answer)
