@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,18 @@ def answer(
         if relation is None:
             raise WrongValue(f"the query has no answer: give a SELECT, not {query!r}")
         rows = relation.to_arrow_table()
-        return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading, caveats)
+        return Answer(_with_integers(rows.rename_columns(distinct(rows.column_names))), query, reading, caveats)
+
+
+def _with_integers(rows: pa.Table) -> pa.Table:
+    """Return the rows with 64-bit integers instead of DuckDB's sums of integers, which are decimals, where all values fit."""
+    import pyarrow as pa
+
+    for index, field in enumerate(rows.schema):
+        if field.type == pa.decimal128(38, 0):
+            with suppress(pa.ArrowInvalid):  # a value does not fit
+                rows = rows.set_column(index, field.name, rows.column(index).cast(pa.int64()))
+    return rows
 
 
 def _only(con: Any, query: str, tables: Iterable[str] | None, traces: Sequence[RankTrace]) -> None:

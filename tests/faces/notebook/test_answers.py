@@ -167,6 +167,16 @@ def test_an_answer_shows_its_first_rows_and_nothing_runs() -> None:
     assert "1 row<" in Answer(rows.slice(0, 1), "")._repr_html_()
 
 
+def test_sums_of_integers_are_integers_where_they_fit(both: TraceAnalysis) -> None:
+    query = "SELECT sum(n) AS n FROM (VALUES ({most}::HUGEINT), (NULL)) AS t(n) UNION ALL SELECT NULL"
+    for most, expected in ((2**63 - 1, pa.int64()), (-(2**63), pa.int64()), (2**63, pa.decimal128(38, 0))):
+        rows = both.sql(query.format(most=most)).to_pyarrow()
+        assert rows.schema.field("n").type == expected and sorted(map(str, rows["n"].to_pylist())) == [
+            str(most),
+            "None",
+        ]
+
+
 @pytest.mark.slow  # 1 s, for importing them
 def test_data_frames(both: TraceAnalysis) -> None:
     answer = both.sql("SELECT rank FROM traces ORDER BY rank")
