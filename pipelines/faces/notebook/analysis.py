@@ -237,7 +237,7 @@ class TraceAnalysis:
 
     def get_profiler_steps(self) -> list[int]:
         """Return the numbers of the profiler steps, ascending."""
-        return tables.profiler_steps(self._ranked("events"))
+        return tables.profiler_steps(self._ranked("profiler_steps"))
 
     def get_temporal_breakdown(self) -> Frame:
         """Return table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""

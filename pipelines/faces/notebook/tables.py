@@ -72,11 +72,9 @@ def _ranks(traces: Iterable[RankTrace]) -> ir.Table:
     return ibis.memtable(pa.table(columns))
 
 
-def profiler_steps(events: Any) -> list[int]:
-    """Return the numbers in the names of the annotations `ProfilerStep#…`, ascending."""
-    steps = events.filter(events.cat == "user_annotation", events.name.startswith("ProfilerStep#"))
-    names: list[str] = steps.select("name").distinct().to_pyarrow()["name"].to_pylist()
-    return sorted({int(number) for name in names if (number := name.partition("#")[2]).isdecimal()})
+def profiler_steps(steps: Any) -> list[int]:
+    """Return the numbers of the steps, ascending, from table `profiler_steps`."""
+    return sorted(steps.select("step").distinct().to_pyarrow()["step"].to_pylist())
 
 
 def overlap(breakdown: Any) -> ir.Table:

@@ -379,6 +379,15 @@ def test_a_file_of_several_ranks_has_all_their_traces(tmp_path: Path) -> None:
             TraceAnalysis({3: file}, lake=analysis.lake)
 
 
+def test_profiler_steps_may_be_operators(tmp_path: Path) -> None:
+    """PyTorch 1.8 recorded them so."""
+    steps = [x("cpu_op", "ProfilerStep#3", 0, 5), x("user_annotation", "ProfilerStep#2", 5, 5)]
+    others = [x("gpu_user_annotation", "ProfilerStep#4", 0, 5), x("cpu_op", "ProfilerStep#x", 0, 5)]
+    (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [*steps, *others]}))
+    with TraceAnalysis(tmp_path / "a.json") as analysis:
+        assert analysis.get_profiler_steps() == [2, 3]
+
+
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a trace")
     (tmp_path / "empty").mkdir()
