@@ -6,9 +6,11 @@ Critical paths equal those of HTA 0.6.1 to the edge and the digit (profile `hta`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pipelines.faces.notebook.analysis import Frame
 from pipelines.faces.notebook.analysis import TraceAnalysis as _TraceAnalysis
 from pipelines.faces.notebook.cpgraph import CPEdge, CPEdgeType, CPNode
 from pipelines.faces.notebook.critical_path import CriticalPath, PathAndSuccess, restore_cpgraph
@@ -32,8 +34,15 @@ class Trace(_Trace):
         super().__init__(trace_files, trace_dir, parser_config, **{"profile": "hta", **options})
 
 
+_MEMORY_CALLS = ("cudaMemcpyAsync", "cudaMemsetAsync")  # as in HTA
+
+
 class TraceAnalysis(_TraceAnalysis):
-    """`TraceAnalysis` with HTA's critical paths (profile `hta`)."""
+    """`TraceAnalysis` with HTA's critical paths (profile `hta`) and parameters.
+
+    Parameters of HTA's charts have no effect, because methods return tables only: `visualize`, `duration_ratio`,
+    `image_renderer`, `runtime_cutoff` and `launch_delay_cutoff`.
+    """
 
     def __init__(
         self,
@@ -43,6 +52,37 @@ class TraceAnalysis(_TraceAnalysis):
         **options: Any,
     ) -> None:
         super().__init__(trace_files, trace_dir, include_last_profiler_step, **{"profile": "hta", **options})
+
+    def get_temporal_breakdown(self, visualize: bool = True) -> Frame:
+        """Run `get_temporal_breakdown` of the base class."""
+        return super().get_temporal_breakdown()
+
+    def get_comm_comp_overlap(self, visualize: bool = True) -> Frame:
+        """Run `get_comm_comp_overlap` of the base class."""
+        return super().get_comm_comp_overlap()
+
+    def get_gpu_kernel_breakdown(
+        self,
+        visualize: bool = True,
+        duration_ratio: float = 0.8,
+        num_kernels: int | None = 10,
+        include_memory_kernels: bool = True,
+        image_renderer: str = "",
+    ) -> tuple[Frame, Frame]:
+        """Run `get_gpu_kernel_breakdown` of the base class."""
+        return super().get_gpu_kernel_breakdown(num_kernels, include_memory_kernels)
+
+    def get_cuda_kernel_launch_stats(
+        self,
+        ranks: Iterable[int] | None = None,
+        runtime_cutoff: int = 50,
+        launch_delay_cutoff: int = 100,
+        include_memory_events: bool = True,
+        visualize: bool = True,
+    ) -> Frame:
+        """Run `get_cuda_kernel_launch_stats` of the base class, if asked without asynchronous copies and memsets."""
+        launches: Any = self._ranked("launches", ranks)
+        return self.t.framed(launches if include_memory_events else launches.filter(launches.name.notin(_MEMORY_CALLS)))
 
 
 class CriticalPathAnalysis:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 class Trace:
     """Traces from files by rank (a dict), files (a list, or a single file), the files of a folder, or a lake.
 
+    If both files and a folder are passed, names of files may be relative to the folder, as in HTA.
+
     `load_traces` reads files into `lake`, which keeps them, or else into a temporary lake. `close` or the end of the process
     removes the temporary lake. If `lake` is the address of a DuckLake, its traces (of `job`, or all) are copied into a temporary
     lake. `profile`: the default profile of critical paths. `frames`: "ibis", or "pandas" for data frames as in HTA.
@@ -70,7 +72,7 @@ class Trace:
         if profile not in PROFILES:
             raise WrongValue(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
         check_frames(frames)
-        self._trace_files = _expanded(trace_files)
+        self._trace_files = _expanded(trace_files, Path(trace_dir or "").expanduser())
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
         self.profile, self.job, self.frames = profile, job, frames
         self.include_last_profiler_step: bool | None = None
@@ -170,25 +172,30 @@ def trace_of(source: Any) -> Trace:
     return trace
 
 
-def _expanded(files: Any) -> Files | None:
-    """Return paths with `~` expanded. Raise WrongValue for an unsupported type, TraceFilesInvalid if a file is missing."""
+def _expanded(files: Any, folder: Path) -> Files | None:
+    """Return paths with `~` expanded, joined to the folder if they lie in it.
+
+    Raise WrongValue for an unsupported type, TraceFilesInvalid if a file is missing.
+    """
     if files is None:
         return None
     if isinstance(files, Mapping):
-        expanded: Any = {rank: _file(file) for rank, file in files.items()}
+        expanded: Any = {rank: _file(file, folder) for rank, file in files.items()}
     elif isinstance(files, str | Path):
-        expanded = _file(files)
+        expanded = _file(files, folder)
     elif isinstance(files, Iterable):
-        expanded = [_file(file) for file in files]
+        expanded = [_file(file, folder) for file in files]
     else:
         raise WrongValue(f"Unsupported type for trace_files = {files!r}, should be list or dict")
     return expanded
 
 
-def _file(file: Any) -> Path:
+def _file(file: Any, folder: Path) -> Path:
     if not isinstance(file, str | Path):
         raise WrongValue(f"Unsupported type for trace_files: {file!r} is not a path")
     path = Path(file).expanduser()
+    if (folder / path).exists():
+        return folder / path
     if not path.exists() and not glob.has_magic(str(path)):
         raise TraceFilesInvalid(path, None, "there is no such file. Trace files validation failed.")
     return path

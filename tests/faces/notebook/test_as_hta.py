@@ -350,6 +350,42 @@ def test_trace_loads_as_htas(
     t.close()
 
 
+def test_names_of_files_are_relative_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As HTA joins them. A name of another file is relative to the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for path in ("run/a.json", "run/both.json", "both.json", "b.json"):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text("{}")
+    for name, expected in (
+        ("a.json", "run/a.json"),
+        ("both.json", "run/both.json"),
+        ("run/a.json", "run/a.json"),
+        ("b.json", "b.json"),
+        (tmp_path / "b.json", tmp_path / "b.json"),
+    ):
+        for files in ({0: name}, [name], name):
+            t = Trace(files, trace_dir="run")
+            paths = list(t._trace_files.values()) if isinstance(files, dict) else t._trace_files  # pyright: ignore
+            assert paths == ([Path(expected)] if isinstance(files, dict | list) else Path(expected))
+            t.close()
+    with pytest.raises(TraceFilesInvalid, match=r"none\.json"):
+        Trace({0: "none.json"}, trace_dir="run")
+
+
+def test_methods_accept_htas_parameters(analyzer: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of charts have no effect, and the others are in HTA's order."""
+    for method in ("get_temporal_breakdown", "get_comm_comp_overlap", "get_gpu_kernel_breakdown"):
+        monkeypatch.setattr(Ours, method, lambda self, *passed: passed)
+    assert analyzer.get_temporal_breakdown(visualize=False) == analyzer.get_comm_comp_overlap(visualize=False) == ()
+    assert analyzer.get_gpu_kernel_breakdown(False, 0.5, 2, False, "notebook") == (2, False)
+    ibis = pytest.importorskip("ibis", reason="the extra notebook is not installed")
+    names = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"]
+    monkeypatch.setattr(analyzer, "_ranked", lambda table, ranks: ibis.memtable(pa.table({"name": names})))
+    for are_included, expected in ((True, names), (False, names[:1])):
+        launches = analyzer.get_cuda_kernel_launch_stats([0], 50, 100, are_included, visualize=False)
+        assert launches.to_pyarrow()["name"].to_pylist() == expected
+
+
 def test_trace_refuses_what_htas_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
