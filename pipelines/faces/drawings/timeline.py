@@ -32,6 +32,7 @@ _EVENTS = """
     SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra
     FROM events AS e
     WHERE e.trace_id = $trace_id AND e.event_id >= $first AND e.event_id < $past AND e.ph IS NOT NULL
+        AND (e.ph = 'M' OR e.start_ns IS NOT NULL)
         AND NOT (e.ph = 'M' AND starts_with(e.name, 'process_'))
         AND ($with_python OR coalesce(e.cat, '') <> 'python_function')
         AND ($since IS NULL OR e.ph = 'M' OR (e.start_ns < $until AND coalesce(e.end_ns, e.start_ns) >= $since AND e.ph <> 'E'))
@@ -50,10 +51,11 @@ _PROCESSES = """
         any_value(args ->> 'labels') FILTER (WHERE name = 'process_labels'),
         coalesce(min(TRY_CAST(args ->> 'sort_index' AS BIGINT)) FILTER (WHERE name = 'process_sort_index'), 0) AS place
     FROM events
-    WHERE trace_id = ? AND pid IS NOT NULL AND ph IS NOT NULL
+    WHERE trace_id = ? AND ph IS NOT NULL
     GROUP BY pid
-    ORDER BY place, pid
+    ORDER BY pid IS NULL, place, pid
 """
+_WITHOUT_TIME = "SELECT count(*) FROM events WHERE trace_id = ? AND ph <> 'M' AND start_ns IS NULL"
 _COLLECTIVES = """
     SELECT k.collective_id, k.rank, e.pid, e.tid, e.start_ns
     FROM collective_ranks AS k
@@ -74,6 +76,7 @@ class Timeline:
     """Result of writing a timeline. `error_us`: the largest error bar of an aligned clock, or None if no clock is aligned.
 
     `not_aligned`: ranks that keep their own clock. `shown`: a sentence that says which ranks are drawn, empty if all are.
+    `left_out`: number of events of the drawn ranks that have no time (0 for a step, which contains none).
     """
 
     path: Path
@@ -82,6 +85,7 @@ class Timeline:
     error_us: float | None
     n_arrows: int
     shown: str = ""
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class _Rank:
     trace_id: str
     moved: Callable[[int], int]
     aligned: bool
-    pids: dict[str, str]
+    pids: dict[str | None, str]  # None: of events without a process, which a viewer would put into that of rank 0
     names: dict[str, str]
     since: int | None = None
     until: int | None = None
@@ -131,6 +135,7 @@ def write_timeline(
     lines = chain(chain.from_iterable(events_by_rank), chain.from_iterable(arrows))
     write_trace(target, "timeline", (rank.trace_id for rank in ranks), based(base_ns), lines)
     not_aligned = [rank.number for rank in ranks if not rank.aligned]
+    left_out = 0 if step is not None else sum(con.execute(_WITHOUT_TIME, [r.trace_id]).fetchall()[0][0] for r in ranks)
     error_ns = errors[0][0] if len(not_aligned) < len(ranks) else None
     return Timeline(
         target,
@@ -139,6 +144,7 @@ def write_timeline(
         None if error_ns is None else error_ns / 1e3,
         len(arrows),
         selection,
+        left_out,
     )
 
 
@@ -177,9 +183,8 @@ def _ranks(
         pids, names = {}, {}
         for number, (pid, name, labels, _) in enumerate(con.execute(_PROCESSES, [trace_id]).fetchall()):
             pids[pid] = str(rank * _PIDS + number)
-            names[pids[pid]] = " ".join(
-                filter(None, (f"rank {rank}{note}:", name, labels or (f"pid {pid}" if pid.isdecimal() else pid)))
-            )
+            process = "no process" if pid is None else f"pid {pid}" if pid.isdecimal() else pid
+            names[pids[pid]] = " ".join(filter(None, (f"rank {rank}{note}:", name, labels or process)))
         ranks.append(_Rank(rank, trace_id, moved, offset_ns is not None, pids, names, since, until))
     return ranks
 
@@ -232,7 +237,7 @@ def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_pyth
                 name,
                 rank.pids.get(pid),
                 tid,
-                0 if ph == "M" or start_ns is None else rank.moved(start_ns) - base_ns,
+                0 if ph == "M" else rank.moved(start_ns) - base_ns,
                 None if ph == "B" and not is_complete else duration_ns,
                 flow_id=None if flow_id is None else flow_of(rank.number, flow_id),
                 bp=bp,

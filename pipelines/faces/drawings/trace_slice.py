@@ -112,15 +112,16 @@ def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sl
         "WHERE trace_id IS NOT NULL AND event_id IS NOT NULL GROUP BY ALL"
     )
     ((n_rows, n_named),) = con.execute(
-        f"SELECT (SELECT count(*) FROM {asked}), (SELECT count(*) FROM _sliced JOIN events USING (trace_id, event_id))"
+        f"SELECT (SELECT count(*) FROM {asked}), "
+        "(SELECT count(*) FROM _sliced JOIN events AS e USING (trace_id, event_id) WHERE e.start_ns IS NOT NULL)"
     ).fetchall()
     traces = con.execute(
         "SELECT s.trace_id, any_value(t.rank), min(e.start_ns) FROM _sliced AS s JOIN traces AS t USING (trace_id) "
-        f"JOIN events AS e USING (trace_id, event_id) WHERE e.ph NOT IN {_OF_OTHERS} "
+        f"JOIN events AS e USING (trace_id, event_id) WHERE e.ph NOT IN {_OF_OTHERS} AND e.start_ns IS NOT NULL "
         "GROUP BY s.trace_id ORDER BY 2 NULLS LAST, 1"
     ).fetchall()
     if not traces:
-        raise NoSlice("nothing to draw: no row names an event of the traces")
+        raise NoSlice("nothing to draw: no row names an event of the traces that has a time")
     base_ns = whole_seconds(min((first for *_, first in traces if first is not None), default=0))
     counted = [0]
     many = len(traces) > 1
@@ -161,7 +162,7 @@ def _of_trace(
         LEFT JOIN _sliced AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
         WHERE e.trace_id = $trace_id AND e.ph <> 'E' AND (
             e.ph = 'M'
-            OR (e.ph NOT IN ('s', 't', 'f') AND s.event_id IS NOT NULL)
+            OR (e.ph NOT IN ('s', 't', 'f') AND s.event_id IS NOT NULL AND e.start_ns IS NOT NULL)
             OR e.event_id IN (SELECT a.event_id FROM _anchored_flows AS a)
         )
         ORDER BY e.event_id

@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.drawings.row_slice import write_rows
-from pipelines.faces.drawings.trace_slice import NoSlice
+from pipelines.faces.drawings.trace_slice import NoSlice, write_events
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -77,6 +78,25 @@ def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, 
     assert sorted(event["args"]["query"]["mine"] for event in drawn) == sorted(ns for (ns,) in expected)
     assert all("stream" in event["args"] for event in drawn)
     assert len({event["pid"] for event in drawn}) == 2  # a process of its own for each rank
+
+
+def test_events_without_a_time_are_left_out(lake: Path, tmp_path: Path) -> None:
+    with open_analyst(lake, []) as con, duckdb.connect() as own:
+        for table in ("traces", "events"):
+            rows = con.sql(f"FROM {table}").to_arrow_table()
+            own.execute(f"CREATE TABLE {table} AS FROM rows")
+            del rows
+        own.execute(
+            "CREATE TABLE asked AS SELECT trace_id, event_id FROM events WHERE cat = 'kernel' ORDER BY ALL LIMIT 3"
+        )
+        own.execute("UPDATE events SET start_ns = NULL WHERE event_id = (SELECT max(event_id) FROM asked)")
+        written = write_events(own, "asked", tmp_path / "a.json")
+        events = json.loads(written.path.read_text())["traceEvents"]
+        assert (written.n_events, written.left_out) == (2, 1)
+        assert [("ts" in event) for event in events if event["ph"] == "X"] == [True, True]
+        own.execute("UPDATE events SET start_ns = NULL")
+        with pytest.raises(NoSlice, match="that has a time"):
+            write_events(own, "asked", tmp_path / "b.json")
 
 
 def test_rows_with_times_are_slices_or_counters(lake: Path, tmp_path: Path) -> None:

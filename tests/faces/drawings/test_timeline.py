@@ -199,6 +199,30 @@ def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
     assert {event["pid"] // 10_000 for event in events if event.get("cat") == "collective"} == {0, 1}
 
 
+def test_events_without_a_time_are_not_drawn_and_those_without_a_process_stay_with_their_rank(
+    con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path, whole: list[dict]
+) -> None:
+    own = copied(con)
+    of_rank = "(SELECT trace_id FROM capture_ranks WHERE rank = 1)"
+    operators = f"SELECT event_id FROM events WHERE trace_id = {of_rank} AND cat = 'cpu_op' ORDER BY event_id"
+    first, second, third = [number for (number,) in own.execute(f"{operators} LIMIT 3").fetchall()]
+    for event_id, change in ((first, ""), (second, ""), (third, ", start_ns = NULL")):
+        name = "no time" if change else "no process"
+        own.execute(
+            f"UPDATE events SET pid = NULL, name = '{name}'{change} WHERE trace_id = {of_rank} AND event_id = {event_id}"
+        )
+    written = write_timeline(own, capture_id, tmp_path / "odd.json")
+    events = merged(written.path)
+    assert written.left_out == 1 and len([e for e in events if e["name"] == "no time"]) == 0
+    without = [event for event in events if event["name"] == "no process"]
+    assert len(without) == 2 and {event["pid"] // 10_000 for event in without} == {1}
+    (pid,) = {event["pid"] for event in without}
+    names = [e["args"]["name"] for e in events if e["name"] == "process_name" and e["pid"] == pid]
+    assert names == ["rank 1: no process"]
+    assert write_timeline(own, capture_id, tmp_path / "step.json", step=1).left_out == 0
+    assert min(event["ts"] for event in events if event["ph"] == "X") == min(e["ts"] for e in whole if e["ph"] == "X")
+
+
 def test_a_clock_that_drifts_is_stretched_exactly() -> None:
     from pipelines.faces.drawings.timeline import _by_line
 

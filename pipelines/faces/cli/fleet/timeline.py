@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipelines.base import units
-from pipelines.faces.cli.console import err, out, print_json
+from pipelines.faces.cli.console import err, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
 from pipelines.faces.cli.options import DEFAULT_LAKE, CaptureArgument, JsonOption, LakeOption, ProcessOption, out_option
 
@@ -42,6 +42,8 @@ def timeline(
         keep_trace(con, out_file)
         name = find_capture(con, id_prefix)
         written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)
+    if written.left_out:
+        err.print(styled("left out: {:,} events without a time", written.left_out))
     if json:
         document = {"path": str(written.path), "ranks": written.ranks, "not_aligned": written.not_aligned}
         document |= {"shown": written.shown} if written.shown else {}
