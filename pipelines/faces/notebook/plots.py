@@ -15,13 +15,18 @@ from pipelines.base.extras import need
 from pipelines.faces.notebook.answers import Answer
 
 _MIME = "application/vnd.vegalite.v5+json"
+# A name of each trace, which tells apart ranks of several captures. Charts group by it, so that none adds up two traces.
+_TRACES = (
+    "WITH _labels AS (SELECT *, coalesce('rank ' || rank, file) AS _label FROM traces), "
+    "_traces AS (SELECT *, _label || CASE WHEN count(*) OVER (PARTITION BY _label) > 1 THEN ' of ' || trace_id ELSE '' END "
+    "AS trace FROM _labels) "
+)
+_GPU = "t.trace || coalesce(', device ' || {}.device, '') AS gpu"
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 
 
 class _Asked(Protocol):
     def sql(self, query: str) -> Answer: ...
-
-    def ask(self, name: str) -> Answer: ...
 
 
 class Chart:
@@ -63,9 +68,16 @@ class Plots:
 
     def breakdown(self) -> Chart:
         """Return each device's time, split into computing, exposed communication and memory, other work, and idle."""
-        stacked = {"x": _q("percent", stack="zero"), "y": _n("rank"), "color": _n("part"), "row": _n("device")}
-        spec = {"mark": "bar", "encoding": stacked}
-        return Chart("What the GPUs' time went to", self._analysis.ask("gpu-parts"), spec)
+        query = (
+            f"{_TRACES} SELECT t.rank, t.trace, b.device, p.part, p.ns / 1e6 AS ms, 100 * p.ns / b.span_ns AS percent "
+            "FROM temporal_breakdown AS b JOIN _traces AS t ON t.trace_id = b.trace_id CROSS JOIN LATERAL (VALUES "
+            "('compute', b.compute_ns), ('exposed communication', b.exposed_communication_ns), "
+            "('exposed memory', b.exposed_memory_ns), ('idle', b.idle_ns), ('other work', "
+            "b.busy_ns - b.compute_ns - b.exposed_communication_ns - b.exposed_memory_ns)) AS p(part, ns) "
+            "WHERE b.span_ns > 0 ORDER BY ALL"
+        )
+        stacked = {"x": _q("percent", stack="zero"), "y": _in_order("trace"), "color": _n("part"), "row": _n("device")}
+        return self._chart("What the GPUs' time went to", query, "bar", stacked)
 
     def kernels(self, top: int = 10) -> Chart:
         """Return the kernels with the most time: their share, and their shortest, mean and longest duration."""
@@ -82,43 +94,44 @@ class Plots:
     def queue_length(self, points: int = 500) -> Chart:
         """Return the longest queue of waiting launches by stream, in each of `points` equal intervals of the trace."""
         query = (
-            f"SELECT t.rank, q.device, q.stream, {_slot('q.at_ns', points)} AS ms, max(q.queue_length) AS queue_length "
-            "FROM queue_length AS q JOIN traces AS t ON t.trace_id = q.trace_id "
-            "GROUP BY t.rank, q.device, q.stream, ms ORDER BY ALL"
+            f"{_TRACES} SELECT t.rank, q.device, {_GPU.format('q')}, q.stream, {_slot('q.at_ns', points)} AS ms, "
+            "max(q.queue_length) AS queue_length FROM queue_length AS q JOIN _traces AS t ON t.trace_id = q.trace_id "
+            "GROUP BY t.rank, q.device, gpu, q.stream, ms ORDER BY ALL"
         )
-        axes = {"x": _q("ms"), "y": _q("queue_length"), "color": _n("stream"), "row": _n("rank")}
+        axes = {"x": _q("ms"), "y": _q("queue_length"), "color": _n("stream"), "row": _in_order("gpu")}
         return self._chart("Launches that wait", query, {"type": "line", "interpolate": "step-after"}, axes)
 
     def bandwidth(self, points: int = 500) -> Chart:
         """Return the bandwidth of copies over time, by kind of copy. A copy counts in the interval in which it starts."""
         query = (
-            f"SELECT t.rank, k.name, {_slot('k.start_ns', points)} AS ms, "
+            f"{_TRACES} SELECT t.rank, k.device, {_GPU.format('k')}, k.name, {_slot('k.start_ns', points)} AS ms, "
             "sum(k.bytes) / nullif(sum(k.duration_ns), 0) AS gigabytes_per_s "
-            "FROM kernels AS k JOIN traces AS t ON t.trace_id = k.trace_id "
-            "WHERE k.bytes IS NOT NULL AND k.duration_ns > 0 GROUP BY t.rank, k.name, ms ORDER BY ALL"
+            "FROM kernels AS k JOIN _traces AS t ON t.trace_id = k.trace_id "
+            "WHERE k.bytes IS NOT NULL AND k.duration_ns > 0 GROUP BY t.rank, k.device, gpu, k.name, ms ORDER BY ALL"
         )
-        axes = {"x": _q("ms"), "y": _q("gigabytes_per_s"), "color": _n("name"), "row": _n("rank")}
+        axes = {"x": _q("ms"), "y": _q("gigabytes_per_s"), "color": _n("name"), "row": _in_order("gpu")}
         return self._chart("Bandwidth of copies", query, "point", axes)
 
     def overlap(self) -> Chart:
         """Return the share of each device's communication that is hidden behind computing."""
         query = (
-            "SELECT t.rank, b.device, b.communication_ns / 1e6 AS communication_ms, "
+            f"{_TRACES} SELECT t.rank, b.device, {_GPU.format('b')}, b.communication_ns / 1e6 AS communication_ms, "
             "100 * (b.communication_ns - b.exposed_communication_ns) / b.communication_ns AS hidden_percent "
-            "FROM temporal_breakdown AS b JOIN traces AS t ON t.trace_id = b.trace_id "
-            "WHERE b.communication_ns > 0 ORDER BY t.rank, b.device"
+            "FROM temporal_breakdown AS b JOIN _traces AS t ON t.trace_id = b.trace_id "
+            "WHERE b.communication_ns > 0 ORDER BY ALL"
         )
-        axes = {"x": _n("rank"), "y": _q("hidden_percent"), "color": _n("device"), "tooltip": [_q("communication_ms")]}
-        return self._chart("Communication that computing hides", query, "bar", axes)
+        axes = {"x": _in_order("gpu"), "y": _q("hidden_percent"), "color": _n("device")}
+        axes_and_tooltip = {**axes, "tooltip": [_q("communication_ms")]}
+        return self._chart("Communication that computing hides", query, "bar", axes_and_tooltip)
 
     def steps(self) -> Chart:
         """Return the duration of each step, by rank."""
         query = (
-            "SELECT DISTINCT t.rank, s.step, s.duration_ns / 1e6 AS ms FROM step_times AS s "
-            "JOIN traces AS t ON t.trace_id = s.trace_id ORDER BY t.rank, s.step"
+            f"{_TRACES} SELECT DISTINCT t.rank, t.trace, s.step, s.duration_ns / 1e6 AS ms FROM step_times AS s "
+            "JOIN _traces AS t ON t.trace_id = s.trace_id ORDER BY t.rank, t.trace, s.step"
         )
         mark = {"type": "line", "point": True}
-        return self._chart("Step time", query, mark, {"x": _q("step"), "y": _q("ms"), "color": _n("rank")})
+        return self._chart("Step time", query, mark, {"x": _q("step"), "y": _q("ms"), "color": _in_order("trace")})
 
     def roofline(self) -> Chart:
         """Return operators by arithmetic intensity and rate. `suspect`: above the peak, so the peak, type or shapes are wrong."""
@@ -165,6 +178,11 @@ def _q(name: str, **more: Any) -> dict[str, Any]:
 
 def _n(name: str, **more: Any) -> dict[str, Any]:
     return {"field": name, "type": "nominal", **more}
+
+
+def _in_order(name: str) -> dict[str, Any]:
+    """Return a channel in the order of the rows, because as text rank 10 would precede rank 2."""
+    return _n(name, sort=None)
 
 
 def _plain(value: Any) -> Any:

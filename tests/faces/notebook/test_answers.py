@@ -227,6 +227,42 @@ def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis, name: str) -
     assert list(chart._repr_mimebundle_()) == ["application/vnd.vegalite.v5+json", "text/plain"]
 
 
+def drawn_together(chart: Chart, *channels: str) -> dict[tuple, list[dict]]:
+    """The rows of each value of these channels: of one bar, line or point."""
+    fields, rows = [chart.spec["encoding"][channel]["field"] for channel in channels], chart.data.to_dicts()
+    groups = {tuple(row[field] for field in fields): [] for row in rows}
+    for row in rows:
+        groups[tuple(row[field] for field in fields)].append(row)
+    return groups
+
+
+def test_no_bar_is_of_two_traces(lake: Lake, both: TraceAnalysis) -> None:
+    """Two of the three traces are of rank 0, but of different jobs."""
+    with TraceAnalysis(lake=lake) as analysis:
+        breakdown, overlap = analysis.plot.breakdown(), analysis.plot.overlap()
+        (alone,) = (trace for trace in analysis.traces if trace.trace_id not in {t.trace_id for t in both.traces})
+    bars = drawn_together(breakdown, "y", "row")
+    assert len(bars) == 3 and all(sum(row["percent"] for row in rows) == pytest.approx(100) for rows in bars.values())
+    assert {trace for trace, _ in bars} == {f"rank 0 of {t}" for t in (alone.trace_id, both.traces[0].trace_id)} | {
+        "rank 1"
+    }
+    bars = drawn_together(overlap, "x")
+    assert len(bars) == len(overlap.data) > 0
+    assert {row["trace"] for row in both.plot.breakdown().data.to_dicts()} == {"rank 0", "rank 1"}
+
+
+@pytest.mark.slow  # test_no_bar_is_of_two_traces
+@pytest.mark.parametrize(
+    ("name", "channels"),
+    [("queue_length", ("row", "color", "x")), ("bandwidth", ("row", "color", "x")), ("steps", ("color", "x"))],
+)
+def test_no_line_is_of_two_traces_or_devices(lake: Lake, name: str, channels: tuple[str, ...]) -> None:
+    with TraceAnalysis(lake=lake) as analysis:
+        chart = getattr(analysis.plot, name)()
+    points = drawn_together(chart, *channels)
+    assert len(points) == len(chart.data) and (name == "bandwidth" or len({place for place, *_ in points}) == 3)
+
+
 @pytest.mark.slow  # test_every_chart_names_columns_of_its_rows
 def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -> None:
     parts = both.plot.breakdown().data.to_dicts()
