@@ -43,6 +43,13 @@ class PathAndSuccess(tuple):
     def __new__(cls, path: CriticalPath) -> PathAndSuccess:
         return super().__new__(cls, (path, path.success))
 
+    def __getnewargs__(self) -> tuple[CriticalPath]:
+        return (self[0],)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathAndSuccess:
+        # Otherwise `__getattr__` would return the path's own, which copies only the path.
+        return PathAndSuccess(self[0].__deepcopy__(memo))
+
     def __getattr__(self, name: str) -> Any:
         # `graph` means the arrays, as before the path became a networkx graph itself.
         return getattr(self[0], "arrays" if name == "graph" else name)
@@ -93,6 +100,15 @@ class CriticalPath(AskedGraph):
         if self.is_filled:
             twin._take(self.copy())
         return twin
+
+    def __copy__(self) -> CriticalPath:
+        """Return the same as `copy.deepcopy`, because networkx's dictionaries would be shared otherwise."""
+        return self.__deepcopy__({})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path, including edits, without its trace, as `save` and `restore_cpgraph` do without `t_full`."""
+        self.critical_path()
+        return CriticalPath.of, (self.saved,)
 
     def critical_path(self) -> bool:
         """Recompute the longest path of the graph after edits, and return whether the graph has a path.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ from pipelines.faces.notebook import (
     WindowNotFound,
     restore_cpgraph,
 )
+from pipelines.faces.notebook.critical_path import PathAndSuccess
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.harness import x
@@ -181,6 +184,30 @@ def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
     assert graph[first[0]][first[1]]["weight"] == graph.pred[first[1]][first[0]]["weight"] == 12345
     graph.clear()
     assert len(graph.edges) == len(graph.nodes) == 0 and not graph.critical_path()
+
+
+def test_copies_and_pickles_are_paths(asked: tuple[Any, list[Any]]) -> None:
+    """Before and after networkx's dictionaries are built, and with an edit that the search has not seen yet."""
+    pair, (path, _) = asked[0], asked[0]
+    own = copy.copy(path)
+    for _ in ("empty", "filled"):
+        for twin in (copy.copy(own), pickle.loads(pickle.dumps(own))):
+            assert isinstance(twin, CriticalPath) and repr(twin) == repr(own) and twin.answer == own.answer
+            assert len(twin) == len(path.node_list) > 0
+        assert own.number_of_nodes() > 0  # builds the dictionaries
+    edge = next((u, v) for u, v, data in own.edges(data=True) if data["weight"] > 0)
+    own.edges[edge]["weight"] = 12345.0
+    for twin in (copy.copy(own), pickle.loads(pickle.dumps(own))):
+        assert twin.critical_path() and twin.edges[edge]["weight"] == 12345.0 != path.edges[edge]["weight"]
+        assert twin.answer.length_us > path.answer.length_us
+    for twin in (copy.copy(pair), copy.deepcopy(pair), pickle.loads(pickle.dumps(pair))):
+        graph, success = twin
+        assert (
+            isinstance(twin, PathAndSuccess)
+            and isinstance(graph, CriticalPath)
+            and success is True
+            and graph.answer == path.answer
+        )
 
 
 def test_slack_is_what_an_event_may_take_longer(path: CriticalPath) -> None:
