@@ -11,11 +11,12 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
-from isal import igzip
+from isal import igzip, isal_zlib
 
 T = TypeVar("T")
 DRAWN = "tracelake"
 """Key of the marker in a file that tracelake drew (pipelines/readers/drawings.py reads it)."""
+_LONGEST_MARK = 1 << 16
 _FLOWS = 1 << 40  # arrow ids of the trace with index i start at (i + 1) * _FLOWS
 _NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,17})\Z")
 
@@ -38,6 +39,19 @@ def write_trace(target: Path, drawing: str, traces: Iterable[str], metadata: str
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def drawn_traces(path: Path) -> list[str]:
+    """Return the traces in the marker of a file, or [] if there is no such file, or `write_trace` did not write it."""
+    before = f'{{"{DRAWN}": '
+    try:
+        with igzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+            head = cast("bytes", file.read(_LONGEST_MARK)).decode("utf-8", "replace")
+        return json.JSONDecoder().raw_decode(head, len(before))[0]["of"] if head.startswith(before) else []
+    except (OSError, EOFError, ValueError, LookupError, TypeError):
+        return []
+    except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues] its stub says Exception
+        return []
 
 
 def _opened(path: Path, *, packed: bool) -> IO[bytes]:

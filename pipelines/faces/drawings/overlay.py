@@ -22,6 +22,7 @@ from pipelines.critical_path.graph.edge_types import EDGE_TYPES, HTA_TYPES
 from pipelines.faces.drawings.arrows import anchor_arrows
 from pipelines.faces.drawings.chrome_trace import (
     DRAWN,
+    drawn_traces,
     step_times,
     trace_event,
     whole_seconds,
@@ -120,6 +121,8 @@ def write_overlay(
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
+    If that is an overlay of another trace, as of another rank in the same file, the name has the trace's id, too.
+
     `con` contains `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` determines only
     the name (None: the path in `traces`). A file whose name ends in .gz is compressed. `drawing`: the kind of drawing in the
     file's marker. Raise ValueError if the trace is unknown.
@@ -142,6 +145,9 @@ def write_overlay(
         on_left_out(left_out)
     path_pid, counter_pid = _free_pids(con, trace_id)
     target = out_dir / (PREFIX + name)
+    if drawn_traces(target) not in ([], [trace_id]):
+        stem, dot, suffixes = target.name.partition(".")
+        target = target.with_name(f"{stem}_{trace_id}{dot}{suffixes}")
     lines = chain(
         _events(con, window, base_ns, only_critical),
         _arrows(con, window, base_ns, all_edges and not only_critical),

@@ -226,6 +226,22 @@ def test_steps_that_go_back_in_time_are_clipped():
     assert list(step_times(steps)) == [(0, 10, 10, "a"), (10, 2, 4, "b"), (20, 5, 5, "c")]
 
 
+@pytest.mark.parametrize("name", ["a.pt.trace.json", "a.json.gz"])
+def test_an_overlay_of_another_trace_stays(con, tmp_path, name):
+    """Two ranks may be in one file. An overlay of the same trace, and what is no overlay, are replaced."""
+    con.execute("INSERT INTO traces VALUES ('u', '/data/rank0.json.gz', '{}')")
+    plain, stem = tmp_path / f"overlaid_critical_path_{name}", "overlaid_critical_path_a"
+    for before in (b"", b"not packed", b'{"tracelake": 5}', b'{"tracelake": {"of": [', gzip.compress(b"{" * 9)[:-9]):
+        plain.write_bytes(before)
+        assert write_overlay(con, "t", Path(name), tmp_path) == plain
+    first = plain.read_bytes()
+    other = tmp_path / f"{stem}_u{name.removeprefix('a')}"
+    for _ in range(2):
+        assert write_overlay(con, "u", Path(name), tmp_path) == other
+        assert write_overlay(con, "t", Path(name), tmp_path) == plain
+    assert plain.read_bytes() == first and read(other)["tracelake"]["of"] == ["u"]
+
+
 def test_a_trace_without_a_path_and_an_unknown_trace(con, tmp_path):
     trace = read(write_overlay(con, "t", None, tmp_path, window_id="other"))
     assert not arrows(trace) and not track(trace) and len(own_events(trace)) == 3
