@@ -16,7 +16,9 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.processes import import_path
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
 from pipelines.lake.lake import WITHOUT_BROKEN, Lake
+from pipelines.lake.names import CAPTURE_MARK
 from pipelines.lake.publish.analyst_file import published_state
+from pipelines.lake.read.snapshot import look
 from pipelines.models.sqltext import quoted
 
 _KEPT = 50
@@ -26,7 +28,9 @@ _SECONDS = 600
 @dataclass(frozen=True)
 class _Made:
     name: str  # part of the address; random, so that no other page can guess it
-    state: str | None  # of the lake after the report was made, because making it may compute tables
+    # Of the lake after the report was made, because making it may compute tables. None if files were ingested or removed
+    # meanwhile, so that the report may lack them.
+    state: str | None
 
 
 class Reports:
@@ -57,9 +61,12 @@ class Reports:
             if made and made.state and made.state == await anyio.to_thread.run_sync(_state, lake):
                 return made.name
             name = secrets.token_urlsafe(16)
+            ingested = await anyio.to_thread.run_sync(_ingested, lake)
             await _run(lake, ident, self._path(name), self.without_broken)
+            state = await anyio.to_thread.run_sync(_state, lake)
+            is_current = await anyio.to_thread.run_sync(_ingested, lake) == ingested
             self._made.pop(ident, None)
-            self._made[ident] = _Made(name, await anyio.to_thread.run_sync(_state, lake))
+            self._made[ident] = _Made(name, state if is_current else None)
             self._forget_old()
             return name
 
@@ -100,6 +107,12 @@ def existence(ident: str) -> str:
 
 def _state(lake: Path) -> str | None:
     return published_state(Lake(lake), Lake(lake).catalog())
+
+
+def _ingested(lake: Path) -> frozenset[str]:
+    """Return the batches of ingested files, which computing tables does not change."""
+    now = look(lake)
+    return frozenset(now.stamps.keys() - now.marks[CAPTURE_MARK].keys())
 
 
 async def _run(lake: Path, ident: str, out: Path, without_broken: bool) -> None:

@@ -21,6 +21,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
 from tests.effort import first_of
 from tests.faces.serve.world import FOREVER, HOSTILE, Server, hostile_lake, serving, until, write_hostile
+from tests.lake.world import write_trace
 
 
 def test_rows_are_those_of_the_lake(server: Server, lake: Lake) -> None:
@@ -415,6 +416,29 @@ def test_a_ducklake_is_served_without_reports(bucket: str) -> None:
 def test_reports_need_an_id_that_is_there(server: Server, ident: str) -> None:
     answer = server.ask("/report", {"id": ident})
     assert answer.status == 400 and answer.json["error"].startswith("no trace or capture has the id"), answer.body
+
+
+def test_a_report_is_made_again_if_files_came_while_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, later = Lake(tmp_path / "lake"), [write_trace(tmp_path / "a.json", 1)]
+    lake.root.mkdir()
+
+    async def report(root: Path, ident: str, out: Path, without_broken: bool) -> None:
+        out.write_text("a report")
+        if later:
+            ingest([later.pop()], lake)
+
+    monkeypatch.setattr(reports, "_run", report)
+    monkeypatch.setattr(reports, "_state", lambda root: "after the report")
+    made = reports.Reports(lake.root)
+
+    async def make_thrice() -> list[str]:
+        return [await made.make("abcd") for _ in range(3)]
+
+    names = anyio.run(make_thrice)
+    assert names[0] != names[1] == names[2] and made.page(names[0]) is None
+    made.close()
 
 
 @pytest.mark.slow
