@@ -57,7 +57,8 @@ def step_query(step: int, rank: int | None, trace: str) -> str:
     return f"""
         WITH steps AS (SELECT s.* FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {condition})
         SELECT e.trace_id, e.event_id FROM events AS e JOIN steps AS s USING (trace_id)
-        WHERE e.ph <> 'M' AND e.start_ns < s.end_ns AND e.start_ns + coalesce(e.duration_ns, 0) >= s.start_ns
+        WHERE e.ph <> 'M' AND e.start_ns < s.end_ns
+            AND (e.start_ns >= s.start_ns OR e.start_ns + e.duration_ns > s.start_ns)
             AND e.event_id NOT IN (SELECT k.event_id FROM kernels AS k WHERE k.trace_id = e.trace_id)
         UNION
         SELECT k.trace_id, k.event_id

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.drawings.row_slice import write_rows
-from pipelines.faces.drawings.trace_slice import NoSlice, write_events
+from pipelines.faces.drawings.trace_slice import NoSlice, step_query, write_events
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -67,6 +67,29 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
     )
     assert any(event["ph"] == "s" for event in drawn)
     assert without_slice(drawn) == [] and part_arrows(drawn) == set()
+
+
+def test_a_step_is_without_what_ends_at_its_start_or_begins_at_its_end() -> None:
+    """Steps follow each other without a gap, so the step before would be in it, too."""
+    events = [
+        ("before", 0, 10),
+        ("into it", 5, 6),
+        ("mark", 10, None),
+        ("empty", 10, 0),
+        ("step", 10, 10),
+        ("next", 20, 10),
+    ]
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'a.json' AS file, 0 AS rank")
+        con.execute("CREATE TABLE profiler_steps AS SELECT 't' AS trace_id, 1 AS step, 10 AS start_ns, 20 AS end_ns")
+        con.execute(
+            "CREATE TABLE events (trace_id TEXT, event_id BIGINT, ph TEXT, start_ns BIGINT, duration_ns BIGINT)"
+        )
+        con.execute("CREATE TABLE kernels (trace_id TEXT, event_id BIGINT, launch_event_id BIGINT, start_ns BIGINT)")
+        for number, (_, start_ns, duration_ns) in enumerate(events):
+            con.execute("INSERT INTO events VALUES ('t', ?, 'X', ?, ?)", [number, start_ns, duration_ns])
+        drawn = con.execute(f"SELECT event_id FROM ({step_query(1, None, '')}) ORDER BY event_id").fetchall()
+    assert [events[number][0] for (number,) in drawn] == ["into it", "mark", "empty", "step"]
 
 
 def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, tmp_path: Path) -> None:
