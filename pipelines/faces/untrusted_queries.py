@@ -125,6 +125,10 @@ def errors_as_sentences() -> Iterator[None]:
         raise
     except (duckdb.Error, ValueError) as error:
         raise QueryFailed(str(error)) from None
+    except OverflowError:  # of an interval, whose months Python counts in days
+        raise QueryFailed(
+            "a value of the answer, such as an interval, is too large", "Convert it to text: CAST(… AS VARCHAR)."
+        ) from None
     except MemoryError:
         raise QueryFailed("the query needs more memory than this program may use: raise --memory") from None
     except OSError as error:

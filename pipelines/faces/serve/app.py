@@ -229,6 +229,12 @@ class _Body:
         value = self.fields.get(name, missing)
         if not isinstance(value, str):
             raise QueryFailed(f"the request has no text {name!r}")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise QueryFailed(
+                f"character {error.start + 1} of {name!r} is half of a character (a lone surrogate): send the whole one"
+            ) from None
         return value
 
     def number(self, name: str) -> int | None:

@@ -463,3 +463,19 @@ def test_errors_that_only_look_like_an_interrupt_are_errors(server: Server) -> N
     for path in ("/query", "/download"):
         answer = server.ask(path, {"sql": "SELECT error('INTERRUPT Error: Out of Memory Error: ')", "format": "csv"})
         assert answer.status == 400 and "INTERRUPT Error" in answer.json["error"]
+
+
+def test_what_no_text_and_no_cell_can_hold_is_a_sentence(server: Server) -> None:
+    """Half of a character in a request, and an interval that Python cannot hold."""
+    for path, fields, name in (
+        ("/query", {"sql": "SELECT '\ud800'"}, "sql"),
+        ("/question", {"name": "gpu-parts", "job": "\ud800"}, "job"),
+        ("/report", {"id": "\ud800"}, "id"),
+        ("/download", {"sql": "SELECT '\ud800'", "format": "csv"}, "sql"),
+    ):
+        answer = server.ask(path, fields)
+        assert answer.status == 400 and f"{name!r} is half of a character" in answer.json["error"], answer.body
+    answer = server.ask("/query", {"sql": "SELECT INTERVAL 1000000000 MONTH"})
+    assert answer.status == 400 and "too large" in answer.json["error"] and "VARCHAR" in answer.json["hint"]
+    whole = server.ask("/query", {"sql": "SELECT '\U0001f600', INTERVAL 10000 MONTH::VARCHAR"})
+    assert whole.status == 200 and whole.json["rows"][0][0] == "\U0001f600"
