@@ -59,6 +59,15 @@ def test_the_section_has_what_modules_of_each_rank_took() -> None:
     drawn = str(without_time(subject))
     assert re.findall(r"<title>(.*?)</title>", drawn) == ["rank 0, mlp: 3 ms", "rank 5, mlp: 4 ms"]
     assert "utilization of layers" not in drawn
+    con.execute("UPDATE traces SET rank = NULL WHERE trace_id = 'b'")
+    con.execute("INSERT INTO traces VALUES ('d', 'j', 'b', NULL)")
+    con.execute("INSERT INTO span_names VALUES ('d', 'mlp', 'module', 'fwd', 8e6)")
+    unranked = [{"trace_id": trace_id, "rank": None, "path": "x/b.json"} for trace_id in ("b", "d")]
+    drawn = str(without_time(Subject(con, "c", [traces[0], *unranked], traces[0], "")))
+    says = ["rank 0, mlp: 3 ms", "b.json (b), mlp: 4 ms", "b.json (d), mlp: 8 ms"]
+    assert re.findall(r"<title>(.*?)</title>", drawn) == says
+    drawn = str(without_time(Subject(con, None, unranked[:1], unranked[0], "")))
+    assert re.findall(r"<title>(.*?)</title>", drawn) == ["rank 0, mlp: 4 ms"]
     con.execute("INSERT INTO span_name_utilization SELECT 'a', name, 'datasheet', 'module', 'fwd', 1, 0.5, 0.5, 0.5 "
                 "FROM unnest(['m', 'n', 'o']) AS names(name)")  # fmt: skip
     assert "utilization of layers" in str(without_time(subject))

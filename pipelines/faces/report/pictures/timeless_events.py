@@ -13,10 +13,12 @@ _COLOURS = ("#2cb98e", "#d9534f", "#56b4e9")
 _STYLE = ".cell{stroke:#fff;stroke-width:1}.ring{fill:none;stroke:#ddd}.area{fill-opacity:.15;stroke-width:2}"
 
 
-def honeycomb(title: str, layers: Sequence[str], cells: Mapping[int, Mapping[str, float]], unit: str) -> str | None:
+def honeycomb(
+    title: str, layers: Sequence[str], cells: Mapping[int | str, Mapping[str, float]], unit: str
+) -> str | None:
     """Return SVG with a hexagon per rank (rows) and layer (columns), darker for larger values, or None if no value is positive.
 
-    `cells`: values by rank and layer. A layer that is missing in a rank gets no hexagon. `unit`: unit of the values.
+    `cells`: values by rank, or name of a trace without one, and layer. A layer that is missing in a rank gets no hexagon. `unit`: unit of the values.
     """
     max_value = max((value for row in cells.values() for value in row.values()), default=0.0)
     if max_value <= 0:
@@ -31,15 +33,16 @@ def honeycomb(title: str, layers: Sequence[str], cells: Mapping[int, Mapping[str
         x, y = _LEFT + wide * (column + 0.5), _TOP - _SIDE - 6
         label = svg.text(x, y, layer)
         parts.append(f'<g transform="rotate(-40 {x:.1f} {y:.1f})">{label}</g>')
-    for row, rank in enumerate(sorted(cells)):
+    for row, rank in enumerate(sorted(cells, key=lambda rank: (isinstance(rank, str), rank))):
         y = _TOP + high * row
-        parts.append(svg.text(4, y + 4, f"rank {rank}"))
+        row_label = rank if isinstance(rank, str) else f"rank {rank}"
+        parts.append(svg.text(4, y + 4, row_label))
         for column, layer in enumerate(layers):
             value = cells[rank].get(layer)
             if value is not None:
                 x = _LEFT + wide * (column + 0.5 + row % 2 / 2)
                 tooltip = (
-                    svg.text(0, 0, f"rank {rank}, {layer}: {value:,.3g} {unit}")
+                    svg.text(0, 0, f"{row_label}, {layer}: {value:,.3g} {unit}")
                     .partition(">")[2]
                     .removesuffix("</text>")
                 )

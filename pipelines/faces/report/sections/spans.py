@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import duckdb
 from markupsafe import Markup
 
@@ -11,7 +13,7 @@ from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.macros import macros
 from pipelines.faces.report.pictures.layers import layers
 from pipelines.faces.report.pictures.timeless_events import honeycomb, radar
-from pipelines.faces.report.subject import Row, Subject, of_shown
+from pipelines.faces.report.subject import Row, Subject, label, of_shown
 from pipelines.faces.report.tables import table
 from pipelines.models.questions import rows_of_question
 
@@ -100,17 +102,29 @@ _PEAKS = {
 def without_time(subject: Subject) -> Section | None:
     """Return the section of pictures without a time axis, or None if no module has GPU work."""
     total: dict[str, float] = {}
-    cells: dict[int, dict[str, float]] = {}
-    for row in subject.rows_of_all("module-ranks"):
+    cells: dict[int | str, dict[str, float]] = {}
+    for rank, row in _module_rows(subject):
         ms = row["busy_ns"] / 1e6
         total[row["name"]] = total.get(row["name"], 0.0) + ms
-        of_rank = cells.setdefault(row["rank"] or 0, {})  # a page of one trace without a rank shows it as rank 0
+        of_rank = cells.setdefault(rank, {})
         of_rank[row["name"]] = of_rank.get(row["name"], 0.0) + ms
     names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
     drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(subject)]
     pictures = [macros.figure(svg) for svg in drawn if svg]
     note = f"{of_shown(subject)}Modules, forward and backward; outer ones contain inner ones. No clocks of ranks are compared."
     return section("layers", "Layers", *pictures, note=note) if pictures else None
+
+
+def _module_rows(subject: Subject) -> Iterator[tuple[int | str, Row]]:
+    """Yield the modules of each trace with its rank or, for traces without one, its file and id."""
+    has_one = len(subject.traces) == 1  # which is shown as rank 0 if it has none
+    for row in subject.rows_of_all("module-ranks"):
+        if has_one or row["rank"] is not None:
+            yield row["rank"] or 0, row
+    for trace in subject.traces:
+        if trace["rank"] is None and not has_one:
+            for row in rows_of_question(subject.con, "module-ranks", trace=trace["trace_id"]):
+                yield f"{label(trace)} ({trace['trace_id']})", row
 
 
 def _radar(subject: Subject) -> str | None:
