@@ -54,7 +54,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list
     (folder / "rank0.json").write_text(json.dumps(document))
     lake = Lake(folder / "lake")
     ingest([folder / "rank0.json"], lake)
-    ((rows,), findings) = (list(files._found(lake)[0].values()), files._found(lake)[1])
+    ((rows,), findings) = (list(files._events_and_findings(lake)[0].values()), files._events_and_findings(lake)[1])
     assert not findings or not set().union(*findings.values()) - {"unmatched_begin", "sub_nanosecond_time"}
     return document, rows
 
