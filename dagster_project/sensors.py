@@ -15,6 +15,7 @@ from typing import Any
 import dagster as dg
 import duckdb
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
+from dagster._core.storage.tags import RUN_KEY_TAG
 
 from assets.metadata import DAYS, TRACE_FILES, lake_address, today
 from assets.today import today_page
@@ -201,17 +202,21 @@ def _repeated(
 ) -> dg.RunRequest | None:
     """Return a request to rerun a day whose newest run failed, so that its tables are still computed.
 
-    Return None if no day but `except_day` failed, if its wait is not over, or if its repeats are used up.
+    Return None if no day but `except_day` failed, if its wait is not over, if its repeats are used up, or if the repeat was
+    cancelled.
     """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
         # A day before the lake's first batch is not a partition.
         if run.tags[PARTITION_TAG] == except_day or not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
             continue
-        times = int(run.tags.get(REPEAT_TAG, "0"))
+        # Dagster starts no second run with the same key, also if the first was cancelled.
+        times, key = int(run.tags.get(REPEAT_TAG, "0")), f"repeat-{run.run_id}"
+        if instance.get_run_records(dg.RunsFilter(tags={RUN_KEY_TAG: key}), limit=1):
+            continue
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
             return dg.RunRequest(
-                run_key=f"repeat-{run.run_id}",
+                run_key=key,
                 partition_key=run.tags[PARTITION_TAG],
                 run_config=_run_config({"files": []}),
                 asset_selection=assets,

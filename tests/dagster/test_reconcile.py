@@ -12,6 +12,7 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 import pytest
+from dagster._core.storage.tags import RUN_KEY_TAG
 
 import pipelines.lake.inbox
 from assets.metadata import PROCESS_TAG, today
@@ -234,6 +235,21 @@ def test_an_earlier_day_is_repeated_although_files_keep_coming(world: World, mon
     done = world.instance.create_run_for_job(job, tags={"dagster/partition": "2026-01-02"})
     world.instance.report_dagster_event(dg.DagsterEvent("PIPELINE_SUCCESS", job.name), done.run_id)
     assert [world.files(request) for request in world.tick()] == [[second, first]]  # what was asked for is still known
+
+
+def test_a_repeat_that_was_cancelled_does_not_hold_up_new_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster starts no second run with its key, so a request for it would start nothing, tick after tick."""
+    monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": "2026-01-02"}))
+    world.ahead = wait_seconds(1) + 1
+    (repeat,) = world.tick()
+    tags = {"dagster/partition": "2026-01-02", RUN_KEY_TAG: repeat.run_key or "", **repeat.tags}
+    run = world.instance.create_run_for_job(job, tags=tags)
+    world.instance.report_dagster_event(dg.DagsterEvent("PIPELINE_CANCELED", job.name), run.run_id)
+    assert world.tick() == []
+    file = age(write_trace(world.inbox / "rank0.json"))
+    assert [world.files(request) for request in world.tick()] == [[file]]
 
 
 def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> None:
