@@ -1,6 +1,7 @@
 """Ingestion in child processes, for files that crashed a run: a file that kills its process becomes a row in rejects.
 
-Sets of files are halved until the crashing file is alone. An error of the lake is not a file's fault, so it is raised.
+Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is not a file's fault, so it is
+raised.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base.database import TooLittleMemory
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
 
 LAKE_FAILED = 75  # as sendmail's EX_TEMPFAIL: try again later
+WRONG_SETTING = 78  # as sendmail's EX_CONFIG
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEATHS = 2
 _CHILD = ("-m", "pipelines.readers.child_processes")
@@ -33,7 +37,8 @@ def ingest_isolated(
 ) -> IngestReport:
     """Ingest files in child processes. The report has rows for files that killed their process twice when alone.
 
-    Raise OSError if the lake cannot be written, Stopped if another process ended a child.
+    Raise OSError if the lake cannot be written, TracelakeError for a wrong setting or a damaged lake, Stopped if another process
+    ended a child.
     """
     rows: list[TraceRow] = []
     pending = [list(files)] if files else []
@@ -65,7 +70,7 @@ def _again(part: list[Path], lake: Lake, job: str | None) -> str | None:
 
 
 def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
-    """Ingest in a child; return how it died, or None if it succeeded. Raise OSError or Stopped."""
+    """Ingest in a child; return how it died, or None if it succeeded. Raise OSError, TracelakeError or Stopped."""
     command = [sys.executable, *_CHILD, str(lake.root), *([job] if job else [])]
     project = Path(__file__).resolve().parents[2]
     names = b"\0".join(os.fsencode(path.absolute()) for path in files)  # the child is in another folder
@@ -75,6 +80,8 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
         return None
     if child.returncode == LAKE_FAILED:
         raise OSError(f"the lake {lake.root} cannot be written: {last_line}")
+    if child.returncode == WRONG_SETTING:
+        raise TracelakeError(last_line)
     if -child.returncode in ASKED_TO_STOP:
         raise Stopped(f"the process that read {len(files)} files was asked to stop")
     if child.returncode < 0:
@@ -91,6 +98,11 @@ def main() -> int:
     except (OSError, duckdb.IOException) as error:
         print(error, file=sys.stderr)
         return LAKE_FAILED
+    except TooLittleMemory:  # may be the fault of a file: fewer files at once may fit
+        raise
+    except TracelakeError as error:  # of a file it would be a row of `rejects`
+        print(error, file=sys.stderr)
+        return WRONG_SETTING
     return 0
 
 

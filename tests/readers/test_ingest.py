@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
+from contextlib import redirect_stderr
+from io import BytesIO, StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Never
 
 import duckdb
@@ -12,9 +17,11 @@ import pytest
 
 import pipelines.readers.inputs.events
 import pipelines.readers.kineto.events_file
+from pipelines.base.errors import TracelakeError
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.models.catalog import load_catalog
+from pipelines.readers import child_processes
 from pipelines.readers.child_processes import ingest_isolated
 from pipelines.readers.ingest import expand, ingest, load_trace
 from pipelines.readers.inputs import EventInput
@@ -125,6 +132,26 @@ def test_a_child_process_finds_a_file_by_its_relative_path(tmp_path: Path, monke
     assert ingest_isolated([Path("rank3.json")], lake).rows == []  # it crashed no process
     with lake.connect(["traces"]) as con:
         assert con.execute("SELECT file FROM traces").fetchall() == [("rank3.json",)]
+
+
+def test_a_wrong_setting_is_no_fault_of_the_file_in_a_child_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child is this process, which saves a second."""
+
+    def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
+        monkeypatch.setattr(sys, "argv", command[command.index("-m") + 1 :])
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(input)))
+        with redirect_stderr(StringIO()) as stderr:
+            status = child_processes.main()
+        return subprocess.CompletedProcess(command, status, b"", stderr.getvalue().encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("TRACELAKE_JOB_PATTERN", "runs/(")
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(TracelakeError, match=r"^TRACELAKE_JOB_PATTERN=runs/\( is not a regular expression"):
+        ingest_isolated([write_trace(tmp_path / "rank3.json", 1)], lake)
+    assert not table_files(lake.root, "rejects")
 
 
 NAMES = {
