@@ -18,6 +18,7 @@ import duckdb
 
 from pipelines.base.database import TooLittleMemory
 from pipelines.base.errors import TracelakeError
+from pipelines.base.processes import import_path
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
 
@@ -71,10 +72,11 @@ def _again(part: list[Path], lake: Lake, job: str | None) -> str | None:
 
 def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
     """Ingest in a child; return how it died, or None if it succeeded. Raise OSError, TracelakeError or Stopped."""
-    command = [sys.executable, *_CHILD, str(lake.root), *([job] if job else [])]
-    project = Path(__file__).resolve().parents[2]
-    names = b"\0".join(os.fsencode(path.absolute()) for path in files)  # the child is in another folder
-    child = subprocess.run(command, input=names, capture_output=True, cwd=project, check=False)
+    command = [sys.executable, "-P", *_CHILD, str(lake.root), *([job] if job else [])]
+    names = b"\0".join(os.fsencode(path) for path in files)
+    # The child stays in this folder, because settings like TRACELAKE_INBOX may be relative paths.
+    env = {**os.environ, "PYTHONPATH": import_path()}
+    child = subprocess.run(command, input=names, capture_output=True, env=env, check=False)
     last_line = (child.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1][:300]
     if child.returncode == 0:
         return None

@@ -125,13 +125,15 @@ def test_a_file_without_a_lake(tmp_path: Path) -> None:
     assert rows == [(staged.trace_id, 2, 4, 1000, 321_000)]
 
 
-def test_a_child_process_finds_a_file_by_its_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_trace(tmp_path / "rank3.json", 1)
+def test_a_child_process_knows_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inbox" / "llama").mkdir(parents=True)
+    write_trace(tmp_path / "inbox" / "llama" / "rank3.json", 1)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRACELAKE_INBOX", "inbox")
     lake = Lake(tmp_path / "lake")
-    assert ingest_isolated([Path("rank3.json")], lake).rows == []  # it crashed no process
+    assert ingest_isolated([Path("inbox/llama/rank3.json")], lake).rows == []  # it crashed no process
     with lake.connect(["traces"]) as con:
-        assert con.execute("SELECT file FROM traces").fetchall() == [("rank3.json",)]
+        assert con.execute("SELECT file, job FROM traces").fetchall() == [("rank3.json", "llama")]
 
 
 def test_a_wrong_setting_is_no_fault_of_the_file_in_a_child_process(
