@@ -6,11 +6,13 @@ raised.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ class Stopped(RuntimeError):
 def ingest_isolated(
     files: Sequence[Path], lake: Lake, job: str | None = None, on_file: Callable[[TraceRow], Any] | None = None
 ) -> IngestReport:
-    """Ingest files in child processes. The report has rows for files that killed their process twice when alone.
+    """Ingest files in child processes. A file that kills its process twice when alone is rejected.
 
     Raise OSError if the lake cannot be written, TracelakeError for a wrong setting or a damaged lake, Stopped if another process
     ended a child.
@@ -45,33 +47,26 @@ def ingest_isolated(
     pending = [list(files)] if files else []
     while pending:
         part = pending.pop()
-        failure = _run(part, lake, job)
-        if failure is None:
-            continue
-        if len(part) > 1:
+        result = _run(part, lake, job)
+        if isinstance(result, str) and len(part) > 1:
             half = len(part) // 2
             pending += [part[half:], part[:half]]
-        elif failure := _again(part, lake, job):
-            reason = f"reading it crashed the process {_DEATHS} times: {failure}"
-            rows += reject_files({part[0]: reason}, lake).rows
-            if on_file:
-                on_file(rows[-1])
+            continue
+        for _ in range(_DEATHS - 1):
+            if isinstance(result, str):
+                result = _run(part, lake, job)
+        if isinstance(result, str):
+            reason = f"reading it crashed the process {_DEATHS} times: {result}"
+            result = reject_files({part[0]: reason}, lake).rows
+        rows += result
+        if on_file:
+            for row in result:
+                on_file(row)
     return IngestReport(rows)
 
 
-def _again(part: list[Path], lake: Lake, job: str | None) -> str | None:
-    """Return how the last of the other attempts failed; None if one of them succeeded."""
-    failures = (_run(part, lake, job) for _ in range(_DEATHS - 1))
-    last = None
-    for failure in failures:
-        if failure is None:
-            return None
-        last = failure
-    return last
-
-
-def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
-    """Ingest in a child; return how it died, or None if it succeeded. Raise OSError, TracelakeError or Stopped."""
+def _run(files: list[Path], lake: Lake, job: str | None) -> list[TraceRow] | str:
+    """Ingest in a child; return its rows, or how it died. Raise OSError, TracelakeError or Stopped."""
     command = [sys.executable, "-P", *_CHILD, str(lake.root), *([job] if job else [])]
     names = b"\0".join(os.fsencode(path) for path in files)
     # The child stays in this folder, because settings like TRACELAKE_INBOX may be relative paths.
@@ -79,7 +74,7 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
     child = subprocess.run(command, input=names, capture_output=True, env=env, check=False)
     last_line = (child.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1][:300]
     if child.returncode == 0:
-        return None
+        return [TraceRow(**row) for row in json.loads(child.stdout)]
     if child.returncode == LAKE_FAILED:
         raise OSError(f"the lake {lake.root} cannot be written: {last_line}")
     if child.returncode == WRONG_SETTING:
@@ -92,11 +87,11 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
 
 
 def main() -> int:
-    """Ingest the files whose names come on stdin, each ended by NUL; return the exit status of the child."""
+    """Ingest the files whose names come on stdin, each ended by NUL, and print their rows as JSON; return the exit status."""
     folder, *job = sys.argv[1:]
     files = [Path(os.fsdecode(name)) for name in sys.stdin.buffer.read().split(b"\0") if name]
     try:
-        ingest(files, Lake(folder), job[0] if job else None)
+        report = ingest(files, Lake(folder), job[0] if job else None)
     except (OSError, duckdb.IOException) as error:
         print(error, file=sys.stderr)
         return LAKE_FAILED
@@ -105,6 +100,7 @@ def main() -> int:
     except TracelakeError as error:  # of a file it would be a row of `rejects`
         print(error, file=sys.stderr)
         return WRONG_SETTING
+    print(json.dumps([asdict(row) for row in report.rows]))
     return 0
 
 

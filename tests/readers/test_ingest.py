@@ -125,13 +125,23 @@ def test_a_file_without_a_lake(tmp_path: Path) -> None:
     assert rows == [(staged.trace_id, 2, 4, 1000, 321_000)]
 
 
-def test_a_child_process_knows_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_knows_relative_paths_and_reports_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "inbox" / "llama").mkdir(parents=True)
     write_trace(tmp_path / "inbox" / "llama" / "rank3.json", 1)
+    (tmp_path / "inbox" / "broken.json").write_text("no trace at all")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRACELAKE_INBOX", "inbox")
-    lake = Lake(tmp_path / "lake")
-    assert ingest_isolated([Path("inbox/llama/rank3.json")], lake).rows == []  # it crashed no process
+    lake, logged = Lake(tmp_path / "lake"), []
+    report = ingest_isolated([Path("inbox/llama/rank3.json"), Path("inbox/broken.json")], lake, on_file=logged.append)
+    assert [(Path(row.path).name, row.status, row.rank) for row in report.rows] == [
+        ("rank3.json", "ok", 3),
+        ("broken.json", "rejected", None),
+    ]
+    assert logged == report.rows and [row.reason for row in report.rejected] == [
+        reason for (reason,) in rows(lake, "rejects", "reason")
+    ]
     with lake.connect(["traces"]) as con:
         assert con.execute("SELECT file, job FROM traces").fetchall() == [("rank3.json", "llama")]
 

@@ -117,8 +117,8 @@ def test_stdout_is_closed() -> None:
 def test_every_entry_point_is_tested() -> None:
     """A new `python -m pipelines.…` ends as the others do; bench prints only after it measured for minutes.
 
-    isolated is a child of the sensor's runs, deliver of a training process, reference and flow write a file: they print nothing
-    but errors.
+    child_processes prints to its parent, deliver is a child of a training process, reference and flow write a file: the last three
+    print nothing but errors.
     """
     assert {words[1] for words in PRINTING} | {
         "pipelines.record.bench",
