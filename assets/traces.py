@@ -26,6 +26,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text, text_path
 from pipelines.engines.run import Followed
 from pipelines.lake import Lake
+from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.commit.sensor_lists import ListGone, files_of
 from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import MARK, RUN_MARK, mark_of
@@ -123,7 +124,8 @@ def lake_tables(
     """Ingest the named files or, without names, those in the watched folder. Known content changes nothing.
 
     Of the watched folder, files that are as they were when they were ingested are not read again; rejected ones are, once
-    a day (`daily`): what was wrong may have been the disk. A batch belongs to the day of its ingestion: without named
+    a day (`daily`): what was wrong may have been the disk. They are read last, in child processes, because one of them may
+    have been rejected for killing its process. A batch belongs to the day of its ingestion: without named
     files, a run of earlier days reports what was ingested then. Whichever of these tables are selected: ingestion writes all.
     """
     span = Span.of(context)
@@ -132,12 +134,18 @@ def lake_tables(
         # A scheduled run reads the watched folder also if it starts after midnight.
         is_of_today = today() in span.days or not span.days or "dagster/schedule_name" in context.run.tags
         files = _watched(lake, store) if is_of_today else []
-    started, log_row, units = time.perf_counter(), row_logger(context.log.info), Followed()
-    if store.lake is None:
-        units = ingest_units(store.address, lake, files, config.job, config.isolate, log_row)
-        report = IngestReport(units.rows)
-    else:
-        report = (ingest_isolated if config.isolate else ingest)(files, store.lake, config.job, log_row)
+    started, log_row, units, report = time.perf_counter(), row_logger(context.log.info), Followed(), IngestReport()
+    rejected = _rejected_before(lake, files)
+    others = [path for path in files if path not in rejected]
+    parts = [(others, config.isolate), *([(sorted(rejected), True)] if rejected else [])]
+    for part, isolate in parts:
+        if store.lake is None:
+            done = ingest_units(store.address, lake, part, config.job, isolate, log_row)
+            report.rows.extend(done.rows)
+            units.failed.extend(done.failed)
+        else:
+            read = ingest_isolated if isolate else ingest
+            report.rows.extend(read(part, store.lake, config.job, log_row).rows)
     seconds = time.perf_counter() - started
     if report.rejected:  # shown in the list of runs
         context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(report.rejected))})
@@ -169,6 +177,12 @@ def row_logger(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
 def _watched(lake: Lake, store: Store) -> list[Path]:
     """Return the files of the watched folder that must be read. Files in the lake are skipped, because hashing them takes long."""
     return sorted(waiting(lake, inbox_files(), and_rejected=True, known=store.accounted_for))
+
+
+def _rejected_before(lake: Lake, files: list[Path]) -> set[Path]:
+    """Return the files that were rejected before, in this or an earlier state."""
+    outcomes = settled(lake)
+    return {path for path in files if path in outcomes and outcomes[path].status == "rejected"}
 
 
 def named_files(config: IngestConfig, lake: Lake) -> list[Path] | None:

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
+import assets.traces
 import pipelines.lake.inbox
 from assets.metadata import PROCESS_TAG, today
 from dagster_project import sensors
@@ -27,9 +28,10 @@ from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.lake.commit.ingested_files import forget_missing, settled
 from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.layout import table_files
-from pipelines.readers.ingest import ingest, reject_files
+from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
 from pipelines.readers.inputs import EventInput
 from pipelines.runs.store import open_store
+from tests.dagster.conftest import only_ingest
 from tests.dagster.tiny import age, write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -356,6 +358,28 @@ def test_rejected_unread(world: World) -> None:
     reject_files({file: "for a reason"}, world.lake)
     assert world.column("rejects", "reason") == ["for a reason"]
     assert world.tick() == []
+
+
+def test_a_file_that_was_rejected_cannot_kill_the_run_that_reads_the_watched_folder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`daily` retries it in a child process, after the new files are committed."""
+    rejected, new = (write_trace(world.inbox / f"rank{n}.json", n) for n in range(2))
+    reject_files({rejected: "reading it crashed the process 2 times"}, world.lake)
+    reads: list[tuple[str, list[Path]]] = []
+    for name in ("ingest", "ingest_isolated"):
+
+        def read(files: list[Path], *_: object, by: str = name) -> IngestReport:
+            reads.append((by, files))
+            return IngestReport([TraceRow(str(path), "rejected") for path in files])
+
+        monkeypatch.setattr(assets.traces, name, read)
+    job = only_ingest(str(world.lake.root)).resolve_job_def("ingest_and_analyse")
+    done = job.execute_in_process(instance=world.instance, partition_key=today())
+    assert reads == [("ingest", [new]), ("ingest_isolated", [rejected])]
+    (made, *_) = done.get_asset_materialization_events()
+    assert made.materialization.metadata["files_given"].value == 2
+    assert made.materialization.metadata["files_rejected"].value == 2
 
 
 def test_names_of_processes() -> None:
