@@ -21,25 +21,35 @@ _LAST_RUNS = 50
 
 
 def under_way(instance: dg.DagsterInstance, job: str, now: datetime) -> list[dg.DagsterRun]:
-    """Return the runs of a job that are queued or running. Mark runs whose process no longer exists as failed."""
-    records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=IN_PROGRESS_RUN_STATUSES))
+    """Return the runs of a job that are requested, queued or running. Mark runs whose process no longer exists as failed."""
+    statuses = [*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED]
+    records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=statuses))
     alive = []
     for record in records:
-        if reason := _why_dead(record, now):
+        if reason := _why_dead(instance, record, now):
             instance.report_run_failed(record.dagster_run, reason)
         else:
             alive.append(record.dagster_run)
     return alive
 
 
-def _why_dead(record: dg.RunRecord, now: datetime) -> str | None:
-    run = record.dagster_run
-    if process := run.tags.get(PROCESS_TAG):
-        return None if is_alive(process) else f"its process {process} no longer exists"
-    if run.status == dg.DagsterRunStatus.QUEUED:
+def _why_dead(instance: dg.DagsterInstance, record: dg.RunRecord, now: datetime) -> str | None:
+    if record.dagster_run.status == dg.DagsterRunStatus.QUEUED:
         return None
+    if process := _process(instance, record.dagster_run):
+        return None if is_alive(process) else f"its process {process} no longer exists"
     seconds = now.timestamp() - record.update_timestamp.timestamp()
     return f"it did not start within {START_SECONDS} s" if seconds > START_SECONDS else None
+
+
+def _process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
+    """Return the process that works on a run, or None before it has begun.
+
+    Until then, a run that was re-executed has the tags of its parent, which Dagster copies.
+    """
+    process = run.tags.get(PROCESS_TAG)
+    parent = instance.get_run_by_id(run.parent_run_id) if process and run.parent_run_id else None
+    return None if parent and parent.tags.get(PROCESS_TAG) == process else process
 
 
 def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
@@ -76,8 +86,7 @@ def _ended(record: dg.RunRecord) -> float:
 
 def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
     """Mark runs of an earlier code server as failed: not updated since `before` (s since 1970), and without a process."""
-    statuses = [status for status in IN_PROGRESS_RUN_STATUSES if status != dg.DagsterRunStatus.QUEUED]
-    for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
-        process = record.dagster_run.tags.get(PROCESS_TAG)
+    for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):  # not of the queue
+        process = _process(instance, record.dagster_run)
         if record.update_timestamp.timestamp() < before and not (process and is_alive(process)):
             instance.report_run_failed(record.dagster_run, "the code server that started it has ended")

@@ -12,6 +12,7 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 import assets.traces
@@ -186,6 +187,44 @@ def test_one_run_at_a_time_and_a_killed_one_does_not_block(world: World) -> None
     assert len(world.tick()) == 1
     failed = world.instance.get_run_by_id(run.run_id)
     assert failed is not None and failed.status == dg.DagsterRunStatus.FAILURE
+
+
+def test_a_run_in_the_queue_is_in_progress_however_long_it_waits(world: World) -> None:
+    age(write_trace(world.inbox / "rank0.json"))
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    world.instance.create_run_for_job(job)  # its request is made, and it is not yet in the queue
+    world.ahead = START_SECONDS - 60
+    assert world.tick() == [] and "is in progress, 1 files wait" in world.reason
+    (run,) = world.instance.get_runs()
+    world.instance.delete_run(run.run_id)
+    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+    origin = {
+        "remote_job_origin": RemoteJobOrigin(place, job.name),
+        "job_code_origin": dg.reconstructable(_NOTHING).get_python_origin(),
+    }
+    world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.QUEUED, **origin)
+    world.ahead = 10 * START_SECONDS
+    assert world.tick() == [] and "is in progress, 1 files wait" in world.reason
+
+
+def test_a_run_that_was_executed_again_is_not_its_parents_process(world: World) -> None:
+    """Dagster copies the tags of a run that was killed to the run that repeats it by hand."""
+    age(write_trace(world.inbox / "rank0.json"))
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    tags = {PROCESS_TAG: this_process().replace(str(os.getpid()), str(gone.pid), 1)}
+    parent = world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.FAILURE, tags=tags)
+    again = world.instance.create_run_for_job(
+        job,
+        status=dg.DagsterRunStatus.STARTING,
+        tags=tags,
+        parent_run_id=parent.run_id,
+        root_run_id=parent.run_id,
+    )
+    assert world.tick() == [] and again.run_id in world.reason
+    world.ahead = START_SECONDS + 60
+    assert len(world.tick()) == 1
 
 
 def test_a_run_that_never_said_its_process_is_given_up(world: World) -> None:
