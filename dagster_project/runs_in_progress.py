@@ -73,11 +73,14 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
 
 
 def _did_the_rest(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether every step succeeded except the checks, which found a missing trace."""
+    """Return whether every step succeeded except the checks, which found a missing trace.
+
+    The tag does not suffice, because Dagster copies it to a run that is re-executed.
+    """
     if LEFT_OUT_TAG not in run.tags:
         return False
-    stats = instance.get_run_step_stats(run.run_id)
-    return not [step for step in stats if step.step_key != CHECKS and step.status != StepEventStatus.SUCCESS]
+    statuses = {step.step_key: step.status for step in instance.get_run_step_stats(run.run_id)}
+    return statuses.pop(CHECKS, None) == StepEventStatus.FAILURE and {*statuses.values()} <= {StepEventStatus.SUCCESS}
 
 
 def _ended(record: dg.RunRecord) -> float:

@@ -89,6 +89,18 @@ def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict
         assert mended.success, failures(mended)
 
 
+def test_a_killed_run_that_was_executed_again_is_repeated() -> None:
+    """Dagster copies the tag of the run that it executes again; the check did not come to its turn."""
+
+    @dg.job(name="ingest_and_analyse")
+    def namesake() -> None: ...
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        killed = instance.create_run_for_job(namesake, tags={LEFT_OUT_TAG: "1", "dagster/partition": today()})
+        instance.report_run_failed(killed)
+        assert [record.dagster_run.run_id for record in failed_last(instance, namesake.name)] == [killed.run_id]
+
+
 @pytest.mark.slow  # 10 s
 def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dict[str, Any]) -> None:
     asked = tuple(name for name in ASKED if name != "quality")
