@@ -19,6 +19,7 @@ from pipelines.faces.why import TABLES, Why, why
 from pipelines.fleet.stragglers import stragglers_of
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.read.damage import BrokenFiles
 
 _TRACE = """
     SELECT t.trace_id, t.path FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
@@ -38,14 +39,22 @@ _CAPTURES = """
 
 
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
-    """Return the pictures of a table by name. Empty for most tables, or if there is nothing to draw."""
-    if not lake.exists:
-        return {}
+    """Return the pictures of a table by name. Empty for most tables, or if there is nothing to draw.
+
+    If files of the lake are damaged, return a sentence that names them. They may be of another day than the run's.
+    """
+    try:
+        return _drawn(lake, table) if lake.exists else {}
+    except BrokenFiles as error:
+        return {"not_drawn": dg.MetadataValue.text(str(error))}
+
+
+def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     if table == "span_utilization":  # the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
             svg_by_name = _layers(con)
     elif table in _ANSWERED and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
-        with lake.connect(("traces", "events", *TABLES)) as con:
+        with lake.connect(("traces", *TABLES)) as con:
             return _why(con)
     elif table == "rank_steps":
         with analyst(lake) as con:

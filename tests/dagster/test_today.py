@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import dagster as dg
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from assets.pictures import pictures
 from assets.today import today_page
 from pipelines.faces.why import TABLES
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
+from pipelines.lake.read.damage import Broken, BrokenFiles
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store import open_store
@@ -46,6 +48,24 @@ def test_pictures_are_of_the_newest_and_the_worst_capture_by_name(lake: Lake) ->
     newest, worst = pictures(lake, "rank_steps")
     assert newest.startswith("ranks by steps of the newest capture, even ")
     assert worst.startswith("ranks by steps of the worst capture, late ")
+
+
+def test_a_damaged_file_of_another_day_is_named_in_place_of_the_picture(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large tables that the answer does not show, such as `events`, are not opened."""
+    opened: list[str] = []
+
+    def connect(_: Lake, tables: tuple[str, ...]) -> NoReturn:
+        opened.extend(tables)
+        raise BrokenFiles([Broken("causes", Batch("20260101T000000"), Path("causes.parquet"), "is missing")])
+
+    monkeypatch.setattr(Lake, "connect", connect)
+    monkeypatch.setattr(Lake, "committed_files", lambda *_: ["causes.parquet"])
+    for table in ("critical_path", "span_utilization"):
+        (entry,) = pictures(lake, table).values()
+        assert str(entry.value).startswith("causes.parquet: is missing")
+    assert {*opened} == {"traces", "spans", "span_utilization", *TABLES}
 
 
 @pytest.mark.slow  # 5 s
