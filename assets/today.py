@@ -11,10 +11,15 @@ from pipelines.fleet.trends.findings import findings
 from pipelines.fleet.trends.fleet_today import TABLES
 from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
 from pipelines.lake import Lake
-from pipelines.lake.names import PAGES
+from pipelines.lake.names import PAGES, REJECTS
 from pipelines.runs.store import Store
 
 _SHOWN = 30
+
+
+def is_empty(store: Store) -> bool:
+    """Return whether the store has neither traces nor, if it is a folder, rejected files."""
+    return not (store.exists or (store.lake and store.lake.batches(REJECTS)))
 
 
 @dg.asset(
@@ -41,7 +46,7 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
 
     The page is `pages/fleet.html` in the lake; `tracelake fleet --out FOLDER` also writes a report of each capture.
     """
-    if not store.exists:
+    if is_empty(store):
         return dg.MaterializeResult(metadata={"jobs": 0})
     with store.analyst() as con:
         fleet = read_fleet(con)

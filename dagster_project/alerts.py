@@ -10,6 +10,7 @@ from typing import NamedTuple
 import dagster as dg
 
 from assets.metadata import lake_address
+from assets.today import is_empty
 from pipelines.fleet.trends.findings import FORMATS, Finding, MessageRefused, NotificationFailed, findings, post
 from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.runs.store import Store, open_store
@@ -73,8 +74,8 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         if not url:
             return dg.SkipReason(f"{WEBHOOK} is not set")
         store = open_store(lake_address(lake_path))
-        if not store.exists:
-            return dg.SkipReason("there are no traces yet")
+        if is_empty(store):  # whatever is rejected from now on is new
+            return dg.SensorResult(skip_reason="there are no traces yet", cursor=context.cursor or "[]")
         posted_keys = None if context.cursor is None else set(json.loads(context.cursor))
         result = notify_new(store, posted_keys, url, form)
         summary = f"{result.posted} new findings were posted" + (f"; {result.failed}" if result.failed else "")

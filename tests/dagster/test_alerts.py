@@ -17,6 +17,7 @@ import pytest
 
 from assets.checks import findings_checks
 from assets.metadata import Span
+from assets.today import today_page
 from dagster_project import alerts
 from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
 from pipelines.fleet.trends.findings import Finding, NotificationFailed, findings, post
@@ -246,6 +247,25 @@ def test_the_sensor(hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv(FORMAT, "teams")
     with pytest.raises(ValueError, match="it takes json or slack"):
         sensor(dg.build_sensor_context(cursor=second.cursor))
+
+
+def test_the_first_files_of_a_new_lake_are_told_if_they_are_rejected(
+    hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although there are no traces."""
+    monkeypatch.setenv(WEBHOOK, hook.url)
+    lake = Lake(tmp_path / "lake")
+    sensor = alert_sensors(str(lake.root))[0]
+    empty = sensor(dg.build_sensor_context())
+    assert isinstance(empty, dg.SensorResult) and empty.cursor == "[]"
+    away = sensor(dg.build_sensor_context(cursor='["a finding"]'))  # of a disk that is away
+    assert isinstance(away, dg.SensorResult) and away.cursor == '["a finding"]'
+    reject(lake, tmp_path, "new")
+    assert isinstance(sensor(dg.build_sensor_context(cursor=empty.cursor)), dg.SensorResult)
+    (message,) = hook.got
+    assert message["says"].startswith("new.json was not read: ")
+    page = today_page(lake=lake, store=open_store(lake))
+    assert isinstance(page, dg.MaterializeResult) and page.metadata and page.metadata["files_not_read"] == 1
 
 
 def test_a_failed_run_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
