@@ -154,13 +154,22 @@ def _counters(
 
 
 def outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
-    """Return the outcome of every requested file, without files that were modified while they were read."""
+    """Return the outcome of every requested file, without files that were modified while they were read.
+
+    The files of a rejected folder are rejected, so that they are retried.
+    """
     row_by_path = {
         text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
     }
     outcome_by_path = {path: (row.status, row.trace_id) for path, row in row_by_path.items()}
+    rejected_folders = {path for path, (status, _) in outcome_by_path.items() if status == "rejected"}
+
+    def outcome_of(path: Path) -> tuple[str, str | None]:
+        default = "rejected" if path.parent in rejected_folders else "part"
+        return outcome_by_path.get(path, (default, None))
+
     unchanged = states_of(states).items() & states.items()
-    return {path: Outcome(state, *outcome_by_path.get(path, ("part", None))) for path, state in unchanged}
+    return {path: Outcome(state, *outcome_of(path)) for path, state in unchanged}
 
 
 def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:

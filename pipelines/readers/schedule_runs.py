@@ -21,9 +21,12 @@ _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 
 
 def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the folders that contain a run, each with its tables among the files."""
+    """Return the folders that contain a run, each with its tables among the files.
+
+    The commit marker need not be among the files: a table may be copied into the folder later.
+    """
     tables = [path for path in files if path.suffix == ".parquet" and path.stem in RUN_TABLES]
-    folders = sorted({path.parent for path in tables if path.stem == RUN_MARK})
+    folders = sorted({path.parent for path in tables if path.with_stem(RUN_MARK).exists()})
     return {folder: [path for path in tables if path.parent == folder] for folder in folders}
 
 

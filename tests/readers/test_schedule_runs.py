@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
+from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import IngestReport, ingest
@@ -130,6 +131,24 @@ def test_a_run_without_its_mark_is_not_shown(tmp_path: Path) -> None:
     for mark in table_files(lake.root, "schedule_runs"):
         lake.take_away(batch_of(mark), ["schedule_runs"])
     assert asked(lake, "SELECT count(*) FROM schedule_task_timings") == [(0,)]
+
+
+def test_a_run_that_was_copied_in_pieces_is_ingested_when_the_last_has_arrived(tmp_path: Path) -> None:
+    """`daily` would also read a run again that is still incomplete."""
+    lake = Lake(tmp_path / "lake")
+    late = write_run(tmp_path / "inbox" / "run", "a", "serial", 40) / "schedule_task_timings.parquet"
+    late.rename(tmp_path / late.name)
+
+    def asked_files(and_rejected: bool = False) -> list[Path]:
+        return list(waiting(lake, look(tmp_path / "inbox").files, and_rejected))
+
+    assert [row.status for row in ingest(asked_files(), lake).rows] == ["rejected"]
+    assert asked_files() == [] and {path.parent for path in asked_files(and_rejected=True)} == {late.parent}
+    (tmp_path / late.name).rename(late)
+    assert asked_files() == [late]
+    assert [(row.status, row.trace_id) for row in ingest(asked_files(), lake).rows] == [("ok", "a")]
+    ingest(asked_files(and_rejected=True), lake)
+    assert asked_files(and_rejected=True) == []
 
 
 def write_incomplete(folder: Path) -> None:
