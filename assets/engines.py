@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.metadata import markdown_table
 from assets.results import fail
-from assets.traces import inbox_files
+from assets.traces import files_to_read
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import text_path
 from pipelines.engines.engine import Done
@@ -33,7 +33,7 @@ class FilesConfig(EngineConfig):
 @dg.op(out=dg.Out(dg.Nothing))
 def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, store: dg.ResourceParam[Store]) -> None:
     """Ingest and model files in units on an engine. Fails if a unit failed; the others are committed."""
-    files = [text_path(name) for name in config.files] if config.files is not None else list(inbox_files())
+    files = [text_path(name) for name in config.files] if config.files is not None else list(files_to_read())
     with open_engine(config.engine, config.address) as engine:
         _tell(context, ingest_on(engine, config.store or store.address, files, config.job, on_unit=_log(context)))
 

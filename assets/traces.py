@@ -57,6 +57,18 @@ def inbox_files() -> dict[Path, str]:
     return look(folder).files if folder else {}
 
 
+def is_inbox_away() -> bool:
+    """Return whether `TRACELAKE_INBOX` is not a folder, as if its disk is not mounted. It is no empty folder then."""
+    return bool(os.environ.get(INBOX)) and watched_folder() is None
+
+
+def files_to_read() -> dict[Path, str]:
+    """Return `inbox_files()`. Raise dg.Failure if the watched folder is away."""
+    if is_inbox_away():
+        raise dg.Failure(no_inbox())
+    return inbox_files()
+
+
 def no_inbox() -> str:
     """Return the reason why there is no watched folder."""
     named = os.environ.get(INBOX)
@@ -175,8 +187,11 @@ def row_logger(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
 
 
 def _watched(lake: Lake, store: Store) -> list[Path]:
-    """Return the files of the watched folder that must be read. Files in the lake are skipped, because hashing them takes long."""
-    return sorted(waiting(lake, inbox_files(), and_rejected=True, known=store.accounted_for))
+    """Return the files of the watched folder that must be read. Files in the lake are skipped, because hashing them takes long.
+
+    Raise dg.Failure if the folder is away.
+    """
+    return sorted(waiting(lake, files_to_read(), and_rejected=True, known=store.accounted_for))
 
 
 def _rejected_before(lake: Lake, files: list[Path]) -> set[Path]:

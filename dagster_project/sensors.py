@@ -19,7 +19,16 @@ from dagster._core.storage.tags import RUN_KEY_TAG
 
 from assets.metadata import DAYS, TRACE_FILES, lake_address, today
 from assets.today import today_page
-from assets.traces import INBOX, LAKE_TABLES, batch_hash, inbox_files, no_inbox, outcome_metadata, watched_folder
+from assets.traces import (
+    INBOX,
+    LAKE_TABLES,
+    batch_hash,
+    inbox_files,
+    is_inbox_away,
+    no_inbox,
+    outcome_metadata,
+    watched_folder,
+)
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.runs_in_progress import PARTITION_TAG, PURPOSE_TAG, failed_last, under_way
@@ -299,10 +308,11 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 def _is_all_done(instance: dg.DagsterInstance | None, lake_path: str) -> bool:
     """Return whether the whole job would have nothing to do.
 
-    That holds if no file waits, no file was rejected, no day's newest run failed, and all committed batches are published.
+    That holds if the watched folder is not away, no file waits, no file was rejected, no day's newest run failed, and all
+    committed batches are published.
     """
     try:
-        if instance is None or failed_last(instance, ingest_and_analyse.name):
+        if instance is None or is_inbox_away() or failed_last(instance, ingest_and_analyse.name):
             return False
         lake, store = Lake(lake_folder(lake_path)), open_store(lake_address(lake_path))
         return not waiting(lake, inbox_files(), True, store.accounted_for) and store.shows_all()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -224,3 +225,25 @@ def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
     write_trace(second, 77)
     late = write_trace(inbox / "rank2.json", 2)
     assert sorted(_watched(lake, open_store(lake))) == sorted([bad, second, late])
+
+
+def test_a_watched_folder_that_is_away_is_no_empty_one(
+    inbox: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a disk that is not mounted: `daily` requests the whole job, which fails and names the folder."""
+    from assets.engines import FilesConfig, ingest_units
+    from assets.traces import _watched
+
+    store = SimpleNamespace(shows_all=lambda: True, accounted_for=lambda _: set())
+    monkeypatch.setattr(sensors, "open_store", lambda _: store)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert sensors._is_all_done(instance, str(lake.root))
+        inbox.rmdir()
+        assert not sensors._is_all_done(instance, str(lake.root))
+    store = open_store(lake)
+    with pytest.raises(dg.Failure, match=r"TRACELAKE_INBOX=.*/inbox is not a folder on this machine"):
+        _watched(lake, store)
+    with pytest.raises(dg.Failure, match=r"TRACELAKE_INBOX=.*/inbox is not a folder on this machine"):
+        ingest_units(dg.build_op_context(), FilesConfig(), store)
+    monkeypatch.delenv("TRACELAKE_INBOX")
+    assert _watched(lake, store) == []  # files come by other ways
