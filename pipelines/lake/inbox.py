@@ -20,14 +20,26 @@ from pipelines.lake.retain.retention import retired_traces
 
 @dataclass(frozen=True)
 class Inbox:
-    """The files of a folder with their states (size and modification time), and the skipped paths with the reasons."""
+    """The files of a folder with their states (size and modification time), and the skipped paths with the reasons.
+
+    `arrived_ns`: when the folder's disk last recorded a change of each file (ns since the epoch). Unlike the modification
+    time, it is never copied from another machine or an older file.
+    """
 
     files: dict[Path, str] = field(default_factory=dict)
+    arrived_ns: dict[Path, int] = field(default_factory=dict)
     passed_over: dict[Path, str] = field(default_factory=dict)
 
     def changed_before(self, moment_ns: int) -> dict[Path, str]:
-        """Return the files that were last modified before `moment_ns` (ns since the epoch), each with its state."""
-        return {path: state for path, state in self.files.items() if int(state.split(":")[1]) < moment_ns}
+        """Return the files that were last modified before `moment_ns` (ns since the epoch), each with its state.
+
+        If the modification time is in the future, the arrival counts.
+        """
+        return {
+            path: state
+            for path, state in self.files.items()
+            if min(int(state.split(":")[1]), self.arrived_ns[path]) < moment_ns
+        }
 
 
 def look(folder: Path) -> Inbox:
@@ -61,6 +73,7 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
                 todo.append(path)
         elif stat.S_ISREG(status.st_mode):
             inbox.files[path] = f"{status.st_size}:{status.st_mtime_ns}"
+            inbox.arrived_ns[path] = status.st_ctime_ns
             if not os.access(path, os.R_OK):
                 inbox.passed_over[path] = "cannot be read: Permission denied"
         else:

@@ -36,7 +36,7 @@ class Limits:
     """Thresholds above which something is wrong."""
 
     lag_seconds: float = 3600.0
-    """Age of the oldest waiting file in the watched folder."""
+    """How long the oldest waiting file has been in the watched folder."""
     backlog: int | None = None
     rejected: int | None = None
     """Files rejected within a day. None allows any number, which `warnings` reports."""
@@ -214,7 +214,7 @@ def _inbox(result: Status, lake: Lake, now: float, folder: Path) -> None:
         result.wrong.append(skipped_clause(closed))
     waits = waiting(lake, inbox.files)
     result.backlog = len(waits)
-    oldest = min((int(state.split(":")[1]) for state in waits.values()), default=None)
+    oldest = min((inbox.arrived_ns[path] for path in waits), default=None)
     result.lag_seconds = None if oldest is None else max(0.0, now - oldest / 1e9)
 
 

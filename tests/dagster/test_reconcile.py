@@ -392,6 +392,14 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
     assert settled(world.lake) == {}
 
 
+def test_a_file_whose_time_is_in_the_future_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the machine that wrote it was ahead. It is quiet once it has been here for some time."""
+    file = age(write_trace(world.inbox / "rank0.json"), -86_400)
+    assert world.tick() == []
+    monkeypatch.setattr(sensors, "QUIET_SECONDS", -1.0)
+    assert [world.files(request) for request in world.tick()] == [[file]]
+
+
 def test_rejected_unread(world: World) -> None:
     file = age(write_trace(world.inbox / "rank0.json"))
     reject_files({file: "for a reason"}, world.lake)

@@ -62,8 +62,10 @@ def test_nothing_is_wrong(watched: Watched) -> None:
     assert watched.ask()[1]["published"] == "stale"
 
 
-def test_files_that_wait(watched: Watched) -> None:
-    age(write_trace(watched.inbox / "rank1.json", 1), 1800)
+def test_files_that_wait(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since they arrived: `cp -p` copies the time of an old file's last change."""
+    age(write_trace(watched.inbox / "rank1.json", 1), 7 * 86_400)
+    monkeypatch.setattr(pipelines.lake.status, "time", SimpleNamespace(time=lambda: time.time() + 1800))
     code, answer, _ = watched.ask()
     assert (code, answer["backlog"]) == (0, 1)
     assert answer["lag_seconds"] == pytest.approx(1800, abs=60)
