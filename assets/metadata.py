@@ -74,10 +74,11 @@ def lake_folder(path: str = "") -> str:
 
 
 def first_day(folder: str) -> str:
-    """Return the day of the lake's oldest batch, or today if there is none or the lake cannot be read."""
+    """Return the day of the lake's oldest batch. Return today if there is none, it is of the future or the lake cannot be read."""
     try:
         lake = Lake(folder)
-        return min((batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)}), default=today())
+        # A clock that was ahead names batches of the future, and today must be a partition.
+        return min([today(), *(batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)})])
     except (OSError, UnusablePath):  # the run itself reports why
         return today()
 

@@ -29,6 +29,13 @@ def test_days_begin_with_the_oldest_batch_of_any_kind(table: str, tmp_path: Path
     assert first_day(str(tmp_path)) == "2026-03-04"
 
 
+def test_today_is_a_day_of_a_lake_whose_first_batch_was_written_while_the_clock_was_ahead(tmp_path: Path) -> None:
+    """Otherwise no run of today could start."""
+    new = Lake(tmp_path).new_batch().batch_id
+    file_of(tmp_path, "traces", "2999" + new[4:])
+    assert first_day(str(tmp_path)) == today()
+
+
 def test_a_lake_that_cannot_be_read_is_for_the_run_to_tell(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert first_day(str(tmp_path / "file")) == first_day("s3://bucket/lake") == today()
