@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from pipelines.base.errors import TracelakeError
@@ -125,6 +126,22 @@ def files_under(folder: Path) -> list[Path]:
             elif is_file(path):
                 files.append(path)
     return sorted(files)
+
+
+def is_under(folder: Path) -> Callable[[Path], bool]:
+    """Return a function that returns whether a path is the folder or under it, also if a link leads to one of them."""
+    real_folder = os.path.realpath(folder)
+    name = os.path.basename(real_folder)
+
+    @cache  # many files have the same parent
+    def holds(parent: Path) -> bool:
+        return parent.is_relative_to(folder) or Path(os.path.realpath(parent)).is_relative_to(real_folder)
+
+    def is_inside(path: Path) -> bool:
+        path = path.absolute()
+        return holds(path.parent) or path == folder or (path.name == name and os.path.realpath(path) == real_folder)
+
+    return is_inside
 
 
 def total_size(files: Iterable[Path]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.base.paths import path_text
+from pipelines.base.paths import is_under, path_text
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import MARK
@@ -117,7 +117,8 @@ def waiting(
             return False
         return outcome.status not in _IN_TRACES or outcome.trace_id in there
 
-    foreign = {path: state for path, state in files.items() if not path.is_relative_to(lake.root)}
+    is_own = is_under(lake.root)
+    foreign = {path: state for path, state in files.items() if not is_own(path)}
     return {path: state for path, state in foreign.items() if not is_done(path, state)}
 
 

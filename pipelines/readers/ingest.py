@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipelines.base.paths import files_under, is_folder, path_text, text_path, without_parents
+from pipelines.base.paths import files_under, is_folder, is_under, path_text, text_path, without_parents
 from pipelines.lake.commit.ingested_files import Outcome, settle, states_of
 from pipelines.lake.lake import Lake
 from pipelines.models.sqltext import as_text
@@ -98,11 +98,12 @@ def ingest(
     lake.sweep()
     report = IngestReport()
     requested = list(paths)
-    files_to_read = [path for path in expand(requested) if not path.absolute().is_relative_to(lake.root)]
+    is_own = is_under(lake.root)
+    files_to_read = [path for path in expand(requested) if not is_own(path)]
     states = states_of(files_to_read)  # before they are read
     sets_by_kind, single_files, failed = classify_files(files_to_read)
     named = [without_parents(Path(path)) for path in requested]
-    failed |= {path: _IN_THE_LAKE for path in named if path.absolute().is_relative_to(lake.root)}
+    failed |= {path: _IN_THE_LAKE for path in named if is_own(path)}
     files = deque(single_files)
     while files:
         with EventBatch(lake, job, limits, process) as batch:

@@ -28,6 +28,7 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.lake.commit.ingested_files import forget_missing, settled
 from pipelines.lake.commit.sensor_lists import files_of
+from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import table_files
 from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
 from pipelines.readers.inputs import EventInput
@@ -113,6 +114,19 @@ def test_a_lake_within_the_inbox_is_not_asked_for(world: World) -> None:
     for path in world.lake.root.rglob("*.parquet"):
         age(path)
     assert file.exists() and world.tick() == [] and "no new files" in world.reason
+
+
+@pytest.mark.parametrize("is_lake_named_by_link", [True, False])
+def test_a_lake_within_the_inbox_is_its_own_by_any_path(world: World, is_lake_named_by_link: bool) -> None:
+    link = world.inbox.with_name("link")
+    link.symlink_to(world.inbox)
+    lake_in, inbox = (link, world.inbox) if is_lake_named_by_link else (world.inbox, link)
+    lake = Lake(lake_in / "lake")
+    ingest([write_trace(inbox / "rank0.json")], lake)
+    files = look(inbox).files
+    assert len(files) > 1 and waiting(lake, files) == {}
+    assert [row.status for row in ingest([inbox], lake).rows] == ["known"]
+    assert [row.status for row in ingest([inbox / "lake"], lake).rows] == ["rejected"]  # the folder, not each file
 
 
 def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
