@@ -58,11 +58,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Arguments:
-    """One call's arguments, by their position in the schema."""
+    """One call's arguments, by their position in the schema. `concrete` is None if the writer records no literals."""
 
     dims: Sequence[Any]
     types: Sequence[str]
-    concrete: Sequence[str]
+    concrete: Sequence[str] | None
 
     def optional(self, place: int) -> Tensor | None:
         """Return the tensor at a position, or None if there is none.
@@ -96,14 +96,23 @@ class Arguments:
         return [tensor for tensor in map(self.optional, positions) if tensor is not None]
 
     def value(self, place: int, default: Any = None) -> Any:
-        """Return the literal at a position (numbers, booleans, lists), or `default` if it was not recorded.
+        """Return the literal at a position (numbers, booleans, lists), or `default` if it is None or the call has fewer.
 
-        Raise BadArguments if the text is not a literal.
+        Raise BadArguments if the text is not a literal, or no literals were recorded.
         """
-        text = self.concrete[place].strip() if place < len(self.concrete) else ""
+        text = self.text(place)
         if not text:
             return default
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):  # raised by the parser for deeply nested text
             raise BadArguments(f"argument {place} is {text!r}, not a literal") from None
+
+    def text(self, place: int) -> str:
+        """Return the text of the literal at a position; empty if it is None or the call has fewer arguments.
+
+        Raise BadArguments if no literals were recorded: the call's may differ from the schema's defaults.
+        """
+        if self.concrete is None:
+            raise BadArguments(f"argument {place} is unknown: the writer records no literals")
+        return self.concrete[place].strip() if place < len(self.concrete) else ""

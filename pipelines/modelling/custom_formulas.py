@@ -54,7 +54,7 @@ def _on_some_ranks(args: Arguments) -> bool:
     vLLM passes the map of experts to ranks as a tensor of integers; SGLang sets filter_expert, the last argument.
     """
     later = [tensor for position in range(5, len(args.types)) if (tensor := args.optional(position))]
-    return any(tensor.type in _INTEGERS for tensor in later) or list(args.concrete[-1:]) == ["True"]
+    return any(tensor.type in _INTEGERS for tensor in later) or args.text(len(args.types) - 1) == "True"
 
 
 def _grouped_gemm(kind: str, args: Arguments) -> Work:

@@ -46,7 +46,7 @@ def work_of(
         return NotModelled("no_shapes")
     family, formula = kind
     try:
-        return _FORMULAS[formula](family, Arguments(dims, types, concrete or ()))
+        return _FORMULAS[formula](family, Arguments(dims, types, concrete or None))
     except _BAD:
         return NotModelled("bad_args")
 
@@ -276,7 +276,8 @@ def _reduce(kind: str, args: Arguments, *, dims_at: int) -> Work:
     An argument `keepdim` follows the dimensions. A last argument is something else: the type of a sum, the order of a norm.
     """
     x = args.tensor(0)
-    is_literal = dims_at + 1 < len(args.types) and args.types[dims_at] in ("Scalar", "ScalarList")
+    # A list's type is empty in traces of torch before 2.1, which have no literals.
+    is_literal = dims_at + 1 < len(args.types) and args.types[dims_at] in ("Scalar", "ScalarList", "")
     dims = args.value(dims_at) if is_literal else None
     if dims is None or dims == [] or isinstance(dims, bool):
         n_out = 1

@@ -164,6 +164,52 @@ def test_what_cannot_be_modelled_says_why() -> None:
     assert (unknown.flops_matrix, unknown.bytes, unknown.dtype) == (60, None, None)
 
 
+Q = [4, 16, 2048, 64]
+CONVOLUTION = [[32, 3, 224, 224], [64, 3, 7, 7], *[[]] * 7]
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "types"),
+    [
+        ("aten::convolution", CONVOLUTION, ["float", "float", *[""] * 4, "Scalar", "", "Scalar"]),
+        ("aten::convolution_backward", [[32, 64, 112, 112], *CONVOLUTION], [*["float"] * 3, *[""] * 8]),
+        ("aten::_scaled_dot_product_flash_attention", [Q, Q, Q, *[[]] * 4], ["c10::Half"] * 3 + ["Scalar"] * 3 + [""]),
+        ("aten::native_batch_norm", [[8, 16, 4, 4], *[[]] * 7], ["float", *[""] * 4, *["Scalar"] * 3]),
+        ("aten::native_group_norm", [[8, 16, 64], *[[]] * 7], ["float", "", "", *["Scalar"] * 5]),
+        ("aten::native_layer_norm", [[2, 512], [], [], [], []], ["float", "", "", "", "Scalar"]),
+        ("aten::sum", [[16, 128], [], [], []], ["float", "", "Scalar", ""]),
+        (
+            "sglang::inplace_fused_experts",
+            [[1, 8], [4, 16, 8], [4, 8, 8], [1, 2], [1, 2], [], []],
+            ["float"] * 4 + ["int"] + ["Scalar"] * 2,
+        ),
+    ],
+)
+@pytest.mark.parametrize("concrete", [None, []])
+def test_literals_that_were_not_recorded_are_not_the_defaults(
+    op: str, dims: list, types: list[str], concrete: list[str] | None
+) -> None:
+    """Traces of torch 1.10 to 2.0 have shapes but no Concrete Inputs. A call without shapes stays no_shapes."""
+    assert work_of(op, dims, types, concrete) == NotModelled("bad_args")
+    assert work_of(op, None, None, concrete) == NotModelled("no_shapes")
+
+
+@pytest.mark.parametrize(
+    ("op", "dims"),
+    [
+        ("aten::mm", [[2, 3], [3, 5]]),
+        ("aten::add", [[2, 3], [2, 3], []]),
+        ("aten::_softmax", [[2, 3], [], []]),
+        ("aten::native_layer_norm_backward", [[2, 3]]),
+        ("aten::sum", [[16, 128], []]),  # of all elements: there is no argument for dimensions
+    ],
+)
+def test_formulas_of_shapes_alone_need_no_literals(op: str, dims: list) -> None:
+    types = ["float" if of else "" for of in dims]
+    work = work_of(op, dims, types, None)
+    assert isinstance(work, Work) and work == work_of(op, dims, types, [""] * len(dims))
+
+
 def test_the_type_of_a_sum_is_no_dimension() -> None:
     """`x.sum(dtype=torch.float32)`: the second argument is 6, the type. Dimensions come with a third, keepdim."""
     whole = work_of("aten::sum", [[8, 1_000_000], []], ["float", "Scalar"], ["", "6"])
