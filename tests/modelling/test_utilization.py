@@ -133,12 +133,28 @@ def products() -> dict[str, Any]:
     return {"deviceProperties": [device(0, H100)], "traceEvents": events}
 
 
+def of_unknown_bytes() -> dict[str, Any]:
+    """A product in each of two steps, with an operator without a model in the first, and in the second a product of unknown size."""
+    known, unknown = ["c10::BFloat16"] * 2, ["c10::BFloat16", "c10::complex<float>"]
+    events = [x("user_annotation", "ProfilerStep#1", 0, 400), x("user_annotation", "ProfilerStep#2", 400, 400)]
+    for place, (at, name, types) in enumerate(
+        ((10, "aten::mm", known), (110, "mine::mm", known), (410, "aten::mm", known), (510, "aten::mm", unknown)), 1
+    ):
+        shapes = {"Input Dims": [[1024, 1024]] * 2, "Input type": types, "Concrete Inputs": ["", ""]}
+        events += [
+            x("cpu_op", name, at, 50, **shapes),
+            call("cudaLaunchKernel", at + 1, 5, place), kernel("gemm", at + 60, 40, place),
+        ]  # fmt: skip
+    return {"deviceProperties": [device(0, H100)], "traceEvents": events}
+
+
 BY_HAND = {
     "fp32": traced("float", device(0, H100)),
     "too fast": traced("c10::BFloat16", device(0, H100), kernel_us=1),
     "unknown device": traced("float", device(0, "Radeon of a friend")),
     "products": products(),
     "type without peak": traced("double", device(0, H100)),
+    "unknown bytes": of_unknown_bytes(),
     "equal devices": traced("float", device(1, H100), device(2, H100)),
     "different devices": traced("float", device(1, H100), device(8, "NVIDIA B200")),
 }
@@ -203,6 +219,18 @@ def test_a_type_without_peak_has_no_ideal_time(by_hand: ByHand) -> None:
     for table in ("op_utilization", "op_shape_utilization", "family_utilization", "span_utilization"):
         query = f"SELECT DISTINCT bandwidth_utilization > 0, roofline_utilization FROM {table}"
         assert con.execute(query).fetchall() == [(True, None)], table
+
+
+def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(by_hand: ByHand) -> None:
+    """Its operations divided by a part of its bytes say nothing. An operator without a model counts in neither."""
+    columns = "flops_matrix, hfu_busy > 0, bytes, memory_ns, bandwidth_utilization, intensity, ridge, bound_by"
+    con = by_hand("unknown bytes")
+    for table in ("span_utilization", "span_name_utilization"):
+        query = f"SELECT {columns} FROM {table} WHERE kind = 'step' AND phase = 'window' ORDER BY name"
+        moved = 3 * 2 * 1024**2
+        flops = 2 * 1024**3
+        known = [near(moved / 3350), near(moved / 3350 / 8e4), near(flops / moved), near(989.4e3 / 3350), "compute"]
+        assert con.execute(query).fetchall() == [(flops, True, moved, *known), (2 * flops, True, *[None] * 6)], table
 
 
 def test_a_device_of_another_number_is_what_all_listed_ones_are(by_hand: ByHand) -> None:

@@ -154,6 +154,35 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     assert fast[:7] == (9, *slow[1:7]) and fast[7:] == (None, None, "compute", True, "too_short", None)
 
 
+def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(tmp_path: Path) -> None:
+    """Each span has a product of known size, and: nothing else, a product of unknown size, a multiplication of an unknown type."""
+    recording = Recording(tmp_path / "in", "spans", "r", 1, 3)
+    a_span = {"class": "Linear", "phase": "forward", "depth": 0, "is_failed": False, "duration_ns": 10_000}
+    names = ("plain", "same type", "other type")
+    recording.add("span_samples", [{**a_span, "step": step, "is_census": step == 0, "span_id": place, "name": name} for step in (0, 7) for place, name in enumerate(names)])  # fmt: skip
+    call = {
+        "dims": "[[1024, 1024], [1024, 1024]]",
+        "concrete": '["", ""]',
+        "n_calls": 1,
+        "n_calls_own": 1,
+        "n_calls_recompute": 0,
+    }
+    known = {**call, "op": "aten::mm", "types": '["c10::BFloat16", "c10::BFloat16"]'}
+    half_known = {**known, "types": '["c10::BFloat16", "c10::complex<float>"]'}
+    complex_product = {**call, "op": "aten::mul", "types": '["c10::complex<float>", "c10::complex<float>"]'}
+    operators = [(0, known), (1, known), (1, half_known), (2, known), (2, complex_product)]
+    recording.add("span_sample_operators", [{**op, "step": 0, "span_id": place} for place, op in operators])
+    recording.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
+    columns = "flops_matrix, ideal_ns > 0, bytes, memory_ns, bandwidth_utilization, intensity, bound_by"
+    rows = asked(tmp_path / "in", f"SELECT {columns} FROM span_sample_utilization ORDER BY span_id")
+    flops, moved = 2 * 1024**3, 3 * 2 * 1024**2
+    assert rows == [
+        (flops, True, moved, pytest.approx(moved / 3350), pytest.approx(moved / 3350 / 10_000), pytest.approx(flops / moved), "compute"),
+        (2 * flops, True, *[None] * 5),
+        (flops, True, *[None] * 5),
+    ]  # fmt: skip
+
+
 @pytest.mark.slow  # 2 s
 def test_the_page_s_queries_lead_from_the_worst_step_to_its_operators(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()

@@ -52,7 +52,7 @@ work AS (
         sum(n_ops) AS n_ops, sum(n_ops_not_modelled) AS n_ops_not_modelled,
         sum(flops_matrix) AS flops_matrix,
         sum(flops_recompute) AS flops_recompute,
-        sum(bytes) AS bytes,
+        CASE WHEN NOT bool_or(bytes IS NULL AND n_ops > n_ops_not_modelled) THEN sum(bytes) END AS bytes,
         sum(
             CASE WHEN tflops IS NULL AND flops_matrix > 0 THEN n_ops - n_ops_not_modelled ELSE 0 END
         ) AS n_ops_without_peak,
@@ -71,8 +71,7 @@ work AS (
             CASE WHEN flops_matrix = 0
                     AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000)
             END
-        ) AS ideal_once_tf32_ns,
-        sum(bytes) / memory_gigabytes_per_s AS memory_ns
+        ) AS ideal_once_tf32_ns
     FROM rated
     GROUP BY recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gigabytes_per_s
 ),
@@ -87,7 +86,8 @@ spans AS (
             WHEN w.ideal_tf32_ns > threshold('ideal_suspect') * s.duration_ns THEN 'too_short'
         END AS not_measured,
         w.n_ops, w.n_ops_not_modelled, w.n_ops_without_peak, w.flops_matrix, w.flops_recompute, w.bytes,
-        w.device_key, w.peak_kind, w.ideal_ns, w.ideal_tf32_ns, w.ideal_once_ns, w.ideal_once_tf32_ns, w.memory_ns
+        w.device_key, w.peak_kind, w.ideal_ns, w.ideal_tf32_ns, w.ideal_once_ns, w.ideal_once_tf32_ns,
+        w.bytes / w.memory_gigabytes_per_s AS memory_ns
     FROM span_samples AS s
     JOIN recordings AS r ON r.recording_id = s.recording_id
     LEFT JOIN work AS w
@@ -127,7 +127,8 @@ SELECT
     CAST(t.flops_matrix AS BIGINT) AS flops_matrix,
     -- Matrix operations of a recomputed forward (activation checkpointing).
     CAST(t.flops_recompute AS BIGINT) AS flops_recompute,
-    CAST(t.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    CAST(t.bytes AS BIGINT) AS bytes,
     CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations per second, 10^12.
     CAST(t.bytes AS DOUBLE) / t.over_ns AS gigabytes_per_s,  -- Bytes per second, decimal GB/s.
     t.device_key,  -- The device; NULL where unknown, and then all following columns are NULL.
@@ -135,7 +136,7 @@ SELECT
     -- Operators with matrix operations in a type without a peak: ideal_ns does not include them.
     CAST(t.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,
     t.ideal_ns,  -- Time of the matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    t.memory_ns,  -- Time of the bytes at the memory's bandwidth, ns.
+    t.memory_ns,  -- Time of the bytes at the memory's bandwidth, ns; NULL without bytes.
     -- Ideal time of the model's work (without recomputation) divided by the duration, not clipped; NULL where
     -- not_measured is set, like all ratios.
     t.ideal_once_ns / t.over_ns AS mfu_wall,

@@ -51,7 +51,8 @@ WITH counted AS (
         sum(CASE WHEN w.not_modelled IS NULL THEN s.gpu_ns ELSE 0 END) AS modelled_ns,
         sum(w.flops_matrix) AS flops_matrix,
         sum(CASE WHEN s.is_recompute THEN w.flops_matrix END) AS flops_recompute,
-        sum(w.bytes) AS bytes
+        -- NULL, and not a part, if those of an operator with a model are unknown: operations are divided by them.
+        CASE WHEN count(w.bytes) = count(*) FILTER (WHERE w.not_modelled IS NULL) THEN sum(w.bytes) END AS bytes
     FROM _span_ops AS s
     JOIN op_work AS w ON w.trace_id = s.trace_id AND w.event_id = s.op_event_id
     GROUP BY s.trace_id, s.scope, s.phase
@@ -59,7 +60,8 @@ WITH counted AS (
 ideal AS (
     SELECT
         s.trace_id, s.scope, s.phase, u.peak_kind,
-        sum(u.ideal_ns) AS ideal_ns, sum(u.ideal_tf32_ns) AS ideal_tf32_ns, sum(u.memory_ns) AS memory_ns,
+        sum(u.ideal_ns) AS ideal_ns, sum(u.ideal_tf32_ns) AS ideal_tf32_ns,
+        CASE WHEN count(u.memory_ns) = count(*) THEN sum(u.memory_ns) END AS memory_ns,
         sum(CASE WHEN s.is_recompute THEN 0 ELSE u.ideal_ns END) AS ideal_once_ns,
         sum(CASE WHEN s.is_recompute THEN 0 ELSE u.ideal_tf32_ns END) AS ideal_once_tf32_ns,
         count(*) FILTER (WHERE u.ideal_ns IS NULL) AS n_ops_without_peak
@@ -78,7 +80,8 @@ SELECT
     TRY_CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
     -- Matrix operations of a recomputed forward.
     TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,
-    TRY_CAST(c.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    TRY_CAST(c.bytes AS BIGINT) AS bytes,
     i.peak_kind,  -- datasheet or measured; NULL for an unknown device.
     -- Operators whose type has no peak on the device, and which therefore have no ideal time.
     coalesce(i.n_ops_without_peak, 0) AS n_ops_without_peak,
@@ -86,7 +89,7 @@ SELECT
     i.ideal_tf32_ns,  -- ideal_ns with fp32 at the TF32 peak.
     i.ideal_once_ns,  -- ideal_ns without recomputation.
     i.ideal_once_tf32_ns,  -- ideal_tf32_ns without recomputation.
-    i.memory_ns  -- Time of the bytes at the memory's bandwidth, ns.
+    i.memory_ns  -- Time of the bytes at the memory's bandwidth, ns; NULL without bytes.
 FROM counted AS c
 LEFT JOIN ideal AS i ON i.trace_id = c.trace_id AND i.scope = c.scope AND i.phase = c.phase;
 
@@ -134,13 +137,14 @@ SELECT
     CAST(u.modelled_ns AS DOUBLE) / nullif(u.with_op_ns, 0) AS coverage,
     u.flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     u.flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    u.bytes,  -- Least traffic, bytes; NULL without a model.
+    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    u.bytes,
     -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     u.peak_kind,
     -- Operators with a model whose type has no peak on the device: ideal_ns does not include them.
     u.n_ops_without_peak,
     u.ideal_ns,  -- Time of the matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    u.memory_ns,  -- Time of the bytes at the memory's bandwidth, ns.
+    u.memory_ns,  -- Time of the bytes at the memory's bandwidth, ns; NULL without bytes.
     -- Ideal time of the model's work (without recomputation) divided by host time; NULL except for fwd and window.
     CASE WHEN w.phase IN ('fwd', 'window') THEN u.ideal_once_ns / nullif(w.wall_ns, 0) END AS mfu_wall,
     -- Ideal time without recomputation divided by busy_ns, not clipped.

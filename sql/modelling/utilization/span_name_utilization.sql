@@ -18,12 +18,13 @@ SELECT
     coverage,  -- Share of the operators' GPU time that has a model: read every other number with this in mind.
     flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    bytes,  -- Least traffic, bytes; NULL without a model.
+    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    bytes,
     -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     peak_kind,
     n_ops_without_peak,  -- Operators with a model whose type has no peak on the device: ideal_ns does not include them.
     ideal_ns,  -- Time of the matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    memory_ns,  -- Time of the bytes at the memory's bandwidth, ns.
+    memory_ns,  -- Time of the bytes at the memory's bandwidth, ns; NULL without bytes.
     -- Ideal time of the model's work (without recomputation) divided by host time; NULL except for fwd and window.
     mfu_wall,
     mfu_busy,  -- Ideal time without recomputation divided by busy_ns, not clipped.
