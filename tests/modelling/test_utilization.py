@@ -233,6 +233,23 @@ def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(by_hand
         assert con.execute(query).fetchall() == [(flops, True, moved, *known), (2 * flops, True, *[None] * 6)], table
 
 
+def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
+    """Not the larger of what is known: 0 of a multiplication of complex numbers, or the operations alone of a product."""
+    con = by_hand("unknown bytes")
+    rows = con.execute("SELECT bytes IS NULL, roofline_utilization, bound_by FROM op_utilization").fetchall()
+    assert sorted(rows, key=str) == [
+        (False, near(2 * 1024**3 / 989.4e3 / 4e4), "compute"),
+        (False, near(2 * 1024**3 / 989.4e3 / 4e4), "compute"),
+        (True, None, None),
+    ]
+    shapes = "SELECT roofline_ns, roofline_utilization FROM op_shape_utilization WHERE not_modelled IS NULL"
+    assert con.execute(shapes).fetchall() == [(None, None)]
+    families = "SELECT roofline_utilization FROM family_utilization WHERE not_modelled IS NULL"
+    assert con.execute(families).fetchall() == [(None,)]
+    spans = "SELECT roofline_utilization FROM span_utilization WHERE kind = 'step' AND phase = 'window' ORDER BY name"
+    assert con.execute(spans).fetchall() == [(near(2 * 1024**3 / 989.4e3 / 8e4),), (None,)]
+
+
 def test_a_device_of_another_number_is_what_all_listed_ones_are(by_hand: ByHand) -> None:
     """ROCm numbers the devices of kernels behind the host's processors."""
     key = "SELECT device_key FROM op_utilization"

@@ -173,13 +173,15 @@ def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(tmp_pat
     operators = [(0, known), (1, known), (1, half_known), (2, known), (2, complex_product)]
     recording.add("span_sample_operators", [{**op, "step": 0, "span_id": place} for place, op in operators])
     recording.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
-    columns = "flops_matrix, ideal_ns > 0, bytes, memory_ns, bandwidth_utilization, intensity, bound_by"
+    columns = (
+        "flops_matrix, ideal_ns > 0, bytes, memory_ns, bandwidth_utilization, intensity, bound_by, roofline_utilization"
+    )
     rows = asked(tmp_path / "in", f"SELECT {columns} FROM span_sample_utilization ORDER BY span_id")
     flops, moved = 2 * 1024**3, 3 * 2 * 1024**2
     assert rows == [
-        (flops, True, moved, pytest.approx(moved / 3350), pytest.approx(moved / 3350 / 10_000), pytest.approx(flops / moved), "compute"),
-        (2 * flops, True, *[None] * 5),
-        (flops, True, *[None] * 5),
+        (flops, True, moved, pytest.approx(moved / 3350), pytest.approx(moved / 3350 / 10_000), pytest.approx(flops / moved), "compute", pytest.approx(flops / 989.4e3 / 10_000)),
+        (2 * flops, True, *[None] * 6),
+        (flops, True, *[None] * 6),
     ]  # fmt: skip
 
 

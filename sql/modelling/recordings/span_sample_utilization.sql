@@ -148,8 +148,10 @@ SELECT
     t.flops_matrix / nullif(CAST(t.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
     -- compute or memory: the larger of the two ideal times.
     CASE WHEN t.ideal_ns >= t.memory_ns THEN 'compute' WHEN t.ideal_ns < t.memory_ns THEN 'memory' END AS bound_by,
-    -- The larger ideal time divided by the duration.
-    greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,
+    -- The larger ideal time divided by the duration; NULL without a peak for any of the types, or without bytes.
+    CASE
+        WHEN t.ideal_ns IS NOT NULL AND t.memory_ns IS NOT NULL THEN greatest(t.ideal_ns, t.memory_ns) / t.over_ns
+    END AS roofline_utilization,
     -- True if the ideal time is more than threshold('ideal_suspect') times the duration: TF32 where fp32 was assumed, a
     -- wrong peak, or a duration that is not the work's.
     coalesce(t.ideal_ns / nullif(t.duration_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect

@@ -163,9 +163,11 @@ SELECT
     u.flops_matrix / nullif(CAST(u.bytes AS DOUBLE), 0) * u.memory_ns / nullif(u.ideal_ns, 0) AS ridge,
     -- compute or memory: the larger of the two ideal times.
     CASE WHEN u.ideal_ns >= u.memory_ns THEN 'compute' WHEN u.ideal_ns < u.memory_ns THEN 'memory' END AS bound_by,
-    -- The larger ideal time divided by busy_ns; NULL without a peak for any of the types.
-    CASE WHEN u.ideal_ns IS NOT NULL THEN greatest(u.ideal_ns, u.memory_ns) / nullif(w.busy_ns, 0) END
-        AS roofline_utilization,
+    -- The larger ideal time divided by busy_ns; NULL without a peak for any of the types, or without bytes.
+    CASE
+        WHEN u.ideal_ns IS NOT NULL AND u.memory_ns IS NOT NULL
+            THEN greatest(u.ideal_ns, u.memory_ns) / nullif(w.busy_ns, 0)
+    END AS roofline_utilization,
     -- True if a utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or
     -- GPU work longer than its span.
     coalesce(u.ideal_ns / nullif(w.busy_ns, 0) > threshold('ideal_suspect'), FALSE)

@@ -25,9 +25,12 @@ SELECT
     -- Bytes divided by bandwidth and by the GPU time of the instances whose bytes are known; above 1 where operands are
     -- in caches.
     sum(u.memory_ns) / nullif(sum(w.gpu_ns) FILTER (WHERE u.memory_ns IS NOT NULL), 0) AS bandwidth_utilization,
-    -- The sum of each instance's larger ideal time, divided by GPU time; NULL without a peak for the type.
-    CASE WHEN count(u.ideal_ns) = count(*) THEN sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0) END
-        AS roofline_utilization,
+    -- The sum of each instance's larger ideal time, divided by GPU time; NULL without a peak for the type, or if the
+    -- bytes of an instance are unknown.
+    CASE
+        WHEN count(u.ideal_ns) = count(*) AND count(u.memory_ns) = count(*)
+            THEN sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0)
+    END AS roofline_utilization,
     -- True if mfu is above threshold('ideal_suspect'): TF32 where fp32 was assumed, or a wrong peak or shape.
     coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > threshold('ideal_suspect'), FALSE) AS suspect,
     -- Lowest confidence in op_work: below 1 if graph replays ran some of the work; NULL if the operators only launched

@@ -14,7 +14,10 @@ WITH summed AS (
         sum(u.ideal_ns) AS ideal_ns,
         sum(u.ideal_tf32_ns) AS ideal_tf32_ns,
         CASE WHEN count(w.bytes) = count(*) THEN sum(u.memory_ns) END AS memory_ns,
-        CASE WHEN count(u.ideal_ns) = count(*) THEN sum(greatest(u.ideal_ns, u.memory_ns)) END AS roofline_ns,
+        CASE
+            WHEN count(u.ideal_ns) = count(*) AND count(u.memory_ns) = count(*)
+                THEN sum(greatest(u.ideal_ns, u.memory_ns))
+        END AS roofline_ns,
         min(w.confidence) AS confidence
     FROM op_work AS w
     LEFT JOIN op_utilization AS u ON u.trace_id = w.trace_id AND u.event_id = w.event_id
@@ -41,7 +44,7 @@ SELECT
     ideal_tf32_ns,
     memory_ns,  -- Time of the bytes at the memory's bandwidth, ns; NULL for an unknown device or without bytes.
     -- The sum of each instance's larger ideal time, ns: GPU time beyond it could be saved; NULL without a peak for the
-    -- type.
+    -- type, or without bytes.
     roofline_ns,
     -- Matrix operations per second of GPU time, 10^12: a ratio of sums, like all following columns, not a mean of
     -- ratios.

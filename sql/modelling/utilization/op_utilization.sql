@@ -84,8 +84,11 @@ SELECT
         WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory'
         WHEN ideal_ns >= memory_ns THEN 'compute'
     END AS bound_by,
-    -- The larger ideal time divided by GPU time: how close the instance came to its roofline; NULL without a peak.
-    CASE WHEN ideal_ns IS NOT NULL THEN greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) END AS roofline_utilization,
+    -- The larger ideal time divided by GPU time: how close the instance came to its roofline; NULL without a peak or
+    -- bytes.
+    CASE
+        WHEN ideal_ns IS NOT NULL AND memory_ns IS NOT NULL THEN greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0)
+    END AS roofline_utilization,
     -- True if mfu is above threshold('ideal_suspect'): peak, shapes or attribution are wrong.
     coalesce(ideal_ns / nullif(gpu_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect,
     -- True if faster than the memory's bandwidth: operands were in a cache.

@@ -40,7 +40,8 @@ SELECT
     intensity,  -- Matrix operations per byte.
     ridge,  -- Intensity above which operations are the limit, for this mix of types; NULL without matrix operations.
     bound_by,  -- compute or memory: the larger of the two ideal times.
-    roofline_utilization,  -- The larger ideal time divided by busy_ns; NULL without a peak for any of the types.
+    -- The larger ideal time divided by busy_ns; NULL without a peak for any of the types, or without bytes.
+    roofline_utilization,
     -- True if a utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or
     -- GPU work longer than its span.
     suspect
