@@ -203,7 +203,10 @@ def test_a_fused_kernel_reads_or_writes_each_tensor_once() -> None:
         ("triton_red_fused_add_split_unsqueeze_16", [(BF16, 100, 8), (BF16, 264), (BF16, 100, 8)], False),
         ("triton_per_fused_embedding_0", [("long int", 7), (BF16, 5000, 8), (BF16, 7, 8)], False),
         ("triton_poi_fused_index_put_0", [(BF16, 7, 8), (BF16, 70, 8)], False),
+        ("triton_per_fused_nll_loss_forward_2", [(BF16, 100, 5000), ("long int", 100), (FP32, 100, 1)], False),
+        ("triton_per_fused__log_softmax_nll_loss2d_forward_0", [(BF16, 1, 8, 9, 9), (FP32, 1, 1, 9, 9)], False),
         # names that only look like one
+        ("triton_poi_fused_nll_loss_backward_1", [(BF16, 100, 5000), ("long int", 100)], True),
         ("triton_poi_fused_indexed_splitting_3", [(BF16, 100, 8), (BF16, 60, 8)], True),
     ],
 )
