@@ -54,6 +54,49 @@ def test_names_that_hold_another_s_name_are_not_taken_for_it(name: str) -> None:
     assert con.execute("SELECT device_key FROM trace_devices").fetchall() == [(None,)]
 
 
+def test_slices_and_other_cards_of_the_name_do_not_have_its_peaks() -> None:
+    """A device that does not say how many multiprocessors it has is taken for the whole card of its name."""
+    expected = {
+        ("NVIDIA H100 80GB HBM3", 79, 132): "H100-SXM",
+        ("NVIDIA H100 80GB HBM3", 79, None): "H100-SXM",
+        ("NVIDIA H100 80GB HBM3", 79, 131): None,
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, 16): None,
+        ("NVIDIA H100", 79, 114): "H100-PCIe",
+        ("NVIDIA H100 PCIe", 79, 114): "H100-PCIe",
+        ("NVIDIA H100 PCIe", 79, None): "H100-PCIe",
+        ("NVIDIA H100 PCIe MIG 1g.10gb", 10, 14): None,
+        ("NVIDIA H100 NVL", 93, 132): None,
+        ("NVIDIA H200", 140, 132): "H200",
+        ("NVIDIA H200 NVL", 140, 132): None,
+        ("NVIDIA H200 MIG 1g.18gb", 16, 16): None,
+        ("NVIDIA H800 PCIe", 79, 114): None,
+        ("NVIDIA B200 MIG 1g.23gb", 22, 18): None,
+        ("NVIDIA B300 SXM6 AC MIG 1g.34gb", 33, 18): None,
+        ("NVIDIA A100-SXM4-40GB", 39, 108): "A100-40GB",
+        ("NVIDIA A100-PCIE-40GB", 39, 108): "A100-40GB",
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 5, 14): None,
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40, 42): None,
+        ("NVIDIA A100-SXM-64GB", 64, 124): None,
+        ("Tesla V100-SXM2-16GB", 16, None): "V100-SXM2-16GB",
+        ("Tesla V100-PCIE-16GB", 16, 80): None,
+        ("Tesla V100-FHHL-16GB", 16, 80): None,
+        ("Tesla V100S-PCIE-32GB", 32, 80): None,
+        ("AMD Instinct MI300X", 24, 38): None,
+        ("AMD Instinct MI350X", 36, 32): None,
+        ("AMD Instinct MI210", 64, 104): "MI210",
+        ("AMD Instinct MI250X/MI250", 64, 110): "MI250X-GCD",
+        ("AMD Instinct MI250X/MI250", 64, 104): None,
+    }
+    devices = [
+        {"id": i, "name": name, "totalGlobalMem": gib << 30, "numSms": sms}
+        for i, (name, gib, sms) in enumerate(expected)
+    ]
+    con, _ = connect({"deviceProperties": devices, "traceEvents": []})
+    run_models(con, load_catalog(), ["trace_devices"])
+    rows = con.execute("SELECT device_key FROM trace_devices ORDER BY device").fetchall()
+    assert {case: key for case, (key,) in zip(expected, rows, strict=True)} == expected
+
+
 def test_all_devices_of_a_large_node_are_listed_and_ids_that_are_no_numbers_are_not() -> None:
     devices = [{"id": i, "name": "AMD Instinct MI300X", "totalGlobalMem": 1 << 37} for i in range(64)]
     con, _ = connect({"deviceProperties": [*devices, {"id": "x", "name": "y"}], "traceEvents": []})
