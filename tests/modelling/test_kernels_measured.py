@@ -108,6 +108,20 @@ def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
     ]
 
 
+def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Path) -> None:
+    """Streams and devices run at the same time; files number dispatches as they were launched. One without a launch counts from its start."""
+    launches = [x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for at, n in ((1, 5), (3, 1))]
+    slow_stream, quick_stream, without_launch = (kernel(n, grid=[4, 1, 1]) for n in (5, 1, 4))
+    other_device = kernel(2, grid=[4, 1, 1])
+    other_device["args"]["device"] = 1
+    launches.append(x("cuda_runtime", "cudaLaunchKernel", 5, 1, correlation=2))
+    rows = [(n, GEMM, 256, 64, "FETCH_SIZE", n) for n in (1, 2, 3, 4)]
+    events = [other_device, without_launch, quick_stream, slow_stream, *launches]
+    con = met(events, counted(tmp_path / "a.csv", *rows))
+    query = "SELECT event_id, matched_by, bytes_read / 1024 FROM kernel_measurements ORDER BY 1"
+    assert con.execute(query).fetchall() == [(0, "order", 3), (1, "order", 4), (2, "order", 2), (3, "order", 1)]
+
+
 def test_other_counts_take_the_mean_and_files_are_averaged(tmp_path: Path) -> None:
     """A file of another process, one of another shape, and units that Nsight Compute chose."""
     files = [

@@ -1,8 +1,8 @@
 -- One row: a kernel of a trace, with the hardware counters measured for the same kernel in another run.
 -- How: dispatches of a file match kernels with the same name, threads of the grid and threads of a block, and of the
--- same job if both have one. If a file has as many of them as the trace, the n-th matches the n-th (order); else each
--- kernel gets their mean (shape). A trace without grids gets the mean of a name that the file has with one shape only
--- (name). Several files, or several processes of a file, are averaged.
+-- same job if both have one. If a file has as many of them as the trace, the n-th matches the n-th launched (order);
+-- else each kernel gets their mean (shape). A trace without grids gets the mean of a name that the file has with one
+-- shape only (name). Several files, or several processes of a file, are averaged.
 -- scope: lake
 -- check: unique(trace_id, event_id)
 WITH valued AS (
@@ -61,6 +61,8 @@ shaped AS (
 launched AS (
     SELECT
         k.trace_id, k.event_id, k.device, k.name, k.start_ns, k.duration_ns, t.job,
+        -- Files number dispatches as they were launched; streams and devices may run them in another order.
+        coalesce(l.start_ns, k.start_ns) AS launched_ns,
         replace(regexp_extract(e.args, '"grid": *\[([0-9, ]+)\]', 1), ' ', '') AS grid,
         replace(regexp_extract(e.args, '"block": *\[([0-9, ]+)\]', 1), ' ', '') AS block,
         regexp_replace(
@@ -69,6 +71,7 @@ launched AS (
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
     JOIN traces AS t ON t.trace_id = k.trace_id
+    LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
     WHERE k.cat = 'kernel'
 ),
 sized AS (
@@ -90,7 +93,7 @@ asked AS (
         nullif(block, '') AS block, block_threads, blocks * block_threads IS NULL AS has_no_size,
         TRY_CAST(blocks * block_threads AS BIGINT) AS grid_threads,
         row_number() OVER (
-            PARTITION BY trace_id, name, blocks, block_threads ORDER BY start_ns, event_id
+            PARTITION BY trace_id, name, blocks, block_threads ORDER BY launched_ns, start_ns, event_id
         ) AS place,
         count(*) OVER (PARTITION BY trace_id, name, blocks, block_threads) AS n
     FROM sized
