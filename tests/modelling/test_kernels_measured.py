@@ -173,6 +173,21 @@ def test_short_names_and_traces_without_grids(
     assert [row[4:7] for row in kinds(met([kernel(1, grid=grid)], file))] == [expected]
 
 
+def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
+    """Most of PyTorch's kernels are in one, and so are the types of their template's arguments."""
+    names = {
+        "void at::native::(anonymous namespace)::Copy<at::native::(anonymous namespace)::Type<4u>, 2>(float*)": "Copy",
+        "(anonymous namespace)::with_index<int>(int)": "with_index",
+        "a::(anonymous namespace)::(anonymous namespace)::deep(int)": "deep",
+        "void at::native::vectorized<4>(at::native::(anonymous namespace)::Type<4u>)": "vectorized",
+    }
+    events = [kernel(n, name, [4, 1, 1]) for n, name in enumerate(names, 1)]
+    rows = [(n, short, 256, 64, "FETCH_SIZE", n) for n, short in enumerate(names.values(), 1)]
+    con = met(events, counted(tmp_path / "a.csv", *rows))
+    query = "SELECT name, by_short_name, bytes_read / 1024 FROM kernel_measurements ORDER BY event_id"
+    assert con.execute(query).fetchall() == [(name, True, n) for n, name in enumerate(names, 1)]
+
+
 @pytest.mark.parametrize(
     ("unit", "expected"), first_of([("us", None), ("Kbyte", 2000), ("Kbyte/s", None), ("furlong", None)], 2)
 )

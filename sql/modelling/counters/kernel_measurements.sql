@@ -66,7 +66,7 @@ launched AS (
         replace(regexp_extract(e.args, '"grid": *\[([0-9, ]+)\]', 1), ' ', '') AS grid,
         replace(regexp_extract(e.args, '"block": *\[([0-9, ]+)\]', 1), ' ', '') AS block,
         regexp_replace(
-            regexp_replace(regexp_replace(k.name, '^void ', ''), '^\(anonymous namespace\)::', ''), '[<(].*$', ''
+            replace(regexp_replace(k.name, '^void ', ''), '(anonymous namespace)::', ''), '[<(].*$', ''
         ) AS bare
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
