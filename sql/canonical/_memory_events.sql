@@ -32,6 +32,6 @@ SELECT
         device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS BIGINT) AS net_bytes,
     -- The totals before and after differ by exactly delta_bytes; NULL if either total is missing.
-    allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok
+    CAST(allocated_bytes AS HUGEINT) - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok
 FROM memory_events
 WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY at_ns, event_id)

@@ -97,3 +97,15 @@ def test_factors_places_and_what_is_not_known() -> None:
     assert con.execute("SELECT count(*) FROM collective_bandwidth WHERE link_utilization IS NOT NULL").fetchall() == [
         (3,)
     ]
+
+
+def test_sizes_that_no_message_has_are_unknown() -> None:
+    """Four bytes an element; the file is corrupt, and the other traces of its batch must not fail with it."""
+    largest = (2**63 - 1) // 4
+    sizes = {0: 0, largest: largest * 4, largest + 1: None, -5: None}
+    events = [
+        collective("allreduce", 20 * place, 4, "[0, 1, 2, 3]", **dict.fromkeys(("In msg nelems", "Out msg nelems"), n), dtype="Float")
+        for place, n in enumerate(sizes)
+    ]  # fmt: skip
+    rows = rows_of(events, "collective_bandwidth", "bytes, algbw_gigabytes_per_s IS NULL", "start_ns")
+    assert rows == [(n_bytes, n_bytes is None) for n_bytes in sizes.values()]

@@ -51,6 +51,18 @@ def test_rows_and_bytes_of_each_peer() -> None:
     ]
 
 
+def test_sizes_that_no_message_has_are_unknown() -> None:
+    """Two bytes an element; the file is corrupt, and the other traces of its batch must not fail with it."""
+    largest = (2**63 - 1) // 2 // 3
+    row_bytes = {largest * 3: largest * 2, (largest + 1) * 3: None, -3: None}
+    events = [
+        exchange([1, 2], [1, 2], start=20 * place, **dict.fromkeys(("In msg nelems", "Out msg nelems"), n))
+        for place, n in enumerate(row_bytes)
+    ]
+    rows = rows_of(events, "expert_load", "sent_bytes, received_bytes", "event_id, peer")
+    assert rows == [(n and n * of, n and n * of) for n in row_bytes.values() for of in (1, 2)]
+
+
 def test_sizes_of_the_call_count_where_the_kernel_has_none() -> None:
     comms_op = x("cpu_op", "record_param_comms", 0, 5, **exchange([3, 4], [1, 2])["args"], **{"External id": 77})
     bare = kernel("ncclDevKernel_SendRecv", 20, 9, 1, stream=9)

@@ -70,6 +70,14 @@ def test_totals_that_do_not_fit_are_marked_and_counted() -> None:
     assert ("memory_delta", 1) in rows_of(trace, "quality", "check_name, n")
 
 
+def test_totals_further_apart_than_64_bits_do_not_fit() -> None:
+    """The file is corrupt; the other traces of its batch must not fail with it."""
+    totals = (9 * 10**18, -9 * 10**18, -9 * 10**18 + 5)
+    trace = [memory(ts, 5, None, (1, 0), **{"Total Allocated": total}) for ts, total in enumerate(totals)]
+    rows = rows_of(trace, "memory_timeline", "allocated_bytes, delta_ok", "event_id")
+    assert rows == [(totals[0], None), (totals[1], False), (totals[2], True)]
+
+
 def test_bytes_of_copies_and_bytes_of_memory_are_two_things() -> None:
     """The keys `bytes` and `Bytes` differ by case only."""
     copy = {

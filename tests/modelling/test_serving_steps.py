@@ -25,6 +25,8 @@ FLASH = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>"
 VLLM_FRAME = "vllm/v1/worker/gpu_model_runner.py(2907): execute_model"
 SGLANG_FRAME = "/sgl-workspace/sglang/python/sglang/srt/model_executor/model_runner.py(3123): forward"
 
+LARGEST = 2**63 - 1
+
 # What the name of a step says, read by hand: most are examples in TraceLens' annotation_utils.py, others follow from the
 # lines of vLLM, SGLang and TensorRT-LLM that rules/serving_phases.csv quotes.
 NAMES = {
@@ -68,6 +70,11 @@ NAMES = {
     ),
     "[Executor] _forward_step 17: 2 ctx reqs, 5 gen reqs": ("mixed", 7, 2, None, 5, None, None),
     "[Executor] _forward_step: 0 ctx reqs, 5 gen reqs": ("decode", 5, 0, None, 5, None, None),
+    # sums that are the largest number, and one more
+    f"execute_context_{LARGEST - 5}(1)_generation_5(5)": ("mixed", LARGEST, LARGEST - 5, 1, 5, 5, 6),
+    f"execute_context_{LARGEST - 4}(1)_generation_5(5)": ("mixed", None, LARGEST - 4, 1, 5, 5, 6),
+    f"execute_context_1({LARGEST - 5})_generation_5(5)": ("mixed", 6, 1, LARGEST - 5, 5, 5, LARGEST),
+    f"execute_context_1({LARGEST - 4})_generation_5(5)": ("mixed", 6, 1, LARGEST - 4, 5, 5, None),
 }
 OTHERS = ("step[1]", "decode", "execute_context_1", "nccl:all_reduce", "prefill", "step[bs=2]", "ProfilerStep#3")
 

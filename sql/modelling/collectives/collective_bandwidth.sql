@@ -20,7 +20,9 @@ placed AS (
     SELECT
         k.trace_id, k.event_id, k.name, k.kind, k.device, k.stream, k.step, k.start_ns, k.duration_ns,
         k.launch_event_id,
-        k.collective_name, k.group_name, k.group_size, t.n_elements * t.size_bytes AS bytes,
+        k.collective_name, k.group_name, k.group_size,
+        CASE WHEN t.n_elements BETWEEN 0 AND 9223372036854775807 // t.size_bytes THEN t.n_elements * t.size_bytes END
+            AS bytes,
         TRY_CAST(regexp_extract(k.group_ranks, '^\[([0-9]+)', 1) AS BIGINT) // r.device_count AS first_node,
         TRY_CAST(regexp_extract(k.group_ranks, '([0-9]+)\]$', 1) AS BIGINT) // r.device_count AS last_node,
         k.group_size > r.device_count AS is_larger_than_a_node,
@@ -77,7 +79,8 @@ SELECT
     launch_event_id,  -- Launch call; NULL if it is not in the trace.
     start_ns,  -- Start, ns.
     duration_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
-    -- S: bytes of the larger of input and output on this rank; NULL if not recorded, or for an unknown type.
+    -- S: bytes of the larger of input and output on this rank; NULL if not recorded or out of range, or for an unknown
+    -- type.
     bytes,
     -- Factor of the kind: 2(n-1)/n for allreduce, (n-1)/n for allgather, reducescatter, alltoall, gather and scatter, 1
     -- for others; NULL if the group's size is needed and unknown.

@@ -3,7 +3,7 @@
 -- parallelism, a row is a token on its way to or from an expert. Other all-to-alls, such as those of embeddings, are
 -- listed, too. Collectives without recorded sizes (equal parts, lists of tensors) have no rows.
 -- check: unique(trace_id, event_id, peer)
-WITH split AS (
+WITH recorded AS (
     SELECT
         s.trace_id, s.event_id, s.peer, s.peer_rank, s.sent_rows, s.received_rows, s.all_sent_rows, s.all_received_rows,
         TRY_CAST(a.args ->> '$."In msg nelems"' AS BIGINT) AS in_elements,
@@ -12,6 +12,14 @@ WITH split AS (
     FROM _split_sizes AS s
     JOIN _collective_args AS a ON a.trace_id = s.trace_id AND a.event_id = s.event_id
     LEFT JOIN element_sizes AS z ON z.dtype = lower(a.args ->> '$.dtype')
+),
+-- Numbers that are no sizes count as not recorded.
+split AS (
+    SELECT
+        trace_id, event_id, peer, peer_rank, sent_rows, received_rows, all_sent_rows, all_received_rows, size_bytes,
+        CASE WHEN in_elements BETWEEN 0 AND 9223372036854775807 // size_bytes THEN in_elements END AS in_elements,
+        CASE WHEN out_elements BETWEEN 0 AND 9223372036854775807 // size_bytes THEN out_elements END AS out_elements
+    FROM recorded
 )
 SELECT
     t.trace_id,  -- The trace.

@@ -68,7 +68,9 @@ SELECT
     CASE
         WHEN n_requests IS NOT NULL THEN n_requests
         WHEN n_prefill_requests IS NOT NULL OR n_decode_requests IS NOT NULL
-            THEN coalesce(n_prefill_requests, 0) + coalesce(n_decode_requests, 0)
+            THEN TRY_CAST(
+                CAST(coalesce(n_prefill_requests, 0) AS HUGEINT) + coalesce(n_decode_requests, 0) AS BIGINT
+            )
     END AS n_requests,
     -- Tokens of all requests; NULL if the name does not specify it.
     CASE
@@ -76,7 +78,7 @@ SELECT
         WHEN n_prefill_requests > 0 AND n_prefill_tokens IS NULL THEN NULL
         WHEN n_decode_requests > 0 AND n_decode_tokens IS NULL THEN NULL
         WHEN n_prefill_tokens IS NOT NULL OR n_decode_tokens IS NOT NULL
-            THEN coalesce(n_prefill_tokens, 0) + coalesce(n_decode_tokens, 0)
+            THEN TRY_CAST(CAST(coalesce(n_prefill_tokens, 0) AS HUGEINT) + coalesce(n_decode_tokens, 0) AS BIGINT)
     END AS n_tokens,
     n_prefill_requests,  -- Requests in prefill; NULL if the name does not specify it.
     n_prefill_tokens,  -- Tokens of these requests; NULL if the name does not specify it.
