@@ -154,6 +154,11 @@ def _attention(kind: str, args: Arguments, *, causal_at: int) -> Work:
     return _work(kind, q, total, matrix=_masked(full, args.value(causal_at, False), rows, columns), uncausal=full)
 
 
+def _flash_attention(kind: str, args: Arguments) -> Work:
+    """Return the work of flash attention; its overload for FP8 (10 arguments) has three scales before the dropout."""
+    return _attention(kind, args, causal_at=7 if len(args.types) == 10 else 4)
+
+
 def _attention_backward(kind: str, args: Arguments, *, causal_at: int) -> Work:
     """Return the work of five products: the scores again, the gradients of scores (two), of keys and of values."""
     grad, q, k, v, out = args.tensor(0, 4), args.tensor(1, 4), args.tensor(2, 4), args.tensor(3, 4), _output(args)
@@ -295,6 +300,7 @@ _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "scaled_gemm": partial(_gemm, out_size=2),
     "conv": _conv,
     "conv_backward": _conv_backward,
+    "flash_attention": _flash_attention,
     "attention_4": partial(_attention, causal_at=4),
     "attention_6": partial(_attention, causal_at=6),
     "attention_backward_7": partial(_attention_backward, causal_at=7),

@@ -138,6 +138,20 @@ def test_attention_is_the_same_as_its_products(
         assert work.flops_matrix == (full // 2 if causal else full)
 
 
+@pytest.mark.parametrize("scale", ["float", ""])  # a tensor, or None
+def test_flash_attention_in_fp8_has_its_flag_behind_the_scales(scale: str) -> None:
+    """The overload `quantized` has three of them before the dropout."""
+    q = [2, 3, 8, 4]
+    scales = [[2, 3] if scale else []] * 3
+    types = ["c10::Float8_e4m3fn"] * 3 + [scale] * 3 + ["Scalar"] * 3 + [""]
+    full = 2 * 2 * 3 * 8 * 8 * (4 + 4)
+    for causal, expected in (("True", full // 2), ("False", full)):
+        literals = [""] * 6 + ["0.", causal, "False", ""]
+        work = work_of("aten::_scaled_dot_product_flash_attention", [q, q, q, *scales, *[[]] * 4], types, literals)
+        assert isinstance(work, Work)
+        assert (work.flops_matrix, work.flops_uncausal, work.dtype) == (expected, full, "fp8")
+
+
 @pytest.mark.slow  # 3 s: torch is loaded; the first position is in the test above
 def test_positions_of_causal_flags_are_those_of_the_schemas() -> None:
     torch = pytest.importorskip("torch")
@@ -152,6 +166,9 @@ def test_positions_of_causal_flags_are_those_of_the_schemas() -> None:
     for name, place in places.items():
         schema = getattr(torch.ops.aten, name).default._schema
         assert [argument.name for argument in schema.arguments][place] == "is_causal", name
+    if "quantized" in (flash := torch.ops.aten._scaled_dot_product_flash_attention).overloads():
+        names = [argument.name for argument in flash.quantized._schema.arguments]
+        assert (names[7], len(names)) == ("is_causal", 10)
 
 
 def test_what_cannot_be_modelled_says_why() -> None:
