@@ -18,7 +18,8 @@ _NO_TENSOR = {"", "Scalar", "ScalarList", "TensorList", "GenericList", "Optional
 DTYPES = {
     "double": ("fp64", 8), "float": ("fp32", 4), "c10::Half": ("fp16", 2), "c10::BFloat16": ("bf16", 2),
     "c10::Float8_e4m3fn": ("fp8", 1), "c10::Float8_e5m2": ("fp8", 1), "c10::Float8_e4m3fnuz": ("fp8", 1),
-    "c10::Float8_e5m2fnuz": ("fp8", 1), "long int": ("int64", 8), "long": ("int64", 8), "int": ("int32", 4),
+    "c10::Float8_e5m2fnuz": ("fp8", 1), "c10::Float4_e2m1fn_x2": ("fp4", 1),
+    "long int": ("int64", 8), "long": ("int64", 8), "int": ("int32", 4),
     "short int": ("int16", 2), "short": ("int16", 2), "signed char": ("int8", 1), "unsigned char": ("uint8", 1),
     "bool": ("bool", 1), "char": ("int8", 1),
 }  # fmt: skip
@@ -49,6 +50,11 @@ class Tensor:
     def size(self) -> int | None:
         """Return the bytes per element, or None for an unknown type."""
         return DTYPES.get(self.type, (None, None))[1]
+
+    @property
+    def packed(self) -> int:
+        """Return the numbers in an element: 2 of FP4, which are neighbours in the inner dimension of a product."""
+        return 2 if self.dtype == "fp4" else 1
 
     @property
     def bytes(self) -> int | None:

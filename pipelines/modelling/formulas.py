@@ -94,7 +94,7 @@ def _gemm(kind: str, args: Arguments, *, first: int = 0, out_size: int | None = 
     n_out = math.prod(a.dims[:-1]) * b.dims[-1]
     bias = args.tensor(0) if first else None
     total = _sum(a.bytes, b.bytes, _times(n_out, out_size or a.size), bias.bytes if bias else 0)
-    return _work(kind, a, total, matrix=2 * n_out * a.dims[-1], vector=n_out if bias else 0)
+    return _work(kind, a, total, matrix=2 * n_out * a.dims[-1] * a.packed, vector=n_out if bias else 0)
 
 
 # --- Convolutions

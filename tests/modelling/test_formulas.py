@@ -47,6 +47,15 @@ def test_work_in_proportion_to_the_elements(op: str, moved: int, flops: int) -> 
     assert (work.bytes, work.flops_vector, work.flops_matrix) == (moved * 32 * 4, flops * 32, 0)
 
 
+def test_a_product_of_packed_fp4_counts_every_number() -> None:
+    """[16, 32] by [32, 8], recorded as [16, 16] by [16, 8] of one byte for two numbers."""
+    types = ["c10::Float4_e2m1fn_x2"] * 2 + ["c10::Float8_e4m3fn"] * 2 + ["", "", "Scalar", "Scalar"]
+    dims = [[16, 16], [16, 8], [64], [64], [], [], [], []]
+    work = work_of("aten::_scaled_mm", dims, types, [""] * 6 + ["15", "False"])
+    assert isinstance(work, Work)
+    assert (work.flops_matrix, work.bytes, work.dtype) == (2 * 16 * 32 * 8, 16 * 16 + 16 * 8 + 2 * 16 * 8, "fp4")
+
+
 def test_shapes_that_torch_was_asked_about(shared: Path) -> None:
     """Recorded answers of torch's counter; grouped convolutions backwards are where it counts too much."""
     reference = json.loads((shared / "golden" / "modelling" / "torch_flop_counter_check.json").read_text())
