@@ -148,3 +148,27 @@ def test_what_may_be_an_all_to_all_makes_no_bubble() -> None:
     assert rows_of(events, "step_pipeline", "bubble_upper, communication_ns, exposed_communication_percent") == [
         (None, 10_000, 100.0)
     ]
+
+
+@pytest.mark.parametrize(
+    ("into", "out"),
+    [
+        ("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", "Memcpy D2M (DEVICE -> MEMORY(Unknown))"),  # Intel XPU
+        ("Memcpy H2D", "Memcpy D2H"),
+        ("CopyHostToDevice", "CopyDeviceToHost"),
+    ],
+)
+def test_copies_of_other_runtimes_have_a_direction(into: str, out: str) -> None:
+    names = (into, out, "Memcpy D2D (DEVICE -> DEVICE)", "Memcpy DtoD (Device -> Device)", "Memcpy P2P")
+    events = [x("user_annotation", "ProfilerStep#3", 0, 100)]
+    for place, name in enumerate(names):
+        at = 10 * place
+        events += [call("copy", at, 1, place + 1), kernel(name, at + 5, place + 1, place + 1, cat="gpu_memcpy")]
+    assert rows_of(events, "step_pipeline", "htod_ns, save_ns, load_ns") == [(1_000, 2_000, 1_000)]
+
+
+def test_an_unknown_computation_leaves_no_ideal_time() -> None:
+    """Known communication alone is not what the step could take, least of all 0 without any."""
+    times = [(None, 0), (None, 5), (7, 0), (7, 9), (7, None), (None, None)]
+    steps = [{"duration_ns": 10, "comp_ideal_ns": comp, "communication_ideal_ns": comm} for comp, comm in times]
+    assert of_times("ideal_ns", steps) == [[None], [None], [7], [9], [7], [None]]

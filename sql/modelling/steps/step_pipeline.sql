@@ -136,8 +136,9 @@ parts AS (
             WHEN l.class = 'COMMUNICATION' THEN 'collective'
             WHEN l.cat = 'kernel' AND o.event_id IS NOT NULL THEN 'optimizer'
             WHEN l.cat = 'kernel' THEN 'compute'
-            WHEN l.name LIKE '%HtoD%' OR l.name LIKE '%HostToDevice%' THEN 'htod'
-            WHEN l.name LIKE '%DtoH%' OR l.name LIKE '%DeviceToHost%' THEN 'dtoh'
+            -- XPU calls the host's memory M.
+            WHEN regexp_matches(l.name, 'HtoD|HostToDevice|[HM]2D') THEN 'htod'
+            WHEN regexp_matches(l.name, 'DtoH|DeviceToHost|D2[HM]') THEN 'dtoh'
         END AS part
     FROM launched AS l
     LEFT JOIN optimizers AS o ON o.trace_id = l.trace_id AND o.event_id = l.event_id
@@ -365,8 +366,9 @@ SELECT
     comp_ideal_ns,
     -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if it is unknown for any of them.
     communication_ideal_ns,
-    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where both are NULL.
-    greatest(comp_ideal_ns, communication_ideal_ns) AS ideal_ns,
+    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where that of computation
+    -- is NULL.
+    CASE WHEN comp_ideal_ns IS NOT NULL THEN greatest(comp_ideal_ns, communication_ideal_ns) END AS ideal_ns,
     n_communication,  -- Communication kernels of the step.
     n_communication_known,  -- Communication kernels with an ideal time.
     -- (T_actual - T_ideal) / T_c2c; above 1 where more than communication costs time; negative where a model or peak is
