@@ -21,6 +21,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "serving_phases": {"cat": "cat", "name": "name_pattern"},
     "step_stages": {"stage": "stage", "name": "name_pattern"},
     "python_frames": {"name": "name_pattern"},
+    "op_patterns": {"name": "name_pattern"},
 }
 
 

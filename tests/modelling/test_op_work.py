@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import named
@@ -138,6 +140,7 @@ def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: s
 def _walk(con: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
     """The owner of every launch, by one stack a thread."""
     owns = dict(con.execute("SELECT op, owns_below FROM op_kinds").fetchall())
+    patterns = [re.compile(rule["name_pattern"]) for rule in rule_rows("op_patterns")]
     launches = {row[0] for row in con.execute("SELECT launch_event_id FROM kernels").fetchall()}
     threads = defaultdict(list)
     for row in con.execute(
@@ -153,8 +156,8 @@ def _walk(con: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
                 stack.pop()
             if event[0] in launches:
                 ops = [e for e in stack if e[3] == "cpu_op"]
-                modelled = [e for e in ops if e[4] in owns]
-                outer = [e for e in modelled if owns[e[4]]]
+                modelled = [e for e in ops if e[4] in owns or any(pattern.search(e[4]) for pattern in patterns)]
+                outer = [e for e in modelled if owns.get(e[4])]
                 owners[event[0]] = (outer[:1] or modelled[-1:] or ops[-1:] or [(None,)])[0][0]
             stack.append(event)
     return owners
@@ -198,3 +201,22 @@ def test_what_has_no_work_says_why() -> None:
     # A trace without GPU work has no row.
     only(con, without_work, tables)
     assert con.execute("SELECT count(*) FROM op_work_coverage").fetchall() == [(0,)]
+
+
+def test_an_operator_whose_formula_a_pattern_names_has_the_work_below_it() -> None:
+    """As one of op_kinds, except that a model below it comes first: the pattern does not say that it owns what is below."""
+    shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+    events = [
+        x("cpu_op", "triton_poi_fused_add_0", 0, 20, **shapes), op("mine::impl", 1, 18),
+        call("cudaLaunchKernel", 2, 1, 1), kernel("add", 30, 1, 1),
+        x("cpu_op", "aten::add", 5, 5, **shapes), call("cudaLaunchKernel", 6, 1, 2), kernel("below", 40, 2, 2),
+        x("cpu_op", "mine::add_0", 20, 20, **shapes), op("mine::impl", 21, 18),
+        call("cudaLaunchKernel", 22, 1, 3), kernel("of mine", 50, 4, 3),
+    ]  # fmt: skip
+    con, _ = connect(events)
+    run_models(con, load_catalog(), ["op_work"])
+    assert con.execute("SELECT op, gpu_ns, bytes, not_modelled FROM op_work ORDER BY event_id").fetchall() == [
+        ("triton_poi_fused_add_0", 1_000, 2 * 64 * 4, None),
+        ("aten::add", 2_000, 3 * 64 * 4, None),
+        ("mine::impl", 4_000, None, "op_not_modelled"),
+    ]

@@ -20,15 +20,24 @@ calls AS (
 busy_threads AS (
     SELECT DISTINCT trace_id, thread_id FROM calls
 ),
+names AS (
+    SELECT DISTINCT name FROM events WHERE cat = 'cpu_op'
+),
+kinds AS (
+    SELECT n.name, k.owns_below
+    FROM names AS n
+    LEFT JOIN op_kinds AS k ON k.op = n.name
+    WHERE k.op IS NOT NULL OR first_op_patterns(n.name) IS NOT NULL
+),
 ops AS (
     SELECT
         e.trace_id, t.thread_id, e.event_id, e.start_ns, e.duration_ns,
-        CASE WHEN k.op IS NULL THEN 0 ELSE 1 END AS modelled,
+        CASE WHEN k.name IS NULL THEN 0 ELSE 1 END AS modelled,
         CASE WHEN k.owns_below THEN 1 ELSE 0 END AS owning
     FROM events AS e
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
     JOIN busy_threads AS c ON c.trace_id = t.trace_id AND c.thread_id = t.thread_id
-    LEFT JOIN op_kinds AS k ON k.op = e.name
+    LEFT JOIN kinds AS k ON k.name = e.name
     WHERE e.cat = 'cpu_op' AND e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 marks AS (
