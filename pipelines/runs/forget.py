@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
+from pipelines.fleet.captures.grouping import folder_of, ingested
+from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.ingested_files import forget_keys
@@ -31,7 +33,7 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.damage import BrokenFiles
-from pipelines.lake.retain.retention import drop_notice, keep_notice, notices, sources_of
+from pipelines.lake.retain.retention import drop_notice, keep_notice, notices, removed_firsts, sources_of
 from pipelines.models.sqltext import quoted
 from pipelines.runs.materialize.per_capture import materialize_captures
 
@@ -69,6 +71,7 @@ def forget(
     removes its rows), or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
+    _keep_id(lake, trace)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
     with lake.retention_lock():  # no batch is merged or removed while it is held
         n_rows = {trace.trace_id: _remove(lake, trace, on_step) for trace in begun(lake)}
@@ -93,6 +96,20 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
     batch = batch_by_trace[trace_id]
     path = (manifest.read_keys(lake.root, batch) or {}).get(trace_id)
     return Forgotten(trace_id, batch.batch_id, path, for_good)
+
+
+def _keep_id(lake: Lake, trace: Forgotten) -> None:
+    """If a group's first capture disappears with the trace, write a notice that keeps others from taking over its id.
+
+    A capture of which other traces remain keeps its id.
+    """
+    folders = None if trace.path is None else [folder_of(trace.path)]
+    for name, capture in lake_captures(lake, with_roles=False, folders=folders).items():
+        members = {member.trace.trace_id: member.trace for member in capture.members}
+        disappears = len(members) == 1 or capture.is_digest
+        if disappears and trace.trace_id in members and name == members[trace.trace_id].group_id:
+            first = min(map(ingested, members.values()))
+            keep_notice(lake, f"first-{name}", [], firsts={name: min(first, removed_firsts(lake).get(name, first))})
 
 
 def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:

@@ -107,6 +107,23 @@ def test_ids_stay_when_late_ranks_come_in_any_order() -> None:
     assert len(set(seen.values())) == 4
 
 
+def test_no_later_capture_takes_over_the_id_of_a_removed_one() -> None:
+    day0, day1 = ([trace(f"{n}{rank}", rank, 1_000 * n, batch_id=str(n)) for rank in range(2)] for n in range(2))
+    first, later = sorted(find_captures([*day0, *day1]), key=lambda capture: "10" in members(capture))
+    assert (first.capture_id, "00" in members(first)) == ("g", True)
+    (left,) = find_captures(day1, removed={"g": ("0", "00")})
+    assert left == later
+    assert [capture.capture_id for capture in find_captures(day1, removed={"h": ("0", "00")})] == ["g"]
+    # A removed trace that was not the first: the capture that has the first keeps the id.
+    assert first in find_captures([*day0, day1[0]], removed={"g": ("1", "11")})
+    again = [replace(rank_trace, batch_id="2") for rank_trace in day0]
+    captures = find_captures([*day1, *again], removed={"g": ("0", "00")})
+    assert {capture.capture_id: set(members(capture)) for capture in captures} == {
+        "g": {"00", "01"},
+        later.capture_id: {"10", "11"},
+    }
+
+
 def test_content_changes_with_what_the_user_tells() -> None:
     (plain,) = find_captures([trace("a", 0), trace("b", 1)])
     roles = [Role("a", 0, "dp", "x"), Role(None, 1, "dp", "y"), Role("b", 0, "dp", "z"), Role(None, 9, "dp", "z")]

@@ -64,10 +64,10 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     world.captures()
     seen: list[int] = []
 
-    def counted(traces, roles, digests):
+    def counted(traces, *others):
         listed = list(traces)
         seen.append(len(listed))
-        return grouping.find_captures(listed, roles, digests)
+        return grouping.find_captures(listed, *others)
 
     monkeypatch.setattr(input_tables, "find_captures", counted)
     world.add("a", rank=1)

@@ -13,7 +13,9 @@ from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
+from pipelines.lake.retain import retention
 from pipelines.readers.ingest import ingest
+from pipelines.runs.forget import forget
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import SLOW
 from tests.harness import kernel
@@ -83,6 +85,35 @@ def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
     after = dict(pairs(lake, JOINED))
     assert len(after) == 3 and len({after[first], after[second]}) == 2
     assert sorted(after.items()) == truth(lake)
+
+
+def two_captures(lake: Lake, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The traces of two captures in a folder, ingested one after the other, each with its capture's id."""
+    ingest([write_rank(folder, rank, 0) for rank in range(2)], lake)
+    first = dict(truth(lake))
+    ingest([write_rank(folder, rank, 100) for rank in range(2)], lake)
+    return first, {name: capture for name, capture in truth(lake) if name not in first}
+
+
+def test_no_capture_takes_over_the_id_of_one_that_retention_removed(lake: Lake, tmp_path: Path) -> None:
+    """A baseline of the removed capture would mean another one."""
+    _, later = two_captures(lake, tmp_path / "in")
+    retention._hide(lake, lake.batches()[:1])
+    assert dict(truth(lake)) == later
+
+
+def test_no_capture_takes_over_the_id_of_one_that_was_forgotten(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    first, later = two_captures(lake, tmp_path / "in")
+    rank0, rank1 = first
+    forget(lake, rank0)
+    assert dict(truth(lake)) == {rank1: first[rank1], **later}
+    forget(lake, rank1)
+    assert dict(truth(lake)) == later
+    ingest([tmp_path / "in"], lake)
+    assert dict(truth(lake)) == {**first, **later}
 
 
 @pytest.mark.slow  # 4 CPU s; the id itself is above, and what a query computes in tests/faces/cli

@@ -4,7 +4,8 @@ Traces of one job in one folder are a group (`traces.group_id`). A folder, such 
 captures of a job. If a rank occurs more than once, the traces are sorted by start. A new capture then begins with a
 trace that overlaps no preceding trace of the capture, or whose rank the capture already has at another time. A capture
 is named after its first-ingested trace, so its id stays when late ranks arrive. The capture with the group's first
-trace has the group's id.
+trace has the group's id. If that trace was removed from the lake, no capture has it, because it would mean another
+capture than before.
 
 A truncated file may have lost the base of its times, so its date is unknown even if the dates of the other traces are
 known. Such traces join the only capture of the group, or form separate captures if there are several. They never replace a
@@ -111,10 +112,12 @@ def find_captures(
     traces: Iterable[RankTrace],
     roles: Sequence[Role] = (),
     digests: Mapping[str, Collection[str]] = MappingProxyType({}),
+    removed: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> list[Capture]:
     """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user.
 
     `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
+    `removed`: by group, the batch and the id of the first-ingested trace that was removed from the lake.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
@@ -123,11 +126,13 @@ def find_captures(
     digest_of = {trace_id: capture_id for capture_id, members in digests.items() for trace_id in members}
     captures = []
     for group_id, members in groups.items():
-        first = min(members, key=_ingested).trace_id
+        first = min(map(ingested, members))
+        _, first_id = min(first, removed.get(group_id, first))
         named_parts = list(_of_digests(members, digest_of))
         for part in _parts([trace for trace in members if trace.trace_id not in digest_of]):
-            named_by = min(part, key=_ingested).trace_id
-            named_parts.append((group_id if named_by == first else _hash(f"{group_id}\0{named_by}"), part))
+            _, named_by = min(map(ingested, part))
+            has_first = any(trace.trace_id == first_id for trace in part)
+            named_parts.append((group_id if has_first else _hash(f"{group_id}\0{named_by}"), part))
         for name, part in named_parts:
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
@@ -152,7 +157,8 @@ def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
     return tuple(sorted({role for role in roles if role.rank in present and role.job in (None, capture.job)}, key=str))
 
 
-def _ingested(trace: RankTrace) -> tuple[str, str]:
+def ingested(trace: RankTrace) -> tuple[str, str]:
+    """Return the batch that the trace was ingested in and its id, by which traces are ordered."""
     return trace.ingest_batch_id or trace.batch_id, trace.trace_id
 
 

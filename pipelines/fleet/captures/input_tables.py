@@ -17,6 +17,7 @@ from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import MEMBERSHIP_TABLES, superseded
+from pipelines.lake.retain.retention import removed_firsts
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.python_tables import input_table
@@ -38,7 +39,7 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
     kept = {trace_id for members in digests.values() for trace_id in members}
     # A trace whose capture is gone forms no other one without its events.
     traces = [trace for trace in traces if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))]
-    return {capture.capture_id: capture for capture in find_captures(traces, roles, digests)}
+    return {capture.capture_id: capture for capture in find_captures(traces, roles, digests, removed_firsts(lake))}
 
 
 def _digests(lake: Lake) -> dict[str, list[str]]:

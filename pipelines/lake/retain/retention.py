@@ -2,8 +2,8 @@
 
 A notice in the catalog hides a batch in every table in one step. The analysts' file is then published without it. Its
 files are deleted `grace` later, the commit marker first. The notice stays, because its trace ids keep ingestion from
-reading the same content again from a folder that still contains it. A copy in `.retired/` lets the ids outlive the
-catalog. If a run is killed at any point, the next run completes it.
+reading the same content again from a folder that still contains it. It also names the first trace of each group, so that no
+other capture takes over the id of a removed one. A copy in `.retired/` lets the ids outlive the catalog. If a run is killed at any point, the next run completes it.
 
 Schedule runs and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones. Batches of
 captures stay, too, also those whose rows newer batches replace.
@@ -16,8 +16,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 from pipelines.base import database
 from pipelines.lake.commit import manifest
@@ -120,6 +123,15 @@ def retired_traces(lake: Lake) -> set[str]:
     return {trace for notice in notices(lake).values() for trace in notice["traces"]}
 
 
+def removed_firsts(lake: Lake) -> dict[str, tuple[str, str]]:
+    """Return the batch and id of the first-ingested removed trace of each group (`traces.group_id`), as far as noted."""
+    noted = (notice.get("firsts", {}).items() for notice in notices(lake).values())
+    firsts: dict[str, tuple[str, str]] = {}
+    for group_id, (batch_id, trace_id) in chain.from_iterable(noted):
+        firsts[group_id] = min(firsts.get(group_id, (batch_id, trace_id)), (batch_id, trace_id))
+    return firsts
+
+
 def notices(lake: Lake) -> dict[str, dict[str, Any]]:
     """Return the notices of batches that were or will be removed, and of traces that are or were forgotten, by name."""
     return {name: json.loads(row.brief) for name, row in content(lake.root).notices.items()}
@@ -131,7 +143,13 @@ def _due(lake: Lake, before: datetime) -> list[Batch]:
 
 
 def _hide(lake: Lake, batches: list[Batch]) -> None:
-    _write(lake, {batch.batch_id: {"traces": _trace_ids(lake, batch), "hidden_at": None} for batch in batches})
+    _write(
+        lake,
+        {
+            batch.batch_id: {"traces": _trace_ids(lake, batch), "firsts": _firsts(lake, batch), "hidden_at": None}
+            for batch in batches
+        },
+    )
 
 
 def _show_without(lake: Lake, now: datetime) -> None:
@@ -188,6 +206,19 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
         return []
     with database.scratch() as con:
         return [row[0] for row in con.execute(f"SELECT trace_id FROM {quoted(mark)} ORDER BY trace_id").fetchall()]
+
+
+def _firsts(lake: Lake, batch: Batch) -> dict[str, tuple[str, str]]:
+    """Return the batch and id of the first-ingested of the batch's traces in each group. It names a capture (grouping.py)."""
+    mark = table_file(lake.root, MARK, batch)
+    if not mark.exists():
+        return {}
+    query = f"SELECT group_id, coalesce(ingest_batch_id, batch_id), trace_id FROM {quoted(mark)} ORDER BY ALL DESC"
+    with database.scratch() as con:
+        try:
+            return {group_id: (batch_id, trace_id) for group_id, batch_id, trace_id in con.execute(query).fetchall()}
+        except duckdb.Error:  # a damaged file must not keep its batch from being removed
+            return {}
 
 
 def _hidden(lake: Lake) -> dict[str, dict[str, Any]]:
