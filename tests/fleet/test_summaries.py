@@ -77,3 +77,31 @@ def test_causes_of_all_traces_add_up_and_the_largest_name_is_named() -> None:
         ("c", "idle", 5, None, 5),
         ("d", "idle", 6, "(other names)", 6),
     ]
+
+
+@pytest.mark.parametrize(("n_steps", "unit"), [(4, "ns per rank and step"), (0, "ns per rank")])
+def test_means_cover_the_ranks_that_have_the_metric(n_steps: int, unit: str) -> None:
+    """Rank 1 has no GPU work, e.g. because its profiler recorded none, and rank 2 has no value for its waiting."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE capture_ranks AS FROM (VALUES (0, 'a'), (1, 'none'), (2, 'b')) AS v(rank, trace_id), "
+            "LATERAL (SELECT 'c' AS capture_id, NULL AS left_out_reason);"
+            "CREATE TABLE step_times AS SELECT trace_id, step, NULL AS device, 100 AS duration_ns, 0 AS busy_ns, "
+            f"0 AS compute_ns, 0 AS communication_ns FROM capture_ranks, range({n_steps}) AS v(step);"
+            "CREATE TABLE temporal_breakdown AS SELECT *, 0 AS device, compute_ns AS busy_ns, 0 AS idle_ns, "
+            "0 AS communication_ns, 0 AS memory_ns, 0 AS exposed_communication_ns, 0 AS exposed_memory_ns "
+            "FROM (VALUES ('a', 80, 24), ('b', 80, 56)) AS v(trace_id, span_ns, compute_ns);"
+            "CREATE TABLE collectives AS SELECT 'c' AS capture_id, 0 AS collective_id, NULL AS refused_reason, "
+            "0 AS culprit_rank, NULL::BIGINT AS step, 16 AS wait_ns;"
+            "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, 0 AS collective_id, NULL::BIGINT AS step, * "
+            "FROM (VALUES (0, 16), (2, NULL)) AS v(rank, wait_ns);"
+            "CREATE TABLE critical_path_summary (trace_id TEXT, window_id TEXT, profile TEXT, bound_by TEXT, percent DOUBLE);"
+            "CREATE TABLE ops_by_shape AS FROM (VALUES ('a', 'gpu', 'gemm', 24), ('b', 'gpu', 'add', 8)) "
+            "AS v(trace_id, device, name, duration_ns)"
+        )
+        rows = con.execute(
+            f"SELECT metric, value, unit FROM ({load_catalog().models['capture_metrics'].sql}) WHERE rank IS NULL "
+            "AND step IS NULL AND metric IN ('span', 'compute', 'wait', 'kernel') ORDER BY ALL"
+        ).fetchall()
+    means = [("compute", 40), ("kernel", 4), ("kernel", 12), ("span", 80), ("wait", 16)]
+    assert rows == [(metric, mean / (n_steps or 1), unit) for metric, mean in means]

@@ -1,7 +1,8 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
--- that captures of different lengths can be compared; if only some ranks have steps, over these ranks. Its step time is
--- the mean over steps of the slowest rank's step. Shares of paths are means over the ranks that have a path.
+-- that captures of different lengths can be compared; if only some ranks have steps, over these ranks. Ranks without
+-- the metric, such as those without GPU work, do not count. Its step time is the mean over steps of the slowest rank's
+-- step. Shares of paths are means over the ranks that have a path.
 -- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
@@ -19,10 +20,12 @@ rank_sizes AS (
     GROUP BY r.capture_id, r.rank
 ),
 sizes AS (
-    SELECT capture_id, count(*) AS n_ranks, sum(n_steps) AS n_steps FROM rank_sizes GROUP BY capture_id
+    SELECT capture_id, sum(n_steps) AS n_steps FROM rank_sizes GROUP BY capture_id
 ),
 meant AS (
-    SELECT r.capture_id, r.rank, s.n_ranks, s.n_steps
+    SELECT
+        r.capture_id, r.rank, CASE WHEN s.n_steps > 0 THEN r.n_steps ELSE 1 END AS n,
+        CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END AS unit
     FROM rank_sizes AS r
     JOIN sizes AS s ON s.capture_id = r.capture_id
     WHERE r.n_steps > 0 OR s.n_steps = 0
@@ -82,11 +85,19 @@ rank_kernels AS (
     QUALIFY row_number() OVER (PARTITION BY capture_id, rank ORDER BY duration_ns DESC, name) <= 20
 ),
 summed_kernels AS (
-    SELECT
-        k.capture_id, k.name, sum(k.duration_ns) AS duration_ns, max(m.n_steps) AS n_steps, max(m.n_ranks) AS n_ranks
+    SELECT k.capture_id, k.name, sum(k.duration_ns) AS duration_ns, max(m.unit) AS unit
     FROM kernel_times AS k
     JOIN meant AS m ON m.capture_id = k.capture_id AND m.rank = k.rank
     GROUP BY k.capture_id, k.name
+),
+kernel_ranks AS (
+    SELECT DISTINCT capture_id, rank FROM kernel_times
+),
+with_kernels AS (
+    SELECT m.capture_id, sum(m.n) AS n
+    FROM meant AS m
+    JOIN kernel_ranks AS k ON k.capture_id = m.capture_id AND k.rank = m.rank
+    GROUP BY m.capture_id
 ),
 capture_kernels AS (
     SELECT *
@@ -144,17 +155,14 @@ metrics AS (
     UNION ALL
     SELECT
         t.capture_id, NULL, NULL, t.metric, NULL,
-        1e0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
-        max(CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END)
+        1e0 * sum(t.ns) / sum(s.n) FILTER (WHERE t.ns IS NOT NULL), max(s.unit)
     FROM rank_times AS t
     JOIN meant AS s ON s.capture_id = t.capture_id AND s.rank = t.rank
     GROUP BY t.capture_id, t.metric
     UNION ALL
-    SELECT
-        capture_id, NULL, NULL, 'kernel', name,
-        1e0 * duration_ns / CASE WHEN n_steps > 0 THEN n_steps ELSE n_ranks END,
-        CASE WHEN n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
-    FROM capture_kernels
+    SELECT k.capture_id, NULL, NULL, 'kernel', k.name, 1e0 * k.duration_ns / s.n, k.unit
+    FROM capture_kernels AS k
+    JOIN with_kernels AS s ON s.capture_id = k.capture_id
     UNION ALL
     SELECT p.capture_id, NULL, NULL, 'path', p.bound_by, sum(p.percent) / max(s.n_ranks), '% of a rank''s path'
     FROM paths AS p
