@@ -132,6 +132,12 @@ def test_content_changes_with_what_the_user_tells() -> None:
     assert with_roles.content != plain.content
 
 
+def test_a_role_for_any_job_and_the_same_for_one_count_once() -> None:
+    both = [Role(job, rank, "node", group) for job in (None, "a") for rank, group in ((0, "x"), (1, "y"))]
+    (capture,) = find_captures([trace("a", 0), trace("b", 1)], [*both, Role("a", 1, "node", "z")])
+    assert [(role.rank, role.group) for role in capture.roles] == [(0, "x"), (1, "y"), (1, "z")]
+
+
 def test_traces_without_times_that_share_a_folder() -> None:
     """A trace without timed events begins before everything; it is the first there is as well as any other."""
     nothing = {"trace_start_ns": None, "trace_end_ns": None, "n_events": 0}

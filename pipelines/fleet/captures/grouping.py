@@ -154,7 +154,9 @@ def _of_digests(traces: Iterable[RankTrace], digest_of: Mapping[str, str]) -> It
 
 def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
     present = {member.rank for member in capture.ranks}
-    return tuple(sorted({role for role in roles if role.rank in present and role.job in (None, capture.job)}, key=str))
+    own = (role for role in roles if role.rank in present and role.job in (None, capture.job))
+    # A row for any job and the same row for this job are one role.
+    return tuple(sorted({replace(role, job=capture.job) for role in own}, key=str))
 
 
 def ingested(trace: RankTrace) -> tuple[str, str]:
