@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from pipelines.base.database import rows_of
@@ -282,6 +283,15 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels) == 8
     (worse,) = (panel["targets"][0]["expr"] for panel in panels if panel["title"] == "Jobs that got worse")
     assert worse.startswith("count(count by (job) (")  # a job has a sample for each of its metrics
+
+
+def test_prometheus_keeps_the_label_by_which_alerts_and_dashboard_name_the_job() -> None:
+    """By default Prometheus renames a label `job` of the text it reads to `exported_job`."""
+    page = (DOCS / "monitoring.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)]
+    (scrapes,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
+    assert all(scrape["honor_labels"] is True for scrape in scrapes)
+    assert "(job)" in page and "exported_job" not in (DOCS / "grafana.json").read_text()
 
 
 @pytest.mark.slow(together="fleet today")
