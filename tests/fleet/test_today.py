@@ -186,6 +186,26 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["fleet", "metrics"])
+def test_an_unknown_job_is_an_error_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A monitoring system would take zeros for a job that stopped."""
+    nothing = Fleet(
+        n_traces=0, n_captures=0, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[],
+        failures=[], causes=[],
+    )  # fmt: skip
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE traces AS SELECT 'day' AS job")
+        monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.open_analyst", lambda *_: con.cursor())
+        monkeypatch.setattr("pipelines.fleet.trends.fleet_today.fleet_today", lambda *_: nothing)
+        done = CliRunner().invoke(app, [command, "--job", "dya", "--out", str(tmp_path / "out")])
+        assert done.exit_code == 1 and "no job 'dya' in the lake: did you mean day" in done.output
+        assert not (tmp_path / "out").exists()
+        assert CliRunner().invoke(app, [command, "--job", "day", "--out", str(tmp_path / "out")]).exit_code == 0
+        assert (tmp_path / "out").exists()
+
+
 def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     straggler = {"job": "a", "n_straggler": 3, "n_captures": 4}
     regression = JobVerdict("a", None, 8, "step", "ns", "c", Verdict("REGRESSION", "", 10, 5))

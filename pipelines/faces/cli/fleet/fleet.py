@@ -36,14 +36,7 @@ def fleet(
 
     Example: `tracelake fleet --lake /data/lake --out /var/www/fleet`
     """
-    from pipelines.faces.cli.fleet.regressions import refuse_unknown
-    from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
-    from pipelines.lake.publish.prices import PRICE_TABLE
-
-    with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
-        report = fleet_today(con, job)
-        if job is not None and not report.n_traces:
-            refuse_unknown(con, job)
+    report = _today(lake, job)
     if to is not None:
         index = _write_pages(report, lake, to)
     if json:
@@ -67,16 +60,26 @@ def metrics(
     Example: `tracelake metrics --out /var/lib/node_exporter/tracelake.prom`
     """
     from pipelines.base.whole_file import write_whole
-    from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
     from pipelines.fleet.trends.openmetrics import families_of, openmetrics
-    from pipelines.lake.publish.prices import PRICE_TABLE
 
-    with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
-        text = openmetrics(families_of(fleet_today(con, job)))
+    text = openmetrics(families_of(_today(lake, job)))
     if to is None:
         print(text, end="")
         return
     write_whole(to, text)
+
+
+def _today(lake: Path | str, job: str | None) -> Any:
+    """Return the state of the fleet, or of a job. Exit if no trace belongs to it."""
+    from pipelines.faces.cli.fleet.regressions import refuse_unknown
+    from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
+    from pipelines.lake.publish.prices import PRICE_TABLE
+
+    with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
+        report = fleet_today(con, job)
+        if job is not None and not report.n_traces:
+            refuse_unknown(con, job)
+    return report
 
 
 def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
