@@ -17,6 +17,11 @@ from pipelines.base.errors import TracelakeError
 from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
+_SHOWN, _FILES_SHOWN = 10, 2  # maximum number of captures in a message, and of the files of each
+_OF_FILES = (
+    "Give the files of one capture (one job, one folder). Or `tracelake ingest FOLDER --lake LAKE`, and give the id of one "
+    "and --lake LAKE."
+)
 
 
 class NoCapture(TracelakeError, LookupError):
@@ -101,16 +106,25 @@ def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
     Raise NoCapture if none or several match.
     """
     captures = con.execute(
-        "SELECT c.capture_id, c.job, c.n_ranks FROM captures AS c WHERE NOT c.is_gone ORDER BY c.n_ranks DESC, 1"
+        "SELECT capture_id, job, n_ranks, started_at FROM captures WHERE NOT is_gone ORDER BY n_ranks DESC, 1"
     ).fetchall()
-    matching_ids = [capture_id for capture_id, _, _ in captures if capture_id.startswith(beginning)]
+    matching_ids = [capture_id for capture_id, *_ in captures if capture_id.startswith(beginning)]
     if len(matching_ids) == 1:
         return matching_ids[0]
-    available = "; ".join(
-        f"{capture_id} ({n_ranks} ranks of {job or 'a job without name'})" for capture_id, job, n_ranks in captures[:10]
-    )
+    available = "; ".join(_described(con, *capture) for capture in captures[:_SHOWN])
     problem = "several captures" if matching_ids else f"no capture id starts with {beginning!r}"
-    raise NoCapture(f"{problem}. Available captures: {available or 'none'}")
+    raise NoCapture(f"{problem}. Available captures: {available or 'none'}", "" if beginning else _OF_FILES)
+
+
+def _described(con: duckdb.DuckDBPyConnection, capture_id: str, job: str | None, n_ranks: int, start: Any) -> str:
+    """Return the id of a capture with its ranks, job, start and files, by which the user knows it."""
+    rows = con.execute(
+        f"SELECT file FROM traces WHERE capture_id = {quoted(capture_id)} ORDER BY rank, file"
+    ).fetchall()
+    files = [file for (file,) in rows]
+    more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
+    began = "" if start is None else f", {start:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{capture_id} ({n_ranks} ranks of {job or 'a job without name'}{began}: {', '.join(files[:_FILES_SHOWN])}{more})"
 
 
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:

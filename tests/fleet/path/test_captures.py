@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path import load_capture
+from pipelines.fleet.path.answer import NoCapture, find_capture
 from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
@@ -242,6 +243,28 @@ def test_command_line_on_a_capture_of_the_lake_and_on_files(dlrm: Lake, shared: 
     assert "return of a wait (inferred)" in shown.stdout
     assert "20.8 % of the path" in shown.stdout
     assert "DistributedDataParallel.forward" in shown.stdout
+
+
+def test_captures_of_a_folder_are_told_apart_by_their_files_and_how_to_choose_one() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE captures AS SELECT 'c' || n AS capture_id, 'a' AS job, 2 AS n_ranks, n = 9 AS is_gone, "
+            "CASE WHEN n > 0 THEN TIMESTAMP '2026-09-21 14:13:20' END AS started_at FROM (VALUES (0), (1), (9)) AS v(n);"
+            "CREATE TABLE traces AS SELECT 'c' || n AS capture_id, 'day' || n || '.rank' || r || '.json' AS file, r AS rank "
+            "FROM (VALUES (0, 11), (1, 2)) AS v(n, ranks), LATERAL (SELECT unnest(range(ranks)) AS r)"
+        )
+        with pytest.raises(NoCapture) as of_files:
+            find_capture(con, "")
+        with pytest.raises(NoCapture) as of_lake:
+            find_capture(con, "x")
+        assert find_capture(con, "c1") == "c1"
+    assert str(of_files.value) == (
+        "several captures. Available captures: c0 (2 ranks of a: day0.rank0.json, day0.rank1.json and 9 more); "
+        "c1 (2 ranks of a, 2026-09-21 14:13:20 UTC: day1.rank0.json, day1.rank1.json)"
+    )
+    assert "tracelake ingest FOLDER --lake LAKE" in of_files.value.hint
+    assert str(of_lake.value).startswith("no capture id starts with 'x'. Available captures: c0 (")
+    assert of_lake.value.hint == NoCapture.hint
 
 
 @pytest.fixture
