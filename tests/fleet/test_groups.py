@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pipelines.fleet.clocks.alignment import fit_capture
+from pipelines.fleet.clocks.capture_fits import create_fits
 from pipelines.fleet.collectives.lanes import Kernels
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
@@ -125,6 +126,28 @@ def test_ranks_without_any_collective() -> None:
 
 # kind → (bus factor for 8 ranks) as nccl-tests' doc/PERFORMANCE.md has it.
 BUS = {"allreduce": 14 / 8, "allgather": 7 / 8, "reducescatter": 7 / 8, "alltoall": 7 / 8, "broadcast": 1, "reduce": 1}
+
+
+def test_a_kernel_of_negative_duration_is_not_matched() -> None:
+    """It would be the shortest of its collective, so the transfer would be negative. Rank 1 has one, and one of no length."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE _staged_capture_ranks AS SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, "
+            "NULL AS left_out_reason FROM range(2) AS v(rank);"
+            "CREATE TABLE traces AS SELECT trace_id, trace_id AS path, '{}' AS metadata, 'h' AS host FROM _staged_capture_ranks;"
+            "CREATE TABLE collective_kernels AS SELECT trace_id, n AS event_id, 'allreduce' AS kind, true AS waits_for_all, "
+            "0 AS device, 7 AS stream, 1000000 * n + 10000 * n * n AS start_ns, CASE WHEN rank = 0 THEN 900 WHEN n = 3 THEN -1 "
+            "WHEN n = 5 THEN 0 ELSE 500 END AS duration_ns, start_ns + duration_ns AS end_ns, n AS step, NULL AS group_name, "
+            "NULL AS group_ranks, NULL AS group_description, NULL AS seq FROM _staged_capture_ranks, range(9) AS w(n)"
+        )
+        create_rules(con, load_catalog().models["thresholds"])
+        create_fits(con)
+        matched = con.execute(
+            "SELECT rank, list(event_id ORDER BY event_id) FROM _fitted_kernels GROUP BY rank"
+        ).fetchall()
+        counts = con.execute("SELECT rank, n_kernels, n_matched FROM _fitted_lanes ORDER BY rank").fetchall()
+    assert sorted(matched) == [(rank, [0, 1, 2, 4, 5, 6, 7, 8]) for rank in range(2)]
+    assert counts == [(0, 9, 8), (1, 8, 8)]
 
 
 @pytest.mark.parametrize("kind", BUS)

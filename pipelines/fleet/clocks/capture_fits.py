@@ -25,7 +25,7 @@ _LANES = (
     ("group_ranks", "VARCHAR", "Ranks of the group, as written in the trace."),
     ("group_description", "VARCHAR", "Description of the group."),
     ("rank", "BIGINT", "The rank."),
-    ("n_kernels", "BIGINT", "Kernels of the rank in the lane."),
+    ("n_kernels", "BIGINT", "Kernels of the rank in the lane, without those of negative duration."),
     ("n_matched", "BIGINT", "Collectives that all ranks of the lane have."),
     ("matched_by", "VARCHAR", "The weakest evidence that its matches rest on; NULL where refused."),
     ("shift", "BIGINT", "The rank's kernel i is the reference's kernel i + shift; NULL where not all are."),
@@ -179,6 +179,7 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
         "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.start_ns, "
         "k.end_ns, k.step, k.group_name, k.group_ranks, k.group_description, k.seq "
         "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out_reason IS NULL "
+        "AND k.duration_ns >= 0 "  # a collective whose shortest kernel is negative would have a negative transfer
         "ORDER BY m.capture_id, m.rank, k.start_ns, k.event_id"
     )
     kernels_by_capture: dict[str, dict[int, Kernels]] = {}
