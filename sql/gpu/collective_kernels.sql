@@ -63,7 +63,8 @@ described AS (
     WHERE k.class = 'COMMUNICATION' AND k.cat = 'kernel'
 ),
 counted AS (
-    SELECT *, CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END AS n_elements FROM described
+    SELECT *, CASE WHEN kind IN ('allgather', 'gather') THEN out_elements ELSE in_elements END AS n_elements
+    FROM described
 )
 SELECT
     trace_id,  -- The trace.
@@ -88,6 +89,6 @@ SELECT
     group_size,  -- Number of ranks in the group.
     seq,  -- Sequence number within the group; NULL if the trace does not record it.
     destination,  -- Destination rank; NULL if the collective is not a point-to-point transfer.
-    -- Bytes as nccl-tests counts them: the output of an allgather, the input of other collectives; NULL if unknown.
+    -- Bytes as nccl-tests counts them: the output of an allgather or gather, the input of others; NULL if unknown.
     CASE WHEN n_elements BETWEEN 0 AND 9223372036854775807 // size_bytes THEN n_elements * size_bytes END AS bytes
 FROM counted
