@@ -56,7 +56,10 @@ def build_template(job: JobTrace) -> Template:
     edges = list(p2p.edges)
     for kinds in stages:
         edges += _stage_edges(ops, kinds, job.meta.data_parallel)
-    deps = tuple(tuple(sorted({before for op, before in edges if op == o})) for o in range(len(ops)))
+    waits: list[set[int]] = [set() for _ in ops]
+    for op, before in edges:
+        waits[op].add(before)
+    deps = tuple(tuple(sorted(before)) for before in waits)
     units = [Unit(group, True) for group in p2p.groups] + _collectives(where, job, stages)
     inside = {op for unit in units for op in unit.ops}
     units += [Unit((op,), False) for op in range(len(ops)) if op not in inside]

@@ -1,15 +1,19 @@
-"""The vectorised replay is the longest path of the graph that it stands for."""
+"""The vectorised replay is the longest path of the graph that it stands for, whose edges come from the ops."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.fleet.op_job import read_job
 from pipelines.fleet.op_job.replay import replay
-from pipelines.fleet.op_job.template import Template, Unit
+from pipelines.fleet.op_job.template import Template, Unit, build_template
 from tests.effort import examples
+from tests.fleet.op_job.make import AG, CLIP, EMB, LN, RS, UNIT, B, F, Shape, write_job
 
 
 @st.composite
@@ -58,3 +62,25 @@ def test_replay_is_the_longest_path(template: Template, n_steps: int, n_dp: int,
     times = np.random.default_rng(seed).integers(0, 100, (len(template.deps), n_steps, n_dp)) / 8
     _, ends = replay(template, times)
     assert np.array_equal(ends, longest(template, times))
+
+
+def test_each_op_waits_for_the_ops_of_its_edges(tmp_path: Path) -> None:
+    job = read_job(write_job(tmp_path, Shape(pp=2, dp=2, steps=(1,), batches=1), lambda key: 8 * UNIT))
+    waits = {
+        (op.optype, op.stage): {job.ops[before].optype for before in deps}
+        for op, deps in zip(job.ops, build_template(job).deps, strict=True)
+    }
+    in_turn = [("gc", B), (LN, "gc"), (EMB, LN), (CLIP, RS), ("optimizer", CLIP)]
+    expected = {(op, stage): {before} for op, before in in_turn for stage in range(2)}
+    expected |= {(op, stage): before for stage in range(2) for op, before in ((AG, set()), (RS, {AG, EMB}))}
+    assert waits == {
+        **expected,
+        (F, 0): {AG},
+        ("forward-send", 0): {F},
+        ("backward-recv", 0): set(),
+        (B, 0): {F, "backward-recv"},
+        (F, 1): {AG, "forward-recv"},
+        ("forward-recv", 1): set(),
+        (B, 1): {F},
+        ("backward-send", 1): {B},
+    }
