@@ -5,6 +5,7 @@ A file that does not fit is rejected, with the position of the error.
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -104,26 +105,22 @@ def _in_cells(path: Path, meta: JobMeta, columns: dict[str, np.ndarray]) -> JobT
     kinds, kind_at = np.unique(columns["optype"].astype(str), return_inverse=True)
     keys = np.stack([columns["stage"], kind_at, columns["seq_id"]], axis=1)
     ops, op_at = np.unique(keys, axis=0, return_inverse=True)
-    op_at = op_at.reshape(-1)
+    cells = np.stack([op_at.reshape(-1), step_at.reshape(-1), columns["dp_rank"]], axis=1)
+    row_at = np.lexsort(cells.T[::-1])
     shape = (len(ops), len(steps), meta.dp)
-    cell_index = (op_at, step_at.reshape(-1), columns["dp_rank"])
-    count = np.zeros(shape, dtype=np.int64)
-    np.add.at(count, cell_index, 1)
-    if (count != 1).any():
-        op, step, dp = (int(i) for i in np.argwhere(count != 1)[0])
+    if (wrong := _wrong_cell(cells[row_at], shape)) is not None:
+        position, (op, step, dp) = wrong
         name = f"{kinds[ops[op][1]]} {ops[op][2]} of stage {ops[op][0]}"
         location = f"step {steps[step]}, dp_rank {dp}"
-        if count[op, step, dp]:
-            row = int(np.flatnonzero((op_at == op) & (cell_index[1] == step) & (cell_index[2] == dp))[1])
+        if position is not None:
             raise JobRejected(
-                f"{path}: column 'seq_id', row {row}: {name} twice in {location}; number ops in execution order"
+                f"{path}: column 'seq_id', row {row_at[position]}: {name} twice in {location}; number ops in execution order"
             )
         raise JobRejected(
             f"{path}: no row of {name} in {location}, which other steps or dp ranks have; every (step, dp_rank) "
-            "must have the same ops: remove steps that were not recorded completely"
+            "must have the same ops: remove steps that were not recorded completely, and number the ops of each step anew"
         )
-    row_of = np.empty(shape, dtype=np.int64)
-    row_of[cell_index] = np.arange(len(op_at))
+    row_of = row_at.reshape(shape)
     start, duration = columns["start_ts"][row_of], columns["duration"][row_of]
     end = start + duration
     template = tuple(
@@ -133,19 +130,38 @@ def _in_cells(path: Path, meta: JobMeta, columns: dict[str, np.ndarray]) -> JobT
     return JobTrace(path, meta, template, steps, _ranks(path, columns, meta), start, duration)
 
 
+def _wrong_cell(cells: np.ndarray, shape: tuple[int, int, int]) -> tuple[int | None, tuple[int, ...]] | None:
+    """Return the first cell that is twice in sorted `cells`, with its second position, or not at all, with None.
+
+    Return None if `cells` are those of an array of this shape. No such array is made, because that of a wrong file may have
+    far more cells than the file has rows.
+    """
+    numbers = np.arange(len(cells) + 1)
+    _, n_steps, n_dp = shape
+    expected = np.stack([numbers // (n_steps * n_dp), numbers // n_dp % n_steps, numbers % n_dp], axis=1)
+    is_wrong = (cells != expected[:-1]).any(axis=1)
+    if not is_wrong.any():
+        return None if len(cells) == prod(shape) else (None, tuple(expected[-1].tolist()))
+    first = int(np.argmax(is_wrong))
+    if first and (cells[first] == cells[first - 1]).all():
+        return first, tuple(cells[first].tolist())
+    return None, tuple(expected[first].tolist())
+
+
 def _ids(columns: dict[str, np.ndarray], row: int) -> tuple[int, int, int]:
     return int(columns["mc"][row]), int(columns["mb_id"][row]), int(columns["gmc"][row])
 
 
 def _ranks(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> np.ndarray:
     """Return the global rank of every [stage, dp rank]. Raise JobRejected if one has two ranks, or none."""
-    ranks = np.full((meta.pp, meta.dp), -1, dtype=np.int64)
+    stages = np.unique(columns["stage"])
+    if len(stages) < meta.pp:
+        stage = int(np.argmax(np.append(stages, meta.pp) != np.arange(len(stages) + 1)))
+        raise JobRejected(f"{path}: no op of stage {stage}; the YAML file says {meta.pp} stages (pp_size)")
+    ranks = np.empty((meta.pp, meta.dp), dtype=np.int64)
     ranks[columns["stage"], columns["dp_rank"]] = columns["rank"]
     is_other_rank = ranks[columns["stage"], columns["dp_rank"]] != columns["rank"]
     if is_other_rank.any():
         row = int(np.argmax(is_other_rank))
         raise JobRejected(f"{path}: column 'rank', row {row}: a stage and dp_rank with two ranks; keep one of each")
-    if (ranks < 0).any():
-        stage, dp = (int(i) for i in np.argwhere(ranks < 0)[0])
-        raise JobRejected(f"{path}: no op of stage {stage}, dp_rank {dp}; the YAML file says {meta.pp} by {meta.dp}")
     return ranks

@@ -94,6 +94,23 @@ def test_a_dp_rank_is_missing(path: Path) -> None:
     assert "step 3, dp_rank 1" in changed(path, without(dp_rank=1))
 
 
+def test_one_op_twice_and_another_missing(path: Path) -> None:
+    says = changed(path, lambda table: pa.concat_tables([table.slice(1), table.slice(5, 1)]))
+    assert "no row of backward-compute 0 of stage 0 in step 3, dp_rank 0" in says
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [({"dp_size": 10**9}, "no row of backward-compute 0 of stage 0 in step 3, dp_rank 2"),
+     ({"pp_size": 10**9}, "no op of stage 2; the YAML file says 1000000000 stages (pp_size)")],
+)  # fmt: skip
+def test_a_size_with_zeros_too_many_needs_no_memory(path: Path, sizes: dict[str, int], says: str) -> None:
+    sizes = {"dp_size": 2, "pp_size": 2, "dsp_size": 1, "tp_size": 1, "vpp_size": 1, **sizes}
+    sizes["world_size"] = sizes["dp_size"] * sizes["pp_size"]
+    path.with_suffix(".yaml").write_text("".join(f"{key}: {value}\n" for key, value in sizes.items()))
+    assert says in changed(path, lambda table: table)
+
+
 @pytest.mark.parametrize(
     ("gone", "says"),
     [
