@@ -86,10 +86,12 @@ def _check_rows(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> No
     """Raise JobRejected for the first row with an invalid value."""
     size_by_column = {"dp_rank": meta.dp, "stage": meta.pp}
     is_bad_by_column = {name: (columns[name] < 0) | (columns[name] >= size) for name, size in size_by_column.items()}
+    is_bad_by_column["rank"] = columns["rank"] < 0
     is_bad_by_column["start_ts"] = ~np.isfinite(columns["start_ts"])
     is_bad_by_column["duration"] = ~(np.isfinite(columns["duration"]) & (columns["duration"] >= 0))
     expected = {name: f"0 to {size - 1}, according to the YAML file" for name, size in size_by_column.items()}
-    expected |= {"start_ts": "a finite number of seconds", "duration": "a finite number of seconds, not negative"}
+    expected |= {"rank": "0 or more, counted over the whole job", "start_ts": "a finite number of seconds"}
+    expected |= {"duration": "a finite number of seconds, not negative"}
     for name, is_bad in is_bad_by_column.items():
         if is_bad.any():
             row = int(np.argmax(is_bad))
@@ -153,7 +155,7 @@ def _ids(columns: dict[str, np.ndarray], row: int) -> tuple[int, int, int]:
 
 
 def _ranks(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> np.ndarray:
-    """Return the global rank of every [stage, dp rank]. Raise JobRejected if one has two ranks, or none."""
+    """Return the global rank of every [stage, dp rank]. Raise JobRejected if one has two ranks, or none, or that of another."""
     stages = np.unique(columns["stage"])
     if len(stages) < meta.pp:
         stage = int(np.argmax(np.append(stages, meta.pp) != np.arange(len(stages) + 1)))
@@ -164,4 +166,14 @@ def _ranks(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> np.ndar
     if is_other_rank.any():
         row = int(np.argmax(is_other_rank))
         raise JobRejected(f"{path}: column 'rank', row {row}: a stage and dp_rank with two ranks; keep one of each")
+    values, n_places = np.unique(ranks, return_counts=True)
+    if (n_places > 1).any():
+        rank = int(values[n_places > 1][0])
+        rows = np.flatnonzero(columns["rank"] == rank)
+        places = np.stack([columns["stage"], columns["dp_rank"]], axis=1)[rows]
+        row = int(rows[np.argmax((places != places[0]).any(axis=1))])
+        raise JobRejected(
+            f"{path}: column 'rank', row {row}: {rank}, as in row {rows[0]}, which has another stage or dp_rank; each needs a "
+            "rank of its own, counted over the whole job"
+        )
     return ranks

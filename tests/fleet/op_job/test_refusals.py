@@ -61,6 +61,7 @@ def without(**values: object) -> Callable[[pa.Table], pa.Table]:
         ("duration", -0.5, "column 'duration', row 7: -0.5"),
         ("stage", 2, "column 'stage', row 7: 2; it must be 0 to 1"),
         ("dp_rank", -1, "column 'dp_rank', row 7: -1"),
+        ("rank", -1, "column 'rank', row 7: -1; it must be 0 or more"),
         ("rank", 99, "a stage and dp_rank with two ranks"),
     ],
 )
@@ -109,6 +110,16 @@ def test_a_size_with_zeros_too_many_needs_no_memory(path: Path, sizes: dict[str,
     sizes["world_size"] = sizes["dp_size"] * sizes["pp_size"]
     path.with_suffix(".yaml").write_text("".join(f"{key}: {value}\n" for key, value in sizes.items()))
     assert says in changed(path, lambda table: table)
+
+
+def test_a_rank_of_several_places(path: Path) -> None:
+    """A local rank, for example. All places with the number of a slow rank would be blamed."""
+
+    def change(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index("rank")
+        return table.set_column(at, "rank", pa.array([0] * table.num_rows))
+
+    assert "column 'rank', row 4: 0, as in row 0, which has another stage or dp_rank" in changed(path, change)
 
 
 @pytest.mark.parametrize(
