@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.base.datafiles import threshold
 from pipelines.fleet.op_job.durations import ideal_times, own_times
-from pipelines.fleet.op_job.job import JobTrace
+from pipelines.fleet.op_job.job import JobRejected, JobTrace
 from pipelines.fleet.op_job.replay import replay
 from pipelines.fleet.op_job.template import OPTIMIZER, Template, build_template
 
@@ -106,7 +106,10 @@ class _Times:
 
 
 def what_if(job: JobTrace) -> WhatIf:
-    """Replay a job with ideal durations. Raise JobRejected if its ops do not fit the model (see `build_template`)."""
+    """Replay a job with ideal durations.
+
+    Raise JobRejected if its ops do not fit the model (see `build_template`), or take no time.
+    """
     template = build_template(job)
     own_s = own_times(job, template).astype(np.float64)
     starts, ends = replay(template, own_s)
@@ -117,6 +120,8 @@ def what_if(job: JobTrace) -> WhatIf:
     times = _Times(job, template, own_s, replayed, ideal, ideal_times(job, replayed, per_stage=True)[0])
     base = (job.end.max(axis=(0, 2)) - job.start.min(axis=(0, 2))).astype(np.float64)
     result = WhatIf(job, base, times.steps(own_s), times.steps(ideal), ideals)
+    if result.ideal.mean() <= 0:
+        raise JobRejected(f"{job.path}: column 'duration': no op takes time; durations are seconds, also below one")
     result.parts.append(_whole(times, result))
     if result.slowdown < DECOMPOSED_FROM:
         return result

@@ -122,6 +122,18 @@ def test_a_rank_of_several_places(path: Path) -> None:
     assert "column 'rank', row 4: 0, as in row 0, which has another stage or dp_rank" in changed(path, change)
 
 
+@pytest.mark.parametrize("column", ["duration", "start_ts"])
+def test_ops_that_take_no_time(path: Path, column: str) -> None:
+    """Also those whose starts differ: seconds as whole numbers."""
+
+    def change(table: pa.Table) -> pa.Table:
+        for name in {"duration", column}:
+            table = table.set_column(table.schema.get_field_index(name), name, pa.array([0.0] * table.num_rows))
+        return table
+
+    assert "column 'duration': no op takes time" in changed(path, change)
+
+
 @pytest.mark.parametrize(
     ("gone", "says"),
     [
