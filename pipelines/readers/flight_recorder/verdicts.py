@@ -118,7 +118,9 @@ def _judge_group(group: Group, dumps: Mapping[int, Dump], entries: Mapping[int, 
     calls = calls_of(dumps, entries, group)
     missing = tuple(rank for rank in group.ranks if rank not in dumps)
     first = _first(calls)
-    findings = [candidate for candidate in (_collective(calls, first, dumps), _transfer(group, calls)) if candidate]
+    findings = [
+        candidate for candidate in (_collective(group, calls, first, dumps), _transfer(group, calls)) if candidate
+    ]
     finding = min(findings, key=lambda candidate: candidate.created_ns or math.inf, default=None)
     if finding and finding.created_ns:
         waited = max(dumps[rank].written_ns for rank in calls) - finding.created_ns
@@ -139,10 +141,12 @@ def _first(calls: Mapping[int, Calls]) -> int | None:
     return max(unfiltered_starts) if unfiltered_starts else min((ring.first for ring in with_collectives), default=None)
 
 
-def _collective(calls: Mapping[int, Calls], first: int | None, dumps: Mapping[int, Dump]) -> Finding | None:
+def _collective(
+    group: Group, calls: Mapping[int, Calls], first: int | None, dumps: Mapping[int, Dump]
+) -> Finding | None:
     if first is None:
         return None
-    has_sizes = all(dumps[rank].minor >= _ALL_TO_ALL_SIZES for rank in calls)
+    has_sizes = all(rank in calls and dumps[rank].minor >= _ALL_TO_ALL_SIZES for rank in group.ranks)
     numbers = sorted({seq for ring in calls.values() for seq in ring.by_seq if seq >= first})
     return next((finding for seq in numbers if (finding := find_at(seq, calls, has_sizes))), None)
 

@@ -126,6 +126,21 @@ def test_old_dumps_have_no_sizes_of_all_to_all(tmp_path: Path) -> None:
     assert finding(*(dump(tmp_path, rank, call, version="2.3") for rank, call in enumerate(calls))) is None
 
 
+def test_all_to_all_sizes_are_compared_only_between_all_ranks(tmp_path: Path) -> None:
+    uneven = [{"profiling_name": "nccl:all_to_all", "input_sizes": [[n]], "output_sizes": [[8]]} for n in (4, 8, 12)]
+    overwritten = dump(tmp_path, 2, {"record_id": 5, "is_p2p": True, "profiling_name": "nccl:send 2->0"})
+    for missing in ((), (overwritten,)):
+        verdict = judge([*(dump(tmp_path, rank, call) for rank, call in enumerate(uneven[:2])), *missing])
+        assert verdict.root is None
+    hang = [[uneven[0], {"state": "started"}], [uneven[1]]]
+    assert finding(*(dump(tmp_path, rank, *calls) for rank, calls in enumerate(hang))) == (
+        "missing_rank",
+        2,
+        (1,),
+        False,
+    )
+
+
 def test_rings_that_begin_at_different_calls_are_compared_where_they_overlap(tmp_path: Path) -> None:
     late = dump(tmp_path, 0, {"collective_seq_id": 7}, {"collective_seq_id": 8})
     early = dump(tmp_path, 1, *({"collective_seq_id": n} for n in range(4, 8)))
