@@ -78,7 +78,7 @@ def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
     for table in reading.tables:
         parts = [mark] if table == RECORDING_MARK else sorted(folder.glob(f"{table}-*.parquet"))
         reading.add_files(table, [part for part in parts if part.exists()])
-    rows = database.rows_of(reading.con, f"SELECT * FROM read_parquet({quoted(mark)})")
+    rows = database.rows_of(reading.con, f"SELECT * FROM read_parquet({quoted(mark)}, hive_partitioning = false)")
     recording = rows[0] if rows else {}
     if rows and "start_ns" not in recording:
         raise Rejected("another version of tracelake wrote it: record it again")

@@ -37,7 +37,7 @@ def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
         raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
     for table in reading.tables:
         reading.add_files(table, [path for path in [folder / f"{table}.parquet"] if path.exists()])
-    mark = f"read_parquet({file_list([folder / f'{RUN_MARK}.parquet'])})"
+    mark = f"read_parquet({file_list([folder / f'{RUN_MARK}.parquet'])}, hive_partitioning = false)"
     if "jitter_ns" not in {name for name, *_ in reading.con.execute(f"DESCRIBE FROM {mark}").fetchall()}:
         raise Rejected("another version of tracelake wrote it: run the schedule again with --out")
     runs = reading.con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
@@ -55,7 +55,7 @@ def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
         "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"
     )
     if files := lake.committed_files("schedule_plans"):
-        known_hashes = f"SELECT plan_hash FROM read_parquet({file_list(files)})"
+        known_hashes = f"SELECT plan_hash FROM read_parquet({file_list(files)}, hive_partitioning = false)"
         con.execute(f"DELETE FROM schedule_plans WHERE plan_hash IN ({known_hashes})")
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import tempfile
 from contextlib import redirect_stderr
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -123,6 +124,19 @@ def test_a_file_without_a_lake(tmp_path: Path) -> None:
             assert described == [column.name for column in catalog.models[table].columns]
         rows = con.execute("SELECT trace_id, rank, world_size, trace_start_ns, trace_end_ns FROM traces").fetchall()
     assert rows == [(staged.trace_id, 2, 4, 1000, 321_000)]
+
+
+def test_a_folder_named_as_a_column_does_not_replace_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "name=job" / "pid=5"
+    scratch.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    begin_and_end = [{"ph": ph, "name": "op", "pid": 1, "tid": 2, "ts": ts} for ph, ts in (("B", 1), ("E", 3))]
+    path = tmp_path / "rank3.json"
+    path.write_text(json.dumps(begin_and_end))
+    with memory() as con:
+        load_trace(con, path)
+        rows = con.execute("SELECT name, pid, duration_ns FROM events WHERE ph = 'B'").fetchall()
+    assert rows == [("op", "1", 2000)]
 
 
 def test_a_child_process_knows_relative_paths_and_reports_each_file(

@@ -16,9 +16,11 @@ from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import IngestReport, ingest
+from pipelines.readers.schedule_runs import INPUT
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.schedule.run import main
 from tests.harness import memory
+from tests.readers.inputs.read_tables import loaded
 
 
 def write_run(
@@ -149,6 +151,13 @@ def test_a_run_that_was_copied_in_pieces_is_ingested_when_the_last_has_arrived(t
     assert [(row.status, row.trace_id) for row in ingest(asked_files(), lake).rows] == [("ok", "a")]
     ingest(asked_files(and_rejected=True), lake)
     assert asked_files(and_rejected=True) == []
+
+
+def test_a_folder_named_as_a_column_does_not_replace_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "engine=sw" / "run_id=7" / "jitter_ns=5", "a", "serial", 40)
+    con = loaded(INPUT, folder.iterdir())
+    assert con.execute("SELECT run_id, engine, jitter_ns FROM schedule_runs").fetchall() == [("a", "serial", 0)]
+    assert con.execute("SELECT DISTINCT run_id FROM schedule_task_timings").fetchall() == [("a",)]
 
 
 def write_incomplete(folder: Path) -> None:

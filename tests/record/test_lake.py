@@ -15,7 +15,9 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
+from pipelines.readers.recordings import INPUT
 from pipelines.record.folder import SCHEMAS, Recording
+from tests.readers.inputs.read_tables import loaded
 
 S = 10**9
 
@@ -82,6 +84,13 @@ def test_a_recording_of_another_version_is_rejected(tmp_path: Path) -> None:
     pq.write_table(rows.rename_columns(["begun" if name == "start_ns" else name for name in rows.column_names]), mark)
     (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
     assert (row.status, row.reason) == ("rejected", "another version of tracelake wrote it: record it again")
+
+
+def test_a_folder_named_as_a_column_does_not_replace_it(tmp_path: Path) -> None:
+    folder = recording(tmp_path / "source=prod" / "rank=0" / "run_id=2024-01-02")
+    con = loaded(INPUT, folder.iterdir())
+    assert con.execute("SELECT run_id, rank, source FROM recordings").fetchall() == [("run1", 3, "none: made")]
+    assert con.execute("SELECT DISTINCT source FROM host_samples").fetchall() == [("proc",)]
 
 
 @pytest.mark.slow  # 2 s: test_sampled_work.py

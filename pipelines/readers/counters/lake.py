@@ -177,7 +177,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
 def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, faults: Faults) -> None:
     """Count the rows that the table does not contain because an earlier row has the same dispatch and counter."""
     if n := n_rows - reading.count(COUNTERS):
-        rows = f"read_parquet({file_list(paths)})"
+        rows = f"read_parquet({file_list(paths)}, hive_partitioning = false)"
         ((line, dispatch, counter),) = reading.con.execute(
             f"SELECT line, dispatch_id, counter FROM {rows} ANTI JOIN one.{COUNTERS} USING (line, counter) "
             "ORDER BY line LIMIT 1"

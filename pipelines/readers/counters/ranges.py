@@ -37,7 +37,7 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
     if trace.trace_id in reading.known:
         return Read(trace.trace_id, status="known")
     with database.connect() as con:
-        con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(events)})")
+        con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(events)}, hive_partitioning = false)")
         ranges = counter_ranges(con)
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:

@@ -52,7 +52,12 @@ class Reading:
     def add_files(self, table: str, paths: Collection[Path]) -> None:
         """Fill a table of the set with its SQL, from Parquet files. Missing columns are NULL; without files there are no rows."""
         by_name = ", union_by_name = true" if len(paths) > 1 else ""
-        source = f"read_parquet({file_list(paths)}{by_name})" if paths else "(SELECT 0) WHERE false"
+        # A folder named `host=a` would otherwise replace the files' column `host`.
+        source = (
+            f"read_parquet({file_list(paths)}, hive_partitioning = false{by_name})"
+            if paths
+            else "(SELECT 0) WHERE false"
+        )
         columns_present = {row[0] for row in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
         types = self.catalog.models[table].staged
         selected = (

@@ -80,7 +80,8 @@ def load_trace(
         request = ReadRequest(file.path, folder or Path(scratch), file.part, on_bytes=on_bytes, lean=lean)
         trace = file.kind.read(request)
         assert isinstance(trace, ReadTrace)  # not a KnownTrace, because no ids were passed
-        events = f"SELECT * FROM read_parquet({quoted(request.events_path(trace.trace_id))})"
+        part = quoted(request.events_path(trace.trace_id))
+        events = f"SELECT * FROM read_parquet({part}, hive_partitioning = false)"
         con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {events}")
     catalog = load_catalog()
     for table in _TABLES:

@@ -228,7 +228,7 @@ def complete(
     Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that have
     their end event, if any begin events exist. `con` gets the part as the view `events`.
     """
-    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
+    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)}, hive_partitioning = false)")
     counts = _counts(con, catalog)
     far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
     if counts.get("n_begins") or counts.get("n_without_process") or shift or far_apart:

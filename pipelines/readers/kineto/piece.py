@@ -156,14 +156,14 @@ def _array(file: Path, limit: int, keys: Set[str], times: str) -> str:
     )
     return (
         f"SELECT {columns} FROM read_json({quoted(file)}, format = 'array', records = true, "
-        f"columns = {{{declared}}}, maximum_object_size = {limit})"
+        f"columns = {{{declared}}}, maximum_object_size = {limit}, hive_partitioning = false)"
     )
 
 
 def _entries(file: Path, limit: int) -> str:
     return (
         f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, "
-        f"maximum_object_size = {limit})"
+        f"maximum_object_size = {limit}, hive_partitioning = false)"
     )
 
 

@@ -212,7 +212,7 @@ def _read(con: duckdb.DuckDBPyConnection, path: Path, names: list[str], max_line
     return (
         f"read_csv({quoted(path)}, columns = {{{columns}}}, auto_detect = false, header = true, delim = ',', quote = '\"', "
         f"escape = '\"', max_line_size = {line}, buffer_size = {2 * line}, store_rejects = true, rejects_table = '_csv_errors', "
-        "rejects_scan = '_csv_scans', rejects_limit = 0)"
+        "rejects_scan = '_csv_scans', rejects_limit = 0, hive_partitioning = false)"
     )
 
 

@@ -178,6 +178,10 @@ def test_examples_of_the_documentation(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_folder_named_as_a_column_does_not_replace_it(tmp_path: Path) -> None:
+    assert events(write(tmp_path / "Stream_Id=9", rows_of_small()))[0] == whole()[0]
+
+
 def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of_small())
     path.write_bytes(path.read_bytes()[:-30])
