@@ -7,10 +7,14 @@ from pipelines.readers.kineto.envelope import suffix
 from pipelines.readers.kineto.json_repair import BLANK
 from pipelines.readers.kineto.reading_result import FindingCounter
 
-# Where an entry may begin. Objects inside an entry look the same, but only an entry has a phase.
+# Where an entry may begin. Objects inside an entry look the same, but few of them have a phase.
 _OBJECT = re.compile(r'(?<=[}\],\s/])\{\s*"')  # the slash may end a comment
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*+"?|[{}\[\]]', re.DOTALL
+)  # a string, also one that the text ends in, or a bracket
+_OPENING = {"}": "{", "]": "["}
 _CLOSING = re.compile(rf'\]{BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}})')
 _MOST_TRIED = 1000  # objects examined to find one entry, because text without a phase is not a list of events
 _MOST_READ = 64 << 20  # characters that are re-read to find the array's end
@@ -18,7 +22,7 @@ _DECODER = json.JSONDecoder()
 
 
 class Entries:
-    """Repeated search for the next entry in one text. Positions only advance, so each is examined once."""
+    """Repeated search for the next entry in one text. Positions rarely go back, so each is examined about once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -29,7 +33,7 @@ class Entries:
         """Return the position of the next object with a phase, from `at` on, or None after _MOST_TRIED other objects."""
         if self._from <= at <= self._result:
             return self._result
-        begin = max(at, self._tried)
+        begin = max(at, self._tried) if at >= self._from else at
         self._from, self._result = at, -1
         for n_tried, match in enumerate(_OBJECT.finditer(self.text, begin)):
             self._tried = match.start()
@@ -41,6 +45,32 @@ class Entries:
         else:
             self._tried = len(self.text)
         return None
+
+
+def past_entry(text: str, at: int, first: int) -> int | None:
+    """Return a position from which on objects with a phase are no part of the entry at `at`; None if the text ends in it.
+
+    That is `first`, the first such object, unless the brackets show that the entry continues after it.
+    """
+    unclosed: list[str] = []
+    previous_end = at
+    for match in _TOKEN.finditer(text, at):
+        token, begin, end = match[0], match.start(), match.end()
+        if begin < first < end:  # in a string: a quote is missing or surplus
+            return first
+        if token == "{" and begin > at:
+            is_value = unclosed[-1:] == ["["] or text[previous_end:begin].rstrip().endswith(":")
+            if not unclosed or not is_value:  # instead of a key: the entry before lacks its end
+                return max(begin, first)
+        if token in _OPENING.values():
+            unclosed.append(token)
+        elif token in _OPENING:
+            if not unclosed or unclosed.pop() != _OPENING[token]:
+                return first
+            if not unclosed:
+                return max(end, first)
+        previous_end = end
+    return None
 
 
 def _has_phase(text: str, begin: int) -> bool:

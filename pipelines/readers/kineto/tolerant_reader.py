@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pipelines.readers.kineto.envelope import TWO_IN_ONE, NotATrace, second_document
 from pipelines.readers.kineto.json_repair import COMMENT, NO_SPACE, TIME_MARK, Hopeless, repair_object
 from pipelines.readers.kineto.reading_result import FindingCounter
-from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, next_closing
+from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, next_closing, past_entry
 
 # Bare ts and dur with a fraction, whose digits DuckDB may lose in a double. Numbers in strings keep their digits.
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d+\.\d+)(?=\s*[,}])')
@@ -115,6 +115,7 @@ class _Reader:
         self.out = Stretch()
         self._entries = Entries(text)
         self._placed = (0, 0)  # an index into `text`, and its byte offset
+        self._is_cut = False  # an entry has no end in the text
         self._resumed = 0  # start of an entry whose preceding comma was skipped with unreadable text
 
     def bad_bytes(self) -> int:
@@ -186,7 +187,7 @@ class _Reader:
         try:
             value, end = _STRICT.raw_decode(self.text, at)
         except (ValueError, RecursionError):
-            return self.mended(at, self._entries.after(at + 1))
+            return self.mended(at, self.next_entry(at))
         entry = self.text[at:end]
         if not isinstance(value, dict):
             self.count("not_an_object", at, int(value is not None))
@@ -195,6 +196,21 @@ class _Reader:
             return self.mended(at, end)
         self.keep(entry)
         return end
+
+    def next_entry(self, at: int) -> int | None:
+        """Return the start of the entry after that at `at`, or None if no entry follows in the stretch.
+
+        The stretch may end in an entry whose objects have phases. The next stretch then begins with this entry. If it has
+        no end there either, it was cut, and the first object with a phase is taken for the next entry.
+        """
+        first = self._entries.after(at + 1)
+        if first is None or self._is_cut:  # a cut entry hides where all later ones end
+            return first
+        past = past_entry(self.text, at, first)
+        if past is None:
+            self._is_cut = True
+            return first if self.last or not self.out.entries else None
+        return self._entries.after(past)
 
     def mended(self, at: int, end: int | None) -> int | None:
         """Repair the entry at `at`, and return the position after it, or None if the stretch ends within it.

@@ -207,6 +207,7 @@ ARGS = (
     '{"name": "q"}',
     '{"l": [{"name": "x"}, {"name": "y"}]}',
     '{"a": {"name": "z", "b": [1, 2], "c": 1}}',
+    '{"l": [{"ph": "fwd", "name": "x"}, {"name": "y", "ph": "bwd"}], "a": { "ph": "X"}}',
 )
 
 
@@ -286,6 +287,30 @@ def test_a_cut_inside_of_an_event_is_no_flaw_of_the_file() -> None:
     with pieces_of(300, 100):
         trace, rows = read(json.dumps({"traceEvents": events}).encode())
     assert (rows, trace.findings) == (positions(events), ())
+
+
+PHASES = {"ph": "X", "name": "outer", "args": {"l": [{"ph": "fwd", "ms": i} for i in range(20)], "a": {"ph": "bwd"}}}
+
+
+@pytest.mark.parametrize(("value", "found"), [("1", {}), ("NaN", {"repaired_nan": 5})])
+def test_objects_with_a_phase_inside_of_an_event_are_no_events(value: str, found: dict[str, int]) -> None:
+    events = [{"ph": "X", "name": "previous"}, PHASES, {"ph": "X", "name": "next"}] * 5
+    text = json.dumps({"traceEvents": events}).replace('"args": {', f'"args": {{"loss": {value}, ')
+    for size in (50_000, 1_000, 700):
+        with pieces_of(size, 100):
+            trace, rows = read(text.encode())
+        assert (rows, {f.check_name: f.n for f in trace.findings}) == (positions(events), found)
+
+
+def test_events_after_a_cut_event_are_not_its_arguments() -> None:
+    events = [{"ph": "X", "name": f"n{i}", "ts": i, "args": {"l": [1, 2]}} for i in range(60)]
+    text = json.dumps(events)
+    for end in (", 2]}}", "]}}", "}}", "}"):
+        cut = text.replace(end, "", 9).replace("[1{", "[1, {")
+        for size in (50_000, 1_000):
+            with pieces_of(size, 100):
+                _, rows = read(cut.encode())
+            assert [row[1:] for row in rows[9:]] == [row[1:] for row in positions(events)[9:]]
 
 
 @pytest.mark.slow  # cuts at random, also in such text, are above
