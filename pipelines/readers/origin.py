@@ -16,8 +16,12 @@ from pipelines.readers.kineto.numbers import base_time, whole
 
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number after an
 # underscore only is just as often a process id (libkineto_activities_1074.json), so it does not count. A worker before a
-# rank is the host (job-worker-3_rank27.json, from the name of a pod).
-RANK_PATTERN = r"(?:rank|worker(?!.*rank[-_.]?\d))[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
+# rank is the host (job-worker-3_rank27.json, from the name of a pod). local_rank3, node_rank1 and tp_rank0 are ranks in a
+# node, of a node, and in a dimension of the mesh: several processes of the job have the same.
+RANK_PATTERN = (
+    r"(?:(?<!local)(?<!local[-_.])(?<!node[-_.])(?<!(?<![a-z\d])[cdepst]p[-_.])rank|worker(?!.*rank[-_.]?\d))[-_.]?(\d+)"
+    r"|^(\d+)\.(?:pt\.trace\.)?json"
+)
 JOB_PATTERN = "TRACELAKE_JOB_PATTERN"
 INBOX = "TRACELAKE_INBOX"
 # Sources of a rank: traces.rank_source. Readers that infer the rank record its source in distributedInfo.

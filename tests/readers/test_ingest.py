@@ -188,6 +188,15 @@ NAMES = {
     "node2.rank5.json": 5,
     "job-worker-3_rank27.json": 27,  # the pod's number is that of a host
     "a100_rank0_of_16.json.gz": 0,
+    # The rank in a node or in a dimension of the mesh is not that in the job.
+    "node1_local_rank3_rank11.json.gz": 11,
+    "localRank0_global_rank8.pt.trace.json.gz": 8,
+    "host2_dp_rank0_tp_rank3_rank27.json": 27,
+    "rank27.node-rank-1.pp-rank2.json": 27,
+    "app_rank3.json": 3,
+    "worker2_local_rank1.json": None,
+    "local_rank3.json": None,
+    "tp_rank3.json": None,
     "3.json.gz": 3,
     "libkineto_activities_1074.json": None,  # a process id
     "host_44237.1698957662168769395.pt.trace.json": None,  # process id and time
