@@ -118,7 +118,7 @@ def ingest(
             already_committed = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
     for rows in chain(
-        [_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in sets_by_kind)
+        [_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes, limits) for kind, sets in sets_by_kind)
     ):
         _put_rejects(rows, lake)
         report.rows.extend(rows)

@@ -18,7 +18,6 @@ from pipelines.readers.counters.rocprof import Rocprof
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
-from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.source import Source, head_of
 
 TABLE, COUNTERS, FINDINGS = "counter_files", "kernel_counters", "counter_findings"
@@ -138,7 +137,7 @@ def _start(line: bytes) -> str:
 
 def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the tables of one file. Raise Rejected."""
-    source = Source(path, limits=Limits.from_environment())
+    source = Source(path, limits=reading.limits)
     collected = _Collected(source)
     faults = collected.faults
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,6 @@ from pipelines.readers.execution.neighbor_files import looks_like_execution_trac
 from pipelines.readers.execution.node_stream import stream_nodes
 from pipelines.readers.execution.stream import NodeStream
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.reading_result import TraceRejected
 from pipelines.readers.kineto.source import TooLarge, content_hash
@@ -29,7 +28,7 @@ def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:
 def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the row of one file. Every node is read, so that a broken file is detected. Raise Rejected."""
     try:
-        digest, unpacked_bytes = content_hash(path, Limits.from_environment())
+        digest, unpacked_bytes = content_hash(path, reading.limits)
     except TooLarge as error:
         raise Rejected(f"an execution trace that is too large: {error.reason}") from None
     key = digest[:16]  # as of a profiler trace

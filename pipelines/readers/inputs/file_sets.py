@@ -22,6 +22,7 @@ from pipelines.readers.inputs.kinds import SetInput, TraceRow
 from pipelines.readers.inputs.reading import Reading
 from pipelines.readers.inputs.rejects import reason_of
 from pipelines.readers.inputs.spilling import limit, spilling
+from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.secrets import masked_text
 
 
@@ -31,10 +32,11 @@ def ingest_sets(
     lake: Lake,
     job: str | None = None,
     on_bytes: Callable[[int], Any] | None = None,
+    limits: Limits | None = None,
 ) -> list[TraceRow]:
     """Ingest sets. Return one row per set, and one per file that is rejected although its set is not.
 
-    Raise duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does not suffice for
+    Raise WrongLimit, duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does not suffice for
     the commit.
     """
     mark = tables_of(kind.scope)[0]
@@ -44,7 +46,7 @@ def ingest_sets(
         return kind.known(lake) if kind.known else dict(lake.known(mark))
 
     with spilling() as con:
-        reading = Reading(con, load_catalog(), kind.scope, known(), job)
+        reading = Reading(con, load_catalog(), kind.scope, known(), job, limits)
         rows: list[TraceRow] = []
         for path, files in sets.items():
             rows += _take(kind, reading, path, files, batch)

@@ -18,6 +18,7 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
+from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import job_from_inbox, job_from_pattern
 from pipelines.readers.secrets import COMMAND, masked, may_be_secret, text_columns
 
@@ -26,13 +27,21 @@ class Reading:
     """Tables of a scope while sets are read. Schema `one` has the rows of the current set, `main` those of all sets.
 
     `known`: state by key, of the sets in the lake and those read so far. `job`: the job's name if it was passed at ingestion.
+    `limits`: on the size of a file, by default the environment's.
     `rejected`: reason by file, for files that are rejected although their set is ingested.
     """
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str, known: dict[str, Any], job: str | None
+        self,
+        con: duckdb.DuckDBPyConnection,
+        catalog: Catalog,
+        scope: str,
+        known: dict[str, Any],
+        job: str | None,
+        limits: Limits | None = None,
     ) -> None:
         self.con, self.catalog, self.known, self.job = con, catalog, known, job
+        self.limits = limits or Limits.from_environment()
         self.mark = tables_of(scope)[0]
         self.tables = staged_tables(catalog, scope)
         self.rejected: dict[Path, str] = {}

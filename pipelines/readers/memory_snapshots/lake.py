@@ -40,13 +40,13 @@ def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
 
     Raise Rejected if the file is broken, too large, or changes between the two passes.
     """
-    content = _Content(path)
+    content = _Content(path, reading.limits)
     for _piece in content:
         pass
     if content.key in reading.known:
         return Read(content.key, status="known")
     with tempfile.TemporaryDirectory() as folder:
-        second_pass = _Content(path)
+        second_pass = _Content(path, reading.limits)
         with RowFiles(Path(folder), COLUMNS) as files:
             entries, has_annotations, settings, devices = _read(second_pass, files)
         if second_pass.key != content.key:
@@ -114,8 +114,8 @@ class _Content:
     Iteration raises Rejected if the content is too large.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._digest, self._source = hashlib.sha256(), Source(path, limits=Limits.from_environment())
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._digest, self._source = hashlib.sha256(), Source(path, limits=limits)
         self._pieces = self._source.chunks()
 
     def __iter__(self) -> Iterator[bytes]:

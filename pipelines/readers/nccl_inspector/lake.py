@@ -17,7 +17,6 @@ from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.growing_logs import known_bytes
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
-from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.source import Source, head_of
 from pipelines.readers.nccl_inspector.records import Records
 
@@ -53,7 +52,7 @@ def is_log(path: Path) -> bool:
 
 def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     """Stage the tables of one log. Raise Rejected."""
-    source, records, first_line = Source(path, limits=Limits.from_environment()), Records(), b""
+    source, records, first_line = Source(path, limits=reading.limits), Records(), b""
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:
             is_cut = False

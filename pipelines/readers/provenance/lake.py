@@ -21,7 +21,6 @@ from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.growing_logs import known_bytes
 from pipelines.readers.inputs.row_files import RowFiles
-from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.source import Source, TooLarge, head_of
 from pipelines.readers.origin import rank_from_name
@@ -82,7 +81,7 @@ def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Re
     """Stage the tables of a log or of a debug folder. Raise Rejected if the files are too large or not provenance."""
     if any(_part(file) for file in files):
         return _read_folder(reading, path, sorted(files))
-    source = Source(path, limits=Limits.from_environment())
+    source = Source(path, limits=reading.limits)
     log = TorchLog(_pieces(source))
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as rows:
@@ -103,7 +102,7 @@ def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
     # Ranks of a job may have equal files, so the folder is part of the key.
     digest = hashlib.sha256(path_text(files[0].absolute().parent).encode())
     for file in files:
-        source = Source(file, limits=Limits.from_environment())
+        source = Source(file, limits=reading.limits)
         content = b""
         for piece in _pieces(source):
             if source.unpacked_bytes > MOST_JSON:

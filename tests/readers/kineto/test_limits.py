@@ -17,10 +17,17 @@ from pipelines.base import database
 from pipelines.critical_path.answer import save_path, saved_path
 from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
 from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from pipelines.readers.kineto import ReadRequest, TraceRejected, limits
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.limits import Limits, WrongLimit
 from tests.effort import SLOW, first_of
+from tests.readers.counters import test_rocprof
+from tests.readers.execution import make as make_execution
+from tests.readers.memory_snapshots import make as make_snapshots
+from tests.readers.nccl_inspector import make_logs
+from tests.readers.provenance import make as make_provenance
 
 EVENT = b'{"ph":"X","name":"a","cat":"cpu_op","pid":1,"tid":1,"ts":5,"dur":1,"args":{"v":1.5}}'
 GROWING: dict[str, tuple[int, Callable[[int], bytes]]] = {
@@ -107,6 +114,28 @@ def test_limits_are_options_with_the_same_defaults() -> None:
     for field in fields(Limits):
         assert f"--{field.name.replace('_', '-')}" in shown and f"TRACELAKE_{field.name.upper()}" in shown
         assert str(field.default) in shown
+
+
+def write_sets(folder: Path) -> None:
+    """Write a packed file of every kind that is not a trace and may be packed."""
+    graph = {f"k{number}:1": {"mm": []} for number in range(99)}
+    make_logs.write(folder / "log.log", make_logs.lines(0, [(1, 8, 3)] * 2))
+    test_rocprof.write(folder / "counter_collection.csv", test_rocprof.line(1, "X", 2))
+    make_snapshots.write(folder / "snapshot.pickle", make_snapshots.snapshot(make_snapshots.training()))
+    make_provenance.written(folder / "torch.log", make_provenance.graph_lines(graph))
+    make_provenance.folder_file(folder, graph)
+    make_execution.write(folder / "execution.json", [make_execution.Op("aten::mm")])
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def test_limits_apply_to_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sets(tmp_path / "in")
+    monkeypatch.setattr(limits, "RATIO_FROM", 0)
+    rows = ingest([tmp_path / "in"], Lake(tmp_path / "lake"), limits=Limits(max_ratio=1)).rows
+    assert [row.status for row in rows] == ["rejected"] * 6
+    assert [row.reason for row in rows if "over 1 to 1; --max-ratio" not in str(row.reason)] == []
 
 
 @pytest.mark.slow
