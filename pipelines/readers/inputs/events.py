@@ -82,7 +82,9 @@ class EventBatch:
         An exception rejects only this trace, unless its cause is the lake's disk, the environment or our own rules.
         """
         files: list[TraceFile] = []
-        if refused := self._tried(path, lambda: files.extend(trace_file(path, self.process).traces())):
+        if refused := self._tried(
+            path, lambda: files.extend(trace_file(path, self.process, self.limits).traces(self.limits))
+        ):
             return [refused]
         rows = [
             self._tried(path, partial(self._take, file, None if index else on_bytes))

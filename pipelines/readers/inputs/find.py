@@ -11,6 +11,7 @@ from pipelines.models.sources import DeclaredInput, read_code
 from pipelines.readers.inputs.kinds import EventInput, SetInput, TraceFile
 from pipelines.readers.inputs.rejects import reason_of
 from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto.limits import Limits
 
 Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
 _SHOWN = 20  # names in a message
@@ -80,10 +81,10 @@ def events_input(path: Path) -> EventInput:
     return fallbacks[0]
 
 
-def trace_file(path: Path, process: str | None) -> TraceFile:
+def trace_file(path: Path, process: str | None, limits: Limits) -> TraceFile:
     """Recognize a file; `process` is the name of one of its traces. Raise TraceRejected if it has no such trace."""
     kind = events_input(path)
-    if process is not None and process not in (names := kind.parts(path)):
+    if process is not None and process not in (names := kind.parts(path, limits)):
         alternatives = f"it has {', '.join(names[:_SHOWN])}" if names else "it holds one trace: leave --process out"
         raise TraceRejected(path, None, f"the file has no process {process} to choose: {alternatives}")
     return TraceFile(path, kind, process)

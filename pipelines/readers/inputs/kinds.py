@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipelines.lake.lake import Lake
     from pipelines.readers.inputs.reading import Reading
     from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace
+    from pipelines.readers.kineto.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class EventInput:
     `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
     `recognise(path)` returns whether the input reads a file; None if it reads the files that no other input recognizes.
     `read(request)` writes the requested trace to its `events_path`, unless its id is `known`. It raises TraceRejected, or
-    OSError if a file cannot be read. `parts(path)` returns the names of the traces in a file of several, [] for other
+    OSError if a file cannot be read. `parts(path, limits)` returns the names of the traces in a file of several, [] for other
     files. A request has one of these names as `part`; without it, `read` raises TraceRejected for such a file.
     `read_with(path)` returns the other file that is read together with this one as one trace, or None. If both files are
     passed, only that other file is read.
@@ -94,7 +95,7 @@ class EventInput:
     suffixes: tuple[str, ...]
     read: Callable[[ReadRequest], ReadTrace | KnownTrace]
     recognise: Callable[[Path], bool] | None = None
-    parts: Callable[[Path], Sequence[str]] = lambda _: ()
+    parts: Callable[[Path, Limits], Sequence[str]] = lambda *_: ()
     read_with: Callable[[Path], Path | None] | None = None
 
 
@@ -106,7 +107,7 @@ class TraceFile:
     kind: EventInput
     part: str | None = None
 
-    def traces(self) -> list[TraceFile]:
+    def traces(self, limits: Limits) -> list[TraceFile]:
         """Return each trace of the file, or only the `part`. Raise TraceRejected, or OSError if the file cannot be read."""
-        names = self.kind.parts(self.path) if self.part is None else ()
+        names = self.kind.parts(self.path, limits) if self.part is None else ()
         return [replace(self, part=name) for name in names] or [self]

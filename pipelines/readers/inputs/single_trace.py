@@ -21,6 +21,7 @@ from pipelines.models.sqltext import quoted
 from pipelines.readers.drawings import named
 from pipelines.readers.inputs.find import trace_file
 from pipelines.readers.kineto import ReadRequest, ReadTrace
+from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import describe_origin
 from pipelines.readers.secrets import masked, masked_text, may_hold_secrets
 
@@ -75,7 +76,7 @@ def load_trace(
     `process`: name of a trace, for a file of several traces (`EventInput.parts`). With a `folder`, `events` is a view of a
     Parquet file in it, which must exist as long as `con`. Otherwise `events` is a table. `lean`: see ReadRequest.
     """
-    file = trace_file(Path(path), process)
+    file = trace_file(Path(path), process, Limits.from_environment())
     with tempfile.TemporaryDirectory() as scratch:
         request = ReadRequest(file.path, folder or Path(scratch), file.part, on_bytes=on_bytes, lean=lean)
         trace = file.kind.read(request)

@@ -295,4 +295,4 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
         con.unregister("_row_group")
 
 
-INPUT = EventInput(suffixes=(), read=load_events, parts=labels_of)
+INPUT = EventInput(suffixes=(), read=load_events, parts=lambda path, _: labels_of(path))

@@ -41,7 +41,7 @@ def recognise(path: Path) -> bool:
     return path.name.endswith(_REPORTS) or (is_sqlite(path) and not has_table_like(path, _OTHERS))
 
 
-def processes(path: Path) -> list[str]:
+def processes(path: Path, limits: Limits) -> list[str]:
     """Return the names of the traces in an export of several processes, [] for a file with at most one trace.
 
     The names are process ids. If two processes have the same id, their names are their process keys, which include the
@@ -49,7 +49,7 @@ def processes(path: Path) -> list[str]:
     """
     if path.name.endswith(_REPORTS):
         return []
-    with opened(path, Limits.from_environment().max_event_mib, _AGAIN) as export:
+    with opened(path, limits.max_event_mib, _AGAIN) as export:
         keys = gpu_processes(export)
     return list(_named(keys)) if len(keys) > 1 else []
 

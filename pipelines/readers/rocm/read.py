@@ -46,13 +46,13 @@ def recognise(path: Path) -> bool:
     return is_sqlite(path) and has_table_like(path, PREFIX)
 
 
-def processes(path: Path) -> list[str]:
+def processes(path: Path, limits: Limits) -> list[str]:
     """Return the names of the traces of a database with several: process ids.
 
     A name also has the table suffix and the row number if the process id is not unique. [] for a file that is one
     trace, or no trace.
     """
-    with opened(path, Limits.from_environment().max_event_mib, _AGAIN) as export:
+    with opened(path, limits.max_event_mib, _AGAIN) as export:
         gpu = gpu_processes(export)
     return list(_named(gpu)) if len(gpu) > 1 else []
 

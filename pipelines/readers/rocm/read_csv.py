@@ -59,9 +59,9 @@ def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     return events_by_sql("_rocm_events", stage, companions)(request)
 
 
-def processes(path: Path) -> list[str]:
+def processes(path: Path, limits: Limits) -> list[str]:
     """Return the ids of the processes with GPU work of files with several; [] for other files. Raise TraceRejected."""
-    max_line_mib = Limits.from_environment().max_event_mib
+    max_line_mib = limits.max_event_mib
     with database.connect() as con:
         files = _of_rows(path)
         if len({pid for file in files for pid in processes_of(con, file, max_line_mib)}) < 2:

@@ -307,5 +307,5 @@ INPUT = EventInput(
     suffixes=("results.json", "results.json.gz"),
     recognise=recognise,
     read=events_by_sql("_rocm_events", stage),
-    parts=processes,
+    parts=lambda path, _: processes(path),
 )

@@ -18,6 +18,8 @@ from pipelines.models.header import FILE, TRACE
 from pipelines.models.sources import DeclaredInput, read_code
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import EventInput, Read, Reading, SetInput, find
+from pipelines.readers.kineto import ReadRequest, ReadTrace, TraceRejected
+from pipelines.readers.kineto.limits import Limits
 from tests.lake.world import capture, write_trace
 from tests.readers.test_schedule_runs import write_run
 
@@ -139,6 +141,17 @@ def test_a_file_at_which_an_input_fails_stops_no_other(tmp_path: Path, monkeypat
     )
     report = ingest([tmp_path / "in"], Lake(tmp_path / "lake"))
     assert {Path(row.path).name: row.status for row in report.rows} == {bad.name: "rejected", "r": "ok", "s": "ok"}
+
+
+def test_the_traces_of_a_file_are_searched_within_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(request: ReadRequest) -> ReadTrace:
+        raise TraceRejected(request.path, None, f"trace {request.part}")
+
+    odd = EventInput(suffixes=(), read=read, parts=lambda _, limits: [str(limits.max_event_mib)])
+    monkeypatch.setattr(find, "events_input", lambda _: odd)
+    path = write_trace(tmp_path / "t.json", 1)
+    (row,) = ingest([path], Lake(tmp_path / "lake"), limits=Limits(max_event_mib=7)).rows
+    assert row.reason == "trace 7"
 
 
 def test_a_set_that_would_never_be_seen_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.nsys.read import processes
 from tests.harness import memory
 from tests.readers.nsys.small import PID, call, kernel, range_of, small, written
@@ -71,7 +72,7 @@ def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> N
     export = small()
     call(export, "cudaGetDeviceCount_v3020", 500, 600, 11, thread=THIRD | 4200)
     path = written(export, tmp_path, "rank3.sqlite")
-    assert processes(path) == []
+    assert processes(path, Limits()) == []
     ((row,),) = (ingest([path], Lake(tmp_path / "lake")).rows,)
     assert (row.status, row.rank, row.n_events) == ("ok", 3, 10)
     findings = {finding.check_name: (finding.severity, finding.n) for finding in load_trace(memory(), path).findings}
@@ -122,5 +123,5 @@ def test_the_same_thread_number_on_another_machine_is_another_process(tmp_path: 
     export = small()
     small(PID | 1 << 48, into=export)
     path = written(export, tmp_path)
-    assert processes(path) == [str(PID >> 24), str((PID | 1 << 48) >> 24)]
+    assert processes(path, Limits()) == [str(PID >> 24), str((PID | 1 << 48) >> 24)]
     assert json.dumps([row.n_events for row in ingest([path], Lake(tmp_path / "lake")).rows]) == "[10, 10]"

@@ -11,6 +11,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto.limits import Limits
 from tests.harness import connect_all, memory
 from tests.readers.rocm.small import PID, small
 from tests.readers.rocm.writer import CPU, GPU, GUID, Database
@@ -183,7 +184,7 @@ def test_two_processes_of_one_number_are_two_traces(tmp_path: Path) -> None:
 
     path = small().write(tmp_path / "both.db", (small(4000, OTHER),))
     ends = [guid.replace("-", "_") for guid in sorted((GUID, OTHER))]
-    assert processes(path) == [f"4000_{end}.4000" for end in ends]
+    assert processes(path, Limits()) == [f"4000_{end}.4000" for end in ends]
 
 
 def ranks_of_both(

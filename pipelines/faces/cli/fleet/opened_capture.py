@@ -105,9 +105,10 @@ def processes_of(path: Path) -> list[str]:
     """Return the processes of a file that holds several, each a rank of its capture; [] for other files."""
     from pipelines.readers.inputs.find import events_input
     from pipelines.readers.kineto import TraceRejected
+    from pipelines.readers.kineto.limits import Limits
 
     try:
-        return list(events_input(path).parts(path)) if path.is_file() else []
+        return list(events_input(path).parts(path, Limits.from_environment())) if path.is_file() else []
     except (TraceRejected, OSError):  # reported when the file is read
         return []
 
