@@ -32,7 +32,8 @@ _TOP_KEYS = {
     b"pg_status",
     b"entries",
 }
-_HEAD, _PICKLE_HEAD, _FIRST = 4096, 1 << 20, 64
+_OWN_KEYS = b'"pg_config"', b'"collective_seq_id"'  # keys of dumps alone
+_HEAD, _PICKLE_HEAD, _FIRST, _PIECE = 4096, 1 << 20, 64, 1 << 20
 _SHOWN = 60  # characters of a wrong value in a message
 # Per dump: a ring has thousands of calls, but a few bytes of pickle can expand to many more.
 _MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000
@@ -146,8 +147,12 @@ def is_dump(path: Path) -> bool:
             first = _FIRST_KEY.match(head)
             if not first or first[1] not in _TOP_KEYS:
                 return False  # traces begin with other keys, so only possible dumps are read completely
-            text = head + file.read()
-            return b'"pg_config"' in text or b'"collective_seq_id"' in text
+            overlap = max(map(len, _OWN_KEYS)) - 1  # a key may begin in one piece and end in the next
+            while not any(key in head for key in _OWN_KEYS):
+                if not (piece := file.read(_PIECE)):
+                    return False
+                head = head[-overlap:] + piece
+            return True
     except OSError:
         return False
 

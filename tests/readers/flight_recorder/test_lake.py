@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import duckdb
@@ -116,3 +117,24 @@ def test_a_dump_that_cannot_be_read_is_a_row_and_the_others_go_in(shared: Path, 
 def test_dumps_are_told_by_what_is_in_them(tmp_path: Path, content: bytes, expected: bool) -> None:
     (path := tmp_path / "rank0.json").write_bytes(content)
     assert is_dump(path) == expected
+
+
+@pytest.mark.parametrize("before", [4000, 4096 - len('"pg_config"'), 4090, 4096, (1 << 20) + 4090, (1 << 20) + 4096])
+@pytest.mark.parametrize("key", ["pg_config", "collective_seq_id", "traceEvents"])
+def test_a_key_of_dumps_is_found_wherever_it_is(tmp_path: Path, before: int, key: str) -> None:
+    path = tmp_path / "dump_0"
+    text = '{"version": "'.ljust(before, "2") + f'"{key}"'
+    path.write_text(text.ljust(3 << 20))
+    assert is_dump(path) == (key != "traceEvents")
+
+
+def test_a_file_is_looked_at_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "dump_0"
+    with path.open("wb") as file:
+        file.write(b'{"version": "1", "traceEvents": [')
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    assert not is_dump(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
