@@ -44,6 +44,9 @@ _SURE_NAME = rf"{_QUOTE}{_BEFORE}(?:{_SURE}|{_VARIABLES}|(?-i:_(?:TOKEN|KEY)S?))
 # Of these, even a number is a secret.
 _PASSWORD = r"(?:password|passwd|passphrase|secret|(?-i:_PWD))"
 _ANY_WORD = r"[^\s\"'\\]*[^\s\"'\\)}\],;]"
+# The rest of _WORD, for rules that come after one with _WORD: both together mask any value.
+_NO_LETTERS = r"[^\s\"'\\,;&)}\]A-Za-z]+"
+_BARE_NUMBER = r"-?\d[\d.eE+-]*"
 # Names of options: --max-tokens says how many.
 _OPTION = r"(?:token|(?:secret|key|password|passwd|passphrase|credential|cookie)s?)"
 _LEAD = r"(?:^|[\s\"'(])--?[\w.-]*"
@@ -109,6 +112,7 @@ _RULES = (
     (rf"(?i)(\"{_BEFORE}{_NAME}{_MORE}\"\s*:\s*\"){_JSON_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}{_NAME}{_MORE}{_QUOTE}\s*:\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}{_PASSWORD}{_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
+    (rf"(?i)({_QUOTE}{_BEFORE}{_PASSWORD})({_QUOTE})(\s*:\s*){_BARE_NUMBER}", rf"\1\2\3\2{MASK}\2"),
     # {"HF_TOKEN": ["…", "…"]}, {"HF_TOKEN": {"of": "…"}}, ["HF_TOKEN", "…"]
     (rf"(?i)({_SURE_NAME}\s*:\s*\[\s*)({_QUOTE})[^\[\]]*\]", rf"\1\2{MASK}\2]"),
     (rf"(?i)({_SURE_NAME}\s*:\s*{{\s*)({_QUOTE})[^{{}}]*}}", rf"\1\2{MASK}\2:\2{MASK}\2}}"),
@@ -120,17 +124,21 @@ _RULES = (
         _WORD,
         "[A-Za-z]",
     ),
+    _after(r"(?-i:PASSWORD|PASSWD|PASSPHRASE|[A-Z0-9]_(?:SECRET|PWD))(?::\s+|\s+=\s*|\s*=\s+)", _NO_LETTERS),
     # --api-key …, --api-key "…", ["--api-key", "…"]
     _after(rf"{_LEAD}{_OPTION}\s+", _WORD, "[A-Za-z]"),
     (rf"(?i)({_QUOTE}--?[\w.-]*{_OPTION}{_QUOTE}\s*,\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
+    _after(rf"{_LEAD}{_PASSWORD}\s+", _NO_LETTERS),
+    (rf"(?i)({_QUOTE}--?[\w.-]*{_PASSWORD}{_QUOTE}\s*,\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
+    (rf"(?i)({_QUOTE}--?[\w.-]*{_PASSWORD})({_QUOTE})(\s*,\s*){_BARE_NUMBER}", rf"\1\2\3\2{MASK}\2"),
     # curl -u user:password, curl -uuser:password
     (
         rf"((?:(?:^|[\s\"'])(?:-u|--user|--proxy-user)(?:\s+|=|{_QUOTE}\s*,\s*)(?:{_QUOTE})?|\bcurl\b.*[\s\"']-u)"
         r"[^\s:\"'\\]+:)[^\s\"'\\]+",
         rf"\1{MASK}",
     ),
-    # https://user:password@host; some writers put a backslash before each slash
-    (r"([A-Za-z][A-Za-z0-9+.-]*:\\*/\\*/)[^/\s:@\"'\\]*:[^/\s@\"'\\]+@", rf"\1{MASK}@"),
+    # https://user:password@host; some writers put a backslash before each slash. The last @ ends the password.
+    (r"([A-Za-z][A-Za-z0-9+.-]*:\\*/\\*/)[^/\s:\"'\\]*:[^/\s\"'\\]+@", rf"\1{MASK}@"),
     # https://host/file?X-Amz-Signature=…
     (r"(?i)([?&](?:x-[a-z]+-)?(?:sig|signature|credential|security-token)=)[^&\s\"'\\]+", rf"\1{MASK}"),
     (r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{MASK}"),

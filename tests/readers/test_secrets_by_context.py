@@ -44,6 +44,15 @@ VALUES = {
     "PASSWORD={}": "1,S3cr3tVal",
     "DB_PASSWORD={}": "12345678",
     "--password={}": "12345678",
+    "--password {} x": "12345678",
+    "--password '{}' x": "12345678",
+    '["--password", "{}"]': "12345678",
+    "DB_PASSWORD: {} x": "12345678",
+    "DB_PASSWORD = '{}'": "12345678",
+    "DB_PWD: {}, x: 1": "1234-5678",
+    "git clone https://{}@host/x@y": "bob:p@ss",
+    '["https://{}@h1", "b@c"]': "bob:p@ss:@w",
+    "https://{}@host https://git@host": "bob@example.com:12345678",
     "login(password={}, user=x)": "abc",
     "login(token='{}', user=x)": "it is",
     '{{"name":"PASSWORD","value":"{}"}}': "123456",
@@ -72,7 +81,10 @@ ARGS_THAT_STAY = (
         "Key": "8x128",
     },
     {"args": ["--max-tokens", "8k"], "name": "num_tokens", "value": "8k"},
+    {"token": 5, "key": 7, "secrets": 3, "password_length": 12, "password": None, "x": "--secrets 5 --max-key 3"},
+    {"url": "https://host:80/a@b", "mail": "https://host/x:y@z", "git": "ssh://git@host:22"},
     # A mark that closes a text opens no value.
+    {"a": "x --password ", "b": 5},
     {"a": "PASSWORD=", "b": "c"},
     {"a": "x --token ", "b": "cc"},
     {"a": "token='", "b": "it's"},
@@ -81,6 +93,17 @@ CHANGED = [
     *((text, text.replace(SECRET, MASK), True) for text in NAMES),
     *((text, text.replace(SECRET, MASK), False) for text in (*NAMES, *ARGS)),
     *((text.format(value), text.format(MASK), False) for text, value in VALUES.items()),
+    # JSON stays JSON.
+    *(
+        (json.dumps({"a": value, "n": 1}), json.dumps({"a": mask, "n": 1}), is_name)
+        for value, mask in (
+            ({"password": 12345678}, {"password": MASK}),
+            ([{"db_passwd": -1.5e9}], [{"db_passwd": MASK}]),
+            (json.dumps({"password": 12345678}), json.dumps({"password": MASK})),
+            (["--password", 12345678], ["--password", MASK]),
+        )
+        for is_name in (False, True)
+    ),
     (f'{{\\"key\\": \\"HF_TOKEN\\", \\"value\\": \\"{SECRET}\\"}}', r"{\"key\": \"***\", \"value\": \"***\"}", False),
 ]
 SAME = [
