@@ -155,7 +155,7 @@ class Entries:
         return Event(
             (
                 action,
-                _whole(item, "addr"),
+                _address(item, "addr"),
                 _whole(item, "size"),
                 _whole(item, "device_free"),
                 _whole(item, "stream"),
@@ -216,17 +216,21 @@ class Entries:
             requested, stack = _whole(history[0], "real_size"), self._stack_of(history[0])
         else:
             requested, stack = _whole(item, "requested_size"), self._stack_of(item)
-        return Block(_whole(item, "address"), size, requested, _text(item, "state") or "", stack)
+        return Block(_address(item, "address"), size, requested, _text(item, "state") or "", stack)
 
     def _segment(self, item: Item) -> Written:
-        number, device, address = self.files.count("snapshot_segments"), _whole(item, "device"), _whole(item, "address")
+        number, device, address = (
+            self.files.count("snapshot_segments"),
+            _whole(item, "device"),
+            _address(item, "address"),
+        )
         next_address = address
         for index, block in enumerate(item["blocks"]):
             if type(block) is not Block:
                 raise BrokenPickle(f"a segment's blocks hold {block!r:.60}")
             block_row = block._replace(address=next_address if block.address is None else block.address)
             self.files.add("snapshot_blocks", (number, index, device, *block_row))
-            next_address = None if next_address is None else next_address + block.size_bytes
+            next_address = None if next_address is None else _signed(next_address + block.size_bytes)
         self.files.add(
             "snapshot_segments",
             (
@@ -260,6 +264,21 @@ def _whole(item: Item, key: str, signed: bool = False) -> int | None:
     if type(value) is int and (-_LARGEST if signed else 0) <= value <= _LARGEST:
         return value
     raise BrokenPickle(f"{key} is {value!r:.60}, not a whole number below 2^63")
+
+
+def _address(item: Item, key: str) -> int | None:
+    """Return `item[key]` as a signed number, or None if it is missing. Raise BrokenPickle unless it fits 64 bits."""
+    value = item.get(key)
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value < 2**64:
+        return _signed(value)
+    raise BrokenPickle(f"{key} is {value!r:.60}, not a whole number below 2^64")
+
+
+def _signed(address: int) -> int:
+    """Return an address as Kineto writes it into traces: from 2^63 on, as on Intel GPUs, it is negative."""
+    return (address + 2**63) % 2**64 - 2**63
 
 
 def _ns(item: Item) -> int | None:

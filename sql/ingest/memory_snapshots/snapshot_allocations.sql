@@ -114,7 +114,7 @@ SELECT
         PARTITION BY snapshot_id ORDER BY device, coalesce(alloc_seq, -1), address, coalesce(free_seq, -1)
     ) AS allocation_id,
     device,  -- Device number.
-    address,  -- Address.
+    address,  -- Address, negative from 2^63 on (Intel GPUs).
     size_bytes,  -- Requested size, bytes, before rounding.
     stream,  -- Handle of its stream.
     pool_id,  -- Pool of memory; NULL if the file has none.

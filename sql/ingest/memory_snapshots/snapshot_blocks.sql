@@ -7,7 +7,7 @@ SELECT
     CAST(segment_id AS BIGINT) AS segment_id,  -- Its segment.
     CAST(place AS BIGINT) AS place,  -- Position in the segment, from 0.
     CAST(device AS BIGINT) AS device,  -- Device number.
-    CAST(address AS BIGINT) AS address,  -- Start address.
+    CAST(address AS BIGINT) AS address,  -- Start address, negative from 2^63 on (Intel GPUs).
     CAST(size_bytes AS BIGINT) AS size_bytes,  -- Size, rounded up, bytes.
     CAST(requested_bytes AS BIGINT) AS requested_bytes,  -- Requested size, bytes; NULL if not recorded.
     -- active_allocated: in use; active_pending_free or active_awaiting_free: released, but another stream still uses

@@ -11,7 +11,7 @@ SELECT
     -- only if other streams used it); segment_alloc, segment_free (cudaMalloc, cudaFree); segment_map, segment_unmap
     -- (of expandable segments); oom (out of memory); snapshot; user_defined.
     CAST(action AS VARCHAR) AS action,
-    CAST(address AS BIGINT) AS address,  -- Address; NULL for oom.
+    CAST(address AS BIGINT) AS address,  -- Address, negative from 2^63 on (Intel GPUs), as in traces; NULL for oom.
     -- Requested size, bytes, before rounding; for a segment, its size; for oom, the size that could not be allocated.
     CAST(size_bytes AS BIGINT) AS size_bytes,
     CAST(device_free_bytes AS BIGINT) AS device_free_bytes,  -- For oom: free memory of the device, bytes; else NULL.

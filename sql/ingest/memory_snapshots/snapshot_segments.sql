@@ -6,7 +6,7 @@ SELECT
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(segment_id AS BIGINT) AS segment_id,  -- Position in the file, from 0.
     CAST(device AS BIGINT) AS device,  -- Device number.
-    CAST(address AS BIGINT) AS address,  -- Start address.
+    CAST(address AS BIGINT) AS address,  -- Start address, negative from 2^63 on (Intel GPUs).
     CAST(total_bytes AS BIGINT) AS total_bytes,  -- Size, bytes.
     CAST(allocated_bytes AS BIGINT) AS allocated_bytes,  -- In use by tensors, rounded up, bytes, as in the file.
     -- The same plus memory waiting to be released, bytes, as in the file.

@@ -219,6 +219,24 @@ def test_blocks_of_older_versions_have_a_history_and_no_address(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize(("address", "stored"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (2**64 - 512, -512)])
+def test_addresses_of_64_bits_are_signed_as_in_traces(tmp_path: Path, address: int, stored: int) -> None:
+    block = {"address": address, "size": 512, "requested_size": 4, "state": "active_allocated", "frames": []}
+    segment = {"device": 0, "address": address, "total_size": 512, "stream": 0, "blocks": [block]}
+    event = {"action": "alloc", "addr": address, "size": 4, "stream": 0, "time_us": 1, "frames": []}
+    _, rows = read(pickle.dumps({"segments": [segment], "device_traces": [[event]]}), tmp_path)
+    tables = ("snapshot_events", "snapshot_blocks", "snapshot_segments")
+    assert [row["address"] for table in tables for row in rows[table]] == [stored] * 3
+
+
+@pytest.mark.parametrize(("address", "stored"), [(2**63 - 512, -(2**63)), (2**64 - 512, 0)])
+def test_addresses_that_follow_from_sizes_are_signed(tmp_path: Path, address: int, stored: int) -> None:
+    blocks = [{"size": 512, "state": "inactive"} for _ in range(2)]
+    segment = {"device": 0, "address": address, "total_size": 1024, "stream": 0, "blocks": blocks}
+    _, rows = read(pickle.dumps({"segments": [segment], "device_traces": [[]]}), tmp_path)
+    assert rows["snapshot_blocks"][1]["address"] == stored
+
+
 def put(**changed: Any) -> dict[str, Any]:
     """A snapshot of which one event has other values."""
     allocator = Allocator()
@@ -240,7 +258,8 @@ EVENT = {"action": "alloc", "addr": 1, "size": 1, "stream": 0}
     ("made", "said"),
     [
         (put(size=-1), "size is -1"),
-        (put(addr=1 << 63), "addr is 9223372036854775808"),
+        (put(addr=1 << 64), "addr is 18446744073709551616"),
+        (put(addr=-1), "addr is -1"),
         (put(addr=1.5), "addr is 1.5"),
         (put(size=True), "size is True"),
         (put(time_us=1 << 62), "too late"),
