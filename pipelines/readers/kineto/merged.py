@@ -53,7 +53,10 @@ class MergedRank:
 
     def finding(self) -> Finding:
         """Return the finding that the rank was identified by its label."""
-        detail = f"rank {self.rank} is what the label {self.label} of its processes says: the file holds several ranks' traces"
+        detail = (
+            f"rank {self.rank} is what the label {self.label} of its processes says: the file holds several ranks' traces, "
+            "and event_id is the position among the rank's own events"
+        )
         return Finding("merged_ranks", "info", 1, detail)
 
     def trace_id(self, of_file: str) -> str:

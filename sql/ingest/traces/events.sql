@@ -108,7 +108,9 @@ placed AS (
 SELECT
     e.trace_id,  -- The trace.
     e.batch_id,  -- Ingest run that wrote it.
-    e.event_id,  -- Position in traceEvents, from 0.
+    -- Position in traceEvents, from 0. In a file with the traces of several ranks (finding merged_ranks), its position
+    -- among the rank's own events.
+    e.event_id,
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
     coalesce(c.canonical, e.cat) AS cat,  -- Category in its canonical spelling; NULL if the event has none.
     -- Name; that of a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).

@@ -74,6 +74,9 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
         assert {finding.check_name for finding in part.findings} - {finding.check_name for finding in own.findings} == {
             "merged_ranks"
         }
+        # `rows` have the event ids of the rank's own file, and not those of the merged file.
+        (detail,) = (finding.detail for finding in part.findings if finding.check_name == "merged_ranks")
+        assert "event_id is the position among the rank's own events" in detail
         seen.add(part.trace_id)
     assert len(seen) == len(traces)
 
