@@ -53,8 +53,9 @@ def _known(lake: Lake) -> dict[str, tuple[str, int]]:
     return {row["recording_id"]: (row["state"], row["n_rows"]) for row in rows}
 
 
-def _complete(state_by_id: dict[str, tuple[str, int]]) -> set[str]:
-    return {recording_id for recording_id, (state, _) in state_by_id.items() if state == COMPLETE}
+def _old(known: dict[str, tuple[str, int]], read: dict[str, tuple[str, int]]) -> set[str]:
+    """Return the keys of the recordings of which the lake has at least what was read."""
+    return {key for key, stored in known.items() if key not in read or not _is_news(stored, *read[key])}
 
 
 def _is_news(stored: tuple[str, int] | None, state: str, n_rows: int) -> bool:
@@ -108,5 +109,5 @@ INPUT = SetInput(
     recognise=recording_folders,
     read=read_recording,
     known=_known,
-    settled=_complete,
+    settled=_old,
 )

@@ -53,9 +53,18 @@ def ingest_sets(
             if on_bytes:
                 on_bytes(total_size(files))
         if any(row.trace_id and row.status != "known" for row in rows):
+            # Of two states of a set the newest batch counts. What was read here may be newer than a batch that began later.
+            if any(other.batch_id > batch.batch_id for other in lake.batches(mark)):
+                batch = lake.new_batch()
+                reading.move(batch)
             before_put = kind.before_put or (lambda *_: None)
             already_committed = commit_tables(
-                con, lake, batch, kind.scope, lambda: before_put(con, lake), lambda: kind.settled(known())
+                con,
+                lake,
+                batch,
+                kind.scope,
+                lambda: before_put(con, lake),
+                lambda: kind.settled(known(), reading.known),
             )
             rows = [TraceRow(r.path, "known", r.trace_id) if r.trace_id in already_committed else r for r in rows]
     return rows

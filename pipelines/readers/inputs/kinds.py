@@ -64,8 +64,8 @@ class SetInput:
     `scope` and `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
     `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)` stages the
     tables of one set, or returns None if none of its files could be read. If it raises, one of `refusals` or anything else,
-    only this set is rejected. `known(lake)` returns the state of each key in the lake; `settled(known)` the keys that a new
-    set does not replace, by default all. `before_put(con, lake)` is called under the lake's lock before the tables are
+    only this set is rejected. `known(lake)` returns the state of each key in the lake; `settled(known, read)` the keys that a
+    new set does not replace, by default all. `read`: the state of each key that was read. `before_put(con, lake)` is called under the lake's lock before the tables are
     written.
     """
 
@@ -75,7 +75,7 @@ class SetInput:
     read: Callable[[Reading, Path, Collection[Path]], Read | None]
     refusals: tuple[type[Exception], ...] = (Rejected,)
     known: Callable[[Lake], dict[str, Any]] | None = None
-    settled: Callable[[dict[str, Any]], Set[str]] = set
+    settled: Callable[[dict[str, Any], dict[str, Any]], Set[str]] = lambda known, _: set(known)
     before_put: Callable[[duckdb.DuckDBPyConnection, Lake], None] | None = None
 
 

@@ -128,3 +128,8 @@ class Reading:
                 self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
             for table in self.filled:
                 self.con.execute(f"INSERT INTO main.{table} SELECT * REPLACE ({key_columns}) FROM one.{table}")
+
+    def move(self, batch: Batch) -> None:
+        """Move all sets that were read to another batch."""
+        for table in self.tables:
+            self.con.execute(f"UPDATE main.{table} SET batch_id = {quoted(batch.batch_id)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.inputs.growing_logs import known_bytes
+from pipelines.readers.inputs.growing_logs import known_bytes, not_longer
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.source import Source, head_of
@@ -100,5 +100,5 @@ INPUT = SetInput(
     recognise=logs,
     read=read_log,
     known=partial(known_bytes, TABLE),
-    settled=lambda known: set(),  # any log may have grown
+    settled=not_longer,
 )

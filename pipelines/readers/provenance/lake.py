@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.inputs.growing_logs import known_bytes
+from pipelines.readers.inputs.growing_logs import known_bytes, not_longer
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.source import Source, TooLarge, head_of
@@ -244,5 +244,5 @@ INPUT = SetInput(
     recognise=provenance,
     read=read_provenance,
     known=partial(known_bytes, TABLE),
-    settled=lambda _keys: set(),  # a log may have grown
+    settled=not_longer,
 )

@@ -17,6 +17,7 @@ from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.questions import load_questions
 from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs import file_sets
 from pipelines.readers.nccl_inspector.lake import INPUT, is_log
 from pipelines.readers.nccl_inspector.records import Records
 from tests.effort import examples
@@ -125,6 +126,33 @@ def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> No
     assert rows(lake, "SELECT * FROM inspector_findings") == []
     path.write_text("\n".join(texts[:3]) + "\n")  # an older copy adds nothing
     assert [row.status for row in ingest([path], lake).rows] == ["known"]
+
+
+@pytest.mark.parametrize("grows", ["before it is read", "after it was read"])
+def test_of_two_ingestions_at_once_the_longer_log_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grows: str
+) -> None:
+    """The second ingestion runs while the first one reads the log."""
+    path, texts, root = tmp_path / "a.log", lines(0, CALLS), tmp_path / "lake"
+    write(path, texts[:3])
+    take = file_sets._take
+
+    def taken(*args: Any) -> Any:
+        monkeypatch.setattr(file_sets, "_take", take)
+        if grows == "before it is read":
+            ingest([path], Lake(root))
+            write(path, texts)
+            return take(*args)
+        result = take(*args)
+        write(path, texts)
+        ingest([path], Lake(root))
+        return result
+
+    monkeypatch.setattr(file_sets, "_take", taken)
+    (row,) = ingest([path], Lake(root)).rows
+    assert row.status == ("ok" if grows == "before it is read" else "known")
+    assert rows(Lake(root), "SELECT n_lines, n_collectives FROM inspector_logs") == [(len(texts), 5)]
+    assert rows(Lake(root), "SELECT count(*) FROM inspector_collectives") == [(5,)]
 
 
 @pytest.mark.slow  # a growing one is above
