@@ -18,7 +18,7 @@ from pipelines.models.sqltext import quoted, row
 
 _TRACE = (
     "trace_id, batch_id, ingest_batch_id, path, capture_id, group_id, job, rank, world_size, status, n_events, "
-    "trace_start_ns, trace_end_ns"
+    "trace_start_ns, trace_end_ns, format"
 )
 _SHOWN = "_shown"
 

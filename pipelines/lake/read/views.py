@@ -79,14 +79,21 @@ SUPERSEDED = "superseded by trace"
 """Part of the reason in `rejects` of a trace that a better one superseded. It is not a problem."""
 
 
+PARTED = "csv/rocprofv3"
+"""The format of traces that several files make, which may arrive one after another."""
+
+
 def superseded(rows: str) -> str:
     """Return the SELECT of truncated traces that a better one supersedes: trace_id, superseded_by.
 
     `rows`: a SELECT of traces. A better trace has at least as many events and is either complete or longer. It is of
     the same file and not of another rank in it, or of the same rank and group with a time span that contains the
     truncated trace's.
+
+    A trace of several files (PARTED) that was read before all of them existed is superseded by the later one of the
+    same path that contains it. A later batch has all processes of these files, so no process supersedes another one.
     """
-    columns = "trace_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, group_id"
+    columns = "trace_id, batch_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, group_id, format"
     better = (
         "w.trace_id <> p.trace_id AND p.status = 'partial' AND w.n_events >= p.n_events "
         "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"
@@ -97,9 +104,10 @@ def superseded(rows: str) -> str:
         "AND coalesce(p.rank, w.rank, -1) = coalesce(w.rank, -1)"
     )
     same_rank = f"p JOIN m AS w ON w.group_id = p.group_id AND w.rank = p.rank AND {inside}"
+    later = f"p.format = '{PARTED}' AND w.format = p.format AND w.batch_id > p.batch_id AND w.n_events >= p.n_events AND {inside}"
     pairs = " UNION ALL ".join(
-        f"SELECT p.trace_id, w.trace_id AS superseded_by, w.n_events FROM m AS {both} WHERE {better}"
-        for both in (same_file, same_rank)
+        f"SELECT p.trace_id, w.trace_id AS superseded_by, w.n_events FROM m AS {both} WHERE {condition}"
+        for both, condition in ((same_file, better), (same_rank, better), (same_file, later))
     )
     return (
         f"WITH m AS (SELECT {columns} FROM ({rows}) AS t) "

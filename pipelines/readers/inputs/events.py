@@ -168,12 +168,10 @@ class EventBatch:
             self.lake.put(REJECTS, self.batch, target)
 
     def _tell_superseded(self) -> None:
-        """Add a row to `_staged_rejects` for each truncated trace that a better trace now replaces."""
-        columns = (
-            "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, trace_end_ns"
-        )
+        """Add a row to `_staged_rejects` for each incomplete trace that a better trace now replaces."""
+        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, trace_end_ns, format"
         query = (
-            f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
+            f"SELECT p.path, p.trace_id, p.status = 'partial', p.n_events, w.trace_id, w.path, w.n_events, w.status "
             f"FROM ({superseded('SELECT * FROM _marks')}) AS s "
             f"JOIN _marks AS p ON p.trace_id = s.trace_id JOIN _marks AS w ON w.trace_id = s.superseded_by "
             f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
@@ -193,9 +191,10 @@ class EventBatch:
         except duckdb.Error:
             # The rows only report what the views do, so an unreadable commit marker must not stop ingestion.
             return
-        for path, trace_id, n_events, by, by_path, by_events, status in superseded_rows:
+        for path, trace_id, is_truncated, n_events, by, by_path, by_events, status in superseded_rows:
             reason = (
-                f"trace {trace_id} was truncated ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
+                f"trace {trace_id} was {'truncated' if is_truncated else 'read without some of its files'} "
+                f"({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
                 f"{by} ({by_path}, {by_events:,} events, {status})"
             )
             insert_reject(self.rows, path, reason, self.batch)

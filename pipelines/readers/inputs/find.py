@@ -33,15 +33,15 @@ def classify_files(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, 
 
 
 def _read_for_themselves(files: list[Path]) -> list[Path]:
-    """Return the files without those that are read together with another one of them (`EventInput.read_with`)."""
-    file_set, companions = set(files), set()
+    """Return the files, each file that is read together with another one (`EventInput.read_with`) replaced by that one."""
+    replaced: dict[Path, Path] = {}
     for declared in _declared("EventInput"):
         for path in files if declared.suffixes else ():
             if _fits(declared, path):
                 read_with = import_module(declared.module).INPUT.read_with
-                if read_with and _other(read_with, path) in file_set:
-                    companions.add(path)
-    return [path for path in files if path not in companions]
+                if read_with and (other := _other(read_with, path)):
+                    replaced[path] = other
+    return [*dict.fromkeys(replaced.get(path, path) for path in files)]
 
 
 def _other(read_with: Callable[[Path], Path | None], path: Path) -> Path | None:

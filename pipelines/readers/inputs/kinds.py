@@ -88,8 +88,8 @@ class EventInput:
     `read(request)` writes the requested trace to its `events_path`, unless its id is `known`. It raises TraceRejected, or
     OSError if a file cannot be read. `parts(path, limits)` returns the names of the traces in a file of several, [] for other
     files. A request has one of these names as `part`; without it, `read` raises TraceRejected for such a file.
-    `read_with(path)` returns the other file that is read together with this one as one trace, or None. If both files are
-    passed, only that other file is read.
+    `read_with(path)` returns the other file that is read together with this one as one trace, or None. At ingestion
+    that other file is then read, also if only this one is passed.
     """
 
     suffixes: tuple[str, ...]

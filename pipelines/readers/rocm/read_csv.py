@@ -8,6 +8,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import path_text
+from pipelines.lake.read.views import PARTED
 from pipelines.readers.events_by_sql import NAME_A_PROCESS, Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
@@ -107,7 +108,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     status = "partial" if any(finding.check_name == "rocm_broken_line" for finding in findings) else "ok"
     tool_facts: dict[str, object] = {"files": [path_text(file.name) for file in beside(path)]}
     metadata = {"rocprofv3": tool_facts | ({"process_id": next(iter(pids))} if pids else {}), **distributed}
-    return Contents("csv/rocprofv3", metadata, status, tuple(findings))
+    return Contents(PARTED, metadata, status, tuple(findings))
 
 
 def _of_rows(path: Path) -> list[Path]:

@@ -140,6 +140,32 @@ def test_a_folder_is_one_trace(tmp_path: Path) -> None:
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["ok", "known"]
 
 
+@pytest.mark.parametrize("late", first_of(["hip_api_trace", "agent_info"], 1))  # the second has no events
+def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str) -> None:
+    rows, lake = rows_of_small(), Lake(tmp_path / "lake")
+    kernel_file = write(tmp_path, {"kernel_trace": rows["kernel_trace"]})
+    (first,) = ingest([kernel_file], lake).rows
+    write(tmp_path, {late: rows[late]})
+    (second,) = ingest([tmp_path / f"4000_{late}.csv"], lake).rows
+    assert (second.path, second.status) == (str(kernel_file), "ok")
+    with lake.connect(["traces", "rejects"]) as con:
+        assert con.execute("SELECT trace_id, n_events FROM traces").fetchall() == [(second.trace_id, second.n_events)]
+        ((reason,),) = con.execute("SELECT reason FROM rejects").fetchall()
+    assert reason.startswith(f"trace {first.trace_id} was read without some of its files (")
+    assert f"superseded by trace {second.trace_id}" in reason
+
+
+def test_another_run_in_the_same_files_supersedes_nothing(tmp_path: Path) -> None:
+    rows, lake = rows_of_small(), Lake(tmp_path / "lake")
+    start, end = (HEADERS["kernel_trace"].split(",").index(f"{side}_Timestamp") for side in ("Start", "End"))
+    ingest([write(tmp_path, {"kernel_trace": rows["kernel_trace"]})], lake)
+    for row in rows["kernel_trace"]:
+        row[start], row[end] = row[start] + 10**12, row[end] + 10**12
+    ingest([write(tmp_path, {"kernel_trace": rows["kernel_trace"]})], lake)
+    with lake.connect(["traces"]) as con:
+        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]
+
+
 def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
     write(tmp_path, rows_of_small())
     with pytest.raises(TraceRejected, match=r"read together with 4000_kernel_trace\.csv"):

@@ -18,6 +18,7 @@ from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
 from pipelines.lake.publish.user_formulas import Formula
 from pipelines.lake.read.sandbox import CLOSED
+from pipelines.lake.read.views import PARTED
 from pipelines.models.sqltext import file_list, quoted, row
 from pipelines.runs.check import Checked
 from pipelines.runs.forget import Forgotten
@@ -342,7 +343,7 @@ def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
     """Insert the keys, failures and versions of a batch into the store's bookkeeping."""
     name = quoted(batch.batch.batch_id)
     for mark in batch.keys:
-        partial = "status = 'partial'" if mark == MARK else "false"
+        partial = f"status = 'partial' OR format = '{PARTED}'" if mark == MARK else "false"
         source = f"read_parquet({quoted(batch.files[mark].path)}, hive_partitioning = false)"
         con.execute(f"INSERT INTO {KEYS_TABLE} SELECT {quoted(mark)}, {KEYS[mark]}, {name}, {partial} FROM {source}")
     versions.note_failures(con, batch.batch, batch.files)
