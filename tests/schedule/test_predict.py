@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,3 +110,25 @@ def test_rare_spikes_are_no_steady_state() -> None:
     ends = simulate(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3).completions()
     assert prediction.period_ns == pytest.approx((ends[-1] - ends[0]) / (len(ends) - 1), rel=0.15)
     assert prediction.period_ns > 1_500
+
+
+@pytest.mark.parametrize(("burst", "period"), [(6, 5_000), (7, 30_000 / 7), (12, 2_500), (24, 1_250)])
+@pytest.mark.parametrize("iterations", [200, 48])
+def test_a_burst_of_equal_steps_is_no_repeat(burst: int, period: float, iterations: int) -> None:
+    """Iterations that end in bursts have equal steps within a burst, and one long step between two (PRB-21)."""
+    steps = [1_000] * (burst - 1) + [30_000 - 1_000 * (burst - 1)]
+    for start in range(burst):
+        ends = list(accumulate([*steps[start:], *steps * iterations][: iterations - 1], initial=0))
+        first, past = steady(ends)
+        if iterations == 200 or burst <= 12:
+            assert (ends[past] - ends[first]) / (past - first) == pytest.approx(period)
+        else:  # a repeat of more than a third of the run cannot be seen
+            assert (first, past) == (iterations // 4, iterations * 3 // 4)
+
+
+def test_period_with_ten_streams_and_seven_iterations_in_flight() -> None:
+    """Ten tasks of 10 us in a chain: an iteration takes 100 us, and seven are in flight."""
+    plan = PipelinePlan({f"T{i}": TaskSchedule(0, f"S{i}") for i in range(10)}, chain(10).intra_iter_deps)
+    durations = dict.fromkeys(map(str, plan.schedule), 10_000)
+    prediction = predict(plan, durations, engine="DataFlowPipeline", max_depth=7)
+    assert (prediction.period_ns, prediction.efficiency) == (pytest.approx(100_000 / 7), pytest.approx(0.7))

@@ -126,10 +126,15 @@ def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
 
     That is the last complete repeat if `repeats` and there is one, otherwise the middle of the run. The last quarter is
     excluded, because without new iterations the last ones find the streams emptier.
+
+    A short repeat inside a longer cycle is not accepted: iterations that end in bursts have several equal steps in a row.
+    So a repeat must hold for as many steps as the longest cycle has in addition to its own length, or for two thirds of a
+    short run.
     """
     past = len(ends) * 3 // 4
     steps = [b - a for a, b in pairwise(ends[: past + 1])]
     for length in range(1, min(_LONGEST_REPEAT, len(steps) // 3) + 1) if repeats else ():
-        if steps[-length:] == steps[-2 * length : -length] == steps[-3 * length : -2 * length]:
+        tail = steps[-max(3 * length, min(_LONGEST_REPEAT + length, len(steps) * 2 // 3)) :]
+        if tail[length:] == tail[:-length]:
             return past - length, past
     return past // 3, past
