@@ -55,7 +55,7 @@ class _Batches(_Stopping):
         if self._agreement is None:
             return status
         try:
-            return self._agreement.least(status, self._next_iter)
+            return self._agreement.least(status, self._next_iter, min(self._pause(), self._longest_pause))
         except Exception as error:
             detail = f" has data: {_short(error)}"
             raise self._data_failed("the ranks could not agree whether", detail) from error

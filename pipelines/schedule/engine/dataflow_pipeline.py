@@ -108,5 +108,8 @@ class DataFlowPipeline(_PipelineBase):
     def _order(self) -> list[tuple[str, int]]:
         return list(self._firing.stages.items())
 
+    def _pause(self) -> int:
+        return self._firing.pause(self._next_iter)
+
     def __repr__(self) -> str:
         return self._described(f"max_depth={self.max_depth}")

@@ -43,6 +43,10 @@ class Firing:
         self._in_flight[iteration] = None
         return self._fire((name, iteration) for name in self._serial_order)
 
+    def pause(self, iteration: int) -> int:
+        """Return how many periods after the previous iteration this one would start, at least `max_depth` if that is retired."""
+        return self._periods.known - self._periods.start(iteration - 1, -self._max_depth)
+
     def let_pass(self, iteration: int) -> list[Item]:
         """Record that no later iteration starts while a clock would still work on this one, so that no lane waits for it."""
         self._periods.let_pass(iteration, self._max_depth)

@@ -53,6 +53,10 @@ class Periods:
         self._of[iteration] = self.known
         self.known += 1
 
+    def start(self, iteration: int, otherwise: int) -> int:
+        """Return the period in which the iteration started, or `otherwise` if it is not in flight."""
+        return self._of.get(iteration, otherwise)
+
     def end(self, iteration: int) -> None:
         """Retire the iteration."""
         del self.iterations[self._of.pop(iteration)]

@@ -68,7 +68,7 @@ class _PipelineBase(_Submitting):
         self._run, self._on_retire = _Run(Modes.current()), on_retire
         if self._tasks_run_in_caller:
             self._run.enter(self._run.modes)
-        self._begin_agreement()
+        self._begin_agreement(serial=False)
         self._start_workers()
         self._state = "running"
         with _StopOnError(self):
@@ -171,7 +171,7 @@ class _PipelineBase(_Submitting):
         self._check_in_step()
         data, n_done = iter(data_iter), 0
         self._reset_state()
-        self._begin_agreement()
+        self._begin_agreement(serial=True)
         with self.device.open_thread(emit_nvtx):
             self._synchronize()
             start = self.device.clock()

@@ -60,18 +60,24 @@ class Agreement:
         self._runs += 1
         self._plan = crc32(repr(plan).encode())
 
-    def least(self, status: int, iteration: int) -> int:
+    def least(self, status: int, iteration: int, pause: int) -> int:
         """Return the lowest `status` of all ranks. Every rank must call it.
 
-        Raise OutOfStepError if the ranks do not ask for the same iteration of the same run of the same plan. Errors of
-        torch.distributed pass through.
+        `pause`: how many periods after the previous iteration this one starts. Raise OutOfStepError if the ranks do not ask
+        for the same iteration, after the same pause, of the same run of the same plan. Errors of torch.distributed pass
+        through.
         """
         if self.ranks == 1:
             return status
         import torch
         import torch.distributed as dist
 
-        same = {"run": self._runs, "iteration": iteration, "plan, order of submission or shortcuts": self._plan}
+        same = {
+            "run": self._runs,
+            "iteration": iteration,
+            "pause before the iteration, in periods (progress() without an iterator)": pause,
+            "plan, order of submission (run or run_serial) or shortcuts": self._plan,
+        }
         answer = torch.tensor([status, *same.values(), *(-value for value in same.values())])
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
         lowest_status, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]

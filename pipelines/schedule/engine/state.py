@@ -85,6 +85,7 @@ class _EngineState:
         self._make_signals()
         self._ordered = [n for n in self._serial_order if checked.schedule[n].globally_ordered]
         self._agreement = Agreement(process_group) if self._ordered else None
+        self._longest_pause = 0  # before an iteration, in periods, that the ranks compare
         self._state = "idle"  # idle | running | exhausted | failed
         self._failing = Lock()
         self._threads: list[Thread] = []
@@ -171,15 +172,25 @@ class _EngineState:
                 getattr(lost, "iteration", None),
             ) from lost
 
-    def _begin_agreement(self) -> None:
+    def _begin_agreement(self, *, serial: bool) -> None:
         """Start a run in which the ranks agree before each iteration.
 
         Collectives must be called in one order, so the globally ordered tasks and the shortcuts must be equal on all
-        ranks. The number of iterations in flight may differ by rank.
+        ranks, and all ranks must run serially or none. The number of iterations in flight may differ by rank.
         """
         if self._agreement is not None:
             replayed = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
-            self._agreement.begin(([(name, stage) for name, stage in self._order() if name in self._ordered], replayed))
+            order = [(name, stage) for name, stage in self._order() if name in self._ordered]
+            self._agreement.begin((order, replayed, serial))
+            self._longest_pause = 1 + max(stage for _, stage in order)  # a longer one leaves the order unchanged
+
+    def _pause(self) -> int:
+        """Return how many periods after the previous iteration the next one starts.
+
+        Engines whose order of submission depends on this number override the method. If the previous iteration is
+        retired, the number is at least that of the stages.
+        """
+        return 0
 
     def _order(self) -> Iterable[tuple[str, int]]:
         """Return tasks and their stages, in their submission order within one clock period."""

@@ -79,6 +79,9 @@ class SWPipeline(_PipelineBase):
     def _order(self) -> list[tuple[str, int]]:
         return [(name, self._stages[name]) for name in self._enqueue_order]
 
+    def _pause(self) -> int:
+        return self._period - self._begun_in.get(self._next_iter - 1, -self.depth)
+
     def format_schedule(self, num_iterations: int = 3) -> str:
         """Return, as text, the iteration of each task in the first `num_iterations` periods.
 
