@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.schedule import PipelinePlan, PlanWarning, simulate, validate_plan
+from pipelines.schedule import PipelinePlan, PlanWarning, SimulatedDevice, simulate, validate_plan
 from pipelines.schedule.engine.lanes import lane_order
 from tests.effort import examples
 from tests.schedule.plans import Diary, plan_of
@@ -42,7 +43,7 @@ def simulated(plan: PipelinePlan, **options: Any) -> dict[Any, list[tuple[str, i
 
 
 def one_thread(plan: PipelinePlan) -> PipelinePlan:
-    """With several threads a clock's order on a stream is left to chance."""
+    """One thread submits in the clock's order whatever the engine does about streams."""
     return replace(plan, schedule={ref: replace(s, thread_group="default") for ref, s in plan.schedule.items()})
 
 
@@ -51,6 +52,7 @@ def one_thread(plan: PipelinePlan) -> PipelinePlan:
 def test_each_stream_has_the_clocks_order_whatever_the_timing(plan: PipelinePlan, more: int, submit_ns: int) -> None:
     """The lanes hold for several threads too; the clock, which is asked what is right, has one."""
     wanted = simulated(one_thread(plan))
+    assert simulated(plan, submit_ns=submit_ns) == wanted
     flow = {"engine": "DataFlowPipeline", "max_depth": validate_plan(plan).depth + more}
     assert simulated(plan, submit_ns=submit_ns, **flow) == wanted
     assert simulated(plan, submit_ns={name: 5 * i for i, name in enumerate(plan.schedule)}, **flow) == wanted  # type: ignore[dict-item]
@@ -143,6 +145,7 @@ def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.Da
     orders = []
     for engine in (
         lambda: SWPipeline(one_thread(drawn.plan), device),
+        lambda: SWPipeline(drawn.plan, device),
         lambda: flow(drawn.plan, max(drawn.stages.values()) + 1 + more, device),
     ):
         drawn.diary.__init__()
@@ -151,7 +154,28 @@ def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.Da
             engine().run(range(5))
         began = sorted(drawn.diary.began, key=lambda item: drawn.diary.began[item])
         orders.append(by_stream(drawn.plan, began))
-    assert orders[1] == orders[0]
+    assert orders[1] == orders[2] == orders[0]
+
+
+@pytest.mark.parametrize("order", ["ready_first", "stage_descending"])
+@pytest.mark.parametrize("takes", [[], [True, False, True, False, False]], ids=["steady", "paused"])
+def test_a_thread_that_is_late_keeps_its_place_on_the_stream(order: str, takes: list[bool]) -> None:
+    """The update's thread is slow to launch: the next forward of the stream, of another thread, waits for it."""
+    pytest.importorskip("torch", reason="the engines need torch")
+    from pipelines.schedule import SWPipeline
+
+    orders = []
+    for group in ("default", "slow"):
+        device, launched = LateDevice(), []
+        device.launched = launched
+        deps = [("update", "forward"), ("report", "update")]
+        plan = plan_of(
+            {"forward": 0, "update": 0, "report": 1}, deps, stream={"report": "io"}, thread_group={"update": group}
+        )
+        pipe = SWPipeline(plan, device, order=order)
+        list(steps(pipe, pipe.fill_pipeline(range(6)), [*takes, *[True] * 9]))
+        orders.append([item for item in launched if item[0] != "report"])
+    assert orders[1] == orders[0] == [(name, i) for i in range(6) for name in ("forward", "update")]
 
 
 @settings(PROPERTY, max_examples=examples(80))
@@ -178,6 +202,18 @@ def test_no_batch_for_a_while_holds_nobody_up(
     drawn.diary.check(drawn.stages, began, drawn.intra, drawn.inter)
     if all(takes) and len(takes) > batches:
         assert began == batches
+
+
+class LateDevice(SimulatedDevice):
+    """Writes down its launches; a launch of `update` takes 2 ms."""
+
+    launched: list[tuple[str, int]]
+
+    def launch(self, stream: Any, body: Any, work: Any) -> None:
+        if work.task == "update":
+            time.sleep(0.002)
+        self.launched.append((work.task, work.iteration))
+        super().launch(stream, body, work)
 
 
 def steps(pipe: Any, source: Iterator[Any], takes: Iterable[bool]) -> Iterator[int]:

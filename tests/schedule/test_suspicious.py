@@ -94,14 +94,20 @@ def test_swp_25_no_engine_orders_two_iterations_across_streams() -> None:
         assert len(caught) == 1
 
 
-def test_swp_25_two_threads_of_one_stream_keep_no_order() -> None:
+def test_swp_25_two_threads_of_one_stream_keep_its_order() -> None:
     make, use = (PipelineTask(n, print, writes=("x",)) for n in ("make", "use"))
     plan = PipelinePlan({make: TaskSchedule(thread_group="a"), use: TaskSchedule(1, thread_group="b")}, [])
-    (warning,) = validate_plan(plan).warnings
+    assert validate_plan(plan).warnings == []
+    assert validate_plan(plan, clocked=False, order="stages").warnings == []
+    (warning,) = validate_plan(plan, clocked=False).warnings
     assert "are submitted by different threads, both use ctx.x" in warning
     silent = {PipelineTask(n, print): TaskSchedule(thread_group=n) for n in ("make", "use")}
     (warning,) = validate_plan(PipelinePlan(silent, [])).warnings
-    assert "their order is not defined" in warning
+    assert "their order is decided by their names" in warning
+    forward = PipelineTask("forward", print, shared_reads=("weights",))
+    update = PipelineTask("update", print, shared_writes=("weights",))
+    step = PipelinePlan({forward: TaskSchedule(), update: TaskSchedule(thread_group="a")}, [(update, forward)])
+    assert validate_plan(step).warnings == []
 
 
 def test_swp_25_without_a_clock_one_stream_orders_nothing_within_an_iteration() -> None:

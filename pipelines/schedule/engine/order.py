@@ -84,3 +84,30 @@ def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any
         order.append(heapq.heappop(ready)[1])
         sorter.done(order[-1])
     return order
+
+
+class Handovers:
+    """The changes from one thread group to another on each stream, in a clock's order of submission.
+
+    A group's thread submits in this order by itself. Where the thread changes, the engine must keep the order.
+    """
+
+    def __init__(self, plan: CheckedPlan) -> None:
+        self._groups = {name: s.thread_group for name, s in plan.schedule.items()}
+        groups: dict[Any, set[str]] = {}
+        for name, group in self._groups.items():
+            groups.setdefault(plan.stream(name), set()).add(group)
+        self._streams = {name: plan.stream(name) for name in plan.schedule if len(groups[plan.stream(name)]) > 1}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all submissions."""
+        self._last: dict[Any, tuple[str, int]] = {}
+
+    def follow(self, name: str, iteration: int) -> tuple[str, int] | None:
+        """Append the task's iteration to its stream. Return the submission before it if another thread makes that, else None."""
+        if name not in self._streams:
+            return None
+        stream = self._streams[name]
+        previous, self._last[stream] = self._last.get(stream), (name, iteration)
+        return None if previous is None or self._groups[previous[0]] == self._groups[name] else previous

@@ -110,6 +110,9 @@ class _EngineState:
             tuple[str, int], int
         ] = {}  # globally ordered (task, iteration) -> number in their common order
         self._next_number = 0
+        self._previous: dict[
+            tuple[str, int], tuple[str, int]
+        ] = {}  # (task, iteration) -> the one before it on its stream, where another thread submits that
         self._last_ordered: Any = None
         self._sequencer.timeout_s = self.signal_timeout_s
         self._sequencer.reset()

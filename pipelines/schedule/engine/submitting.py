@@ -99,6 +99,9 @@ class _Submitting(_Batches, ABC):
             self._wait_for_all(run, name, iter_idx, step.intra, slot)
         if step.inter and iter_idx > 0:
             self._wait_for_all(run, name, iter_idx, step.inter, self._slots.of(iter_idx - 1))
+        if self._previous and (previous := self._previous.pop((name, iter_idx), None)) is not None:
+            # Its slot is still its own: the task's next iteration comes after this submission, and is not retired before.
+            self._wait_for_all(run, name, iter_idx, previous[:1], self._slots.of(previous[1]))
         if run.failure is not None:
             return
         ctx = self._contexts[iter_idx]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.schedule.engine.order import enqueue_order
+from pipelines.schedule.engine.order import Handovers, enqueue_order
 from pipelines.schedule.engine.pipeline import _END, _PipelineBase
 from pipelines.schedule.measurement.profiler import ProfileResult, TaskProfiler
 from pipelines.schedule.pictures.printed_tables import schedule_table, stage_analysis, stream_names
@@ -29,7 +29,8 @@ class SWPipeline(_PipelineBase):
     """Engine with a clock: progress() is one period, in which a task of stage k works on iteration period - k.
 
     `depth` = max(stage) + 1 iterations are in flight. `order` is the submission order within a period: "ready_first",
-    the document's pseudocode, or "stage_descending". Raise PlanError, a ValueError, if the plan could hang.
+    the document's pseudocode, or "stage_descending". Each stream runs its tasks in this order, whichever threads submit them.
+    Raise PlanError, a ValueError, if the plan could hang.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class SWPipeline(_PipelineBase):
         self.order = order
         self._enqueue_order = enqueue_order(checked, order)
         self._stages = {name: checked.stage(name) for name in checked.schedule}
+        self._handovers = Handovers(checked)
         super().__init__(plan, checked, checked.depth, device, process_group)
 
     def _reset_state(self) -> None:
         super()._reset_state()
+        self._handovers.reset()
         self._period = 0  # the next period to submit
         self._began: dict[int, int] = {}  # period -> the iteration that started in it, if any
         self._begun_in: dict[int, int] = {}  # iteration in flight -> the period in which it started
@@ -73,7 +76,11 @@ class SWPipeline(_PipelineBase):
             self._begun_in[self._began[period]] = period
         self._period += 1
         begun = [(name, self._began.get(period - self._stages[name])) for name in self._enqueue_order]
-        self._enqueue_all((name, iter_idx) for name, iter_idx in begun if iter_idx is not None)
+        items = [(name, iter_idx) for name, iter_idx in begun if iter_idx is not None]
+        for item in () if self._has_one_group else items:
+            if (previous := self._handovers.follow(*item)) is not None:
+                self._previous[item] = previous
+        self._enqueue_all(items)
         self._began.pop(period - self.depth, None)
 
     def _order(self) -> list[tuple[str, int]]:

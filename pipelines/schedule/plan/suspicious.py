@@ -24,11 +24,9 @@ def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]
             if a in ancestors_by_task[b] or b in ancestors_by_task[a]:
                 continue
             in_order = before(a, b, 0) or before(b, a, 0)
-            race = [] if in_order else _race(checked, a, b)
-            warnings += race
-            same_slot = checked.stage(a) == checked.stage(b) and checked.stream(a) == checked.stream(b)
-            if same_slot and not race and (in_order or clocked):
-                warnings += _order_without_reason(checked, a, b, in_order)
+            warnings += [] if in_order else _race(checked, a, b)
+            if in_order and checked.stage(a) == checked.stage(b):
+                warnings += _order_without_reason(checked, a, b)
     if clocked:
         warnings += [
             f"no task is in stage {stage}, so the pipeline is one period longer than necessary: renumber the stages"
@@ -76,8 +74,8 @@ def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
     ]
 
 
-def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) -> list[str]:
-    """Return a warning about two tasks of one stage and stream whose order only their names, or chance, decide.
+def _order_without_reason(checked: CheckedPlan, a: str, b: str) -> list[str]:
+    """Return a warning about two tasks of one stage and stream whose order only their names decide.
 
     Tasks on two streams are meant to overlap.
     """
@@ -86,10 +84,9 @@ def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) 
     ]
     if declared == [True, True] and not _overlap(checked, a, b):
         return []
-    order = "is decided by their names" if in_order else "is not defined: two threads submit them"
     return [
         f"tasks {a!r} and {b!r} share stage {checked.stage(a)} and a stream without a dependency between them: their "
-        f"order {order}. Add one to intra_iter_deps if one of them needs the other"
+        "order is decided by their names. Add one to intra_iter_deps if one of them needs the other"
     ]
 
 

@@ -1,8 +1,8 @@
 """Validation of plans: every plan that could hang is rejected here, before it runs.
 
 A validated plan cannot hang. A clocked engine submits period by period, and within a period in an order in which
-every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out. Corollaries 1 and
-3 state exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
+every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out, and each stream gets
+its tasks in this order. Corollaries 1 and 3 state exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
 work. Without stages (data flow), work is submitted when its dependencies are done, which only a cycle can prevent.
 """
 
@@ -71,8 +71,7 @@ def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None,
     positions = {name: position for position, name in enumerate(stages)}
 
     def before(earlier: str, later: str, iterations: int) -> bool:
-        a, b = checked.schedule[earlier], checked.schedule[later]
-        if checked.stream(earlier) != checked.stream(later) or (clocked and a.thread_group != b.thread_group):
+        if checked.stream(earlier) != checked.stream(later):
             return False
         return (stages[earlier], positions[earlier]) < (stages[later] + iterations, positions[later])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pipelines.schedule.engine.firing import Firing
 from pipelines.schedule.engine.lanes import Item
+from pipelines.schedule.engine.order import Handovers
 from pipelines.schedule.pictures.timeline import RETIRE, SUBMIT
 from pipelines.schedule.plan.plan import DEFAULT_STREAM
 from pipelines.schedule.simulation.simulator import Simulation, Wait, Work
@@ -20,6 +21,10 @@ class ClockedSimulation(Simulation):
 
     engine = "SWPipeline"
 
+    def __init__(self, work: Work, order: Sequence[str]) -> None:
+        super().__init__(work, order)
+        self._handovers = Handovers(self.plan)
+
     def _main(self) -> Thread:
         for period in range(self.plan.depth):
             self._enqueue_period(period, ())
@@ -32,7 +37,7 @@ class ClockedSimulation(Simulation):
         for task in self.order:
             iteration = period - self.plan.stage(task)
             if 0 <= iteration < self.work.iterations:
-                self._put(task, iteration, delays)
+                self._put(task, iteration, delays, self._handovers.follow(task, iteration))
 
 
 class DataFlowSimulation(Simulation):

@@ -41,6 +41,8 @@ class _Item:
     asked: Sequence[Wait]
     """Delays of the request for this task by the caller or by the task that fired it."""
     turn: int | None
+    previous: tuple[str, int] | None
+    """The task and iteration before it on its stream, if another thread submits that first."""
 
 
 @dataclass(slots=True)
@@ -97,13 +99,13 @@ class Simulation:
             yield self._iteration_end[iteration]
         self.retired.append(self.host.now)
 
-    def _put(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
+    def _put(self, task: str, iteration: int, delays: Sequence[Wait], previous: tuple[str, int] | None = None) -> None:
         """Queue a task for its group's thread. A globally ordered task gets its number here."""
         settings, turn = self.plan.schedule[task], None
         if settings.globally_ordered:
             turn, self._turns = self._turns, self._turns + 1
         group = self._groups[settings.thread_group]
-        group.items.append(_Item(task, iteration, delays, turn))
+        group.items.append(_Item(task, iteration, delays, turn, previous))
         self.host.set(group.more)
 
     def _stop(self) -> None:
@@ -128,8 +130,9 @@ class Simulation:
             self._submit(item, waits)
 
     def _wait_for_dependencies(self, item: _Item, waits: list[Wait]) -> Thread:
-        """Run phase 1: wait until all dependencies are submitted, and append these waits to `waits`."""
-        for task, iteration in self.plan.dependencies(item.task, item.iteration):
+        """Run phase 1: wait until what comes first is submitted, and append these waits to `waits`."""
+        previous = [] if item.previous is None else [item.previous]
+        for task, iteration in [*self.plan.dependencies(item.task, item.iteration), *previous]:
             yield self._flag(task, iteration)
             waits.append((self.host.now, SIGNAL, task, iteration))
 
