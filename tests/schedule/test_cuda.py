@@ -96,10 +96,13 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
     plan = PipelinePlan({tasks[0]: TaskSchedule(stream=side), tasks[1]: TaskSchedule()}, [("b", "a")])
     pipe = SWPipeline(plan, device=0)
     default = pipe._streams["b"]
-    event = pipe._slots._ring[0].events
+    slot = pipe._slots._ring[0]
+    event = slot.events
     pipe.run(["batch"])
     submitted = [c for c in calls if c[0] != "synchronize"]
     assert submitted == [
+        ("record", default),  # what the caller launched before the run, say on the weights
+        ("wait_event", slot.callers_event),
         ("enter", side),
         ("a",),
         ("leave", side),
@@ -112,6 +115,40 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
         ("wait_event", event["b"]),  # progress() puts the caller's stream behind the iteration
     ]
     assert calls[-1] == ("synchronize", 0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "waited_for"),
+    [
+        ("abc", [0]),  # once, for what the caller launched before the run
+        (["a", {"x": [torch.zeros(1)]}, "c", torch.zeros(1)], [0, 1, 3]),
+    ],
+)
+@pytest.mark.parametrize("engine", [SWPipeline, DataFlowPipeline])
+def test_tasks_wait_for_the_callers_work_on_the_batch(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, engine: Any, batches: Any, waited_for: list[int]
+) -> None:
+    """The data iterator may have launched it; a batch without memory of the device is ready."""
+    finder = "pipelines.schedule.devices.cuda.cuda_tensors"
+    monkeypatch.setattr(finder, lambda values: (t for _, t in walk_tensors(values)))
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
+    side, callers = FakeStream(), torch.cuda.current_stream(0)
+    tasks = {name: PipelineTask(name, lambda ctx: None) for name in ("copy", "here", "use")}
+    places = {"copy": TaskSchedule(stream=side), "here": TaskSchedule(), "use": TaskSchedule(stream="third")}
+    plan = PipelinePlan({tasks[name]: place for name, place in places.items()}, [("use", "copy"), ("use", "here")])
+    pipe = engine(plan, device=0, **({"max_depth": 1} if engine is DataFlowPipeline else {}))
+    events = [slot.callers_event for slot in pipe._slots._ring]
+
+    def data() -> Iterator[Any]:
+        for i, batch in enumerate(batches):
+            calls.append(("batch", i))
+            yield batch
+
+    pipe.run(data())
+    waits = [place for place, call in enumerate(calls) if call[0] == "wait_event" and call[1] in events]
+    for place in waits:  # the stream of `here` is the caller's, and `use` waits for `copy`
+        assert calls[place - 1] == ("record", callers) and calls[place + 1] == ("enter", side)
+    assert [calls[place - 2] for place in waits] == [("batch", i) for i in waited_for]
 
 
 def pushed(calls: list[tuple[Any, ...]]) -> list[str]:
@@ -301,6 +338,23 @@ def test_on_a_gpu_values_cross_streams_in_order() -> None:
     f, r = PipelineTask("fill", fill), PipelineTask("read", read)
     plan = PipelinePlan({f: TaskSchedule(stream="copy", thread_group="io"), r: TaskSchedule(stage=1)}, [(r, f)])
     SWPipeline(plan, 0).run(range(8))
+    assert [s.item() for s in sums] == [float(i + 1) for i in range(8)]
+
+
+@on_gpu
+def test_on_a_gpu_a_batch_is_ready_before_a_task_of_another_stream_reads_it() -> None:
+    """The data iterator fills it slowly on the caller's stream."""
+    sums: list[torch.Tensor] = []
+
+    def data() -> Iterator[torch.Tensor]:
+        for i in range(8):
+            x = torch.zeros(1 << 20, device="cuda")
+            torch.cuda._sleep(20_000_000)
+            x += i + 1
+            yield x
+
+    read = PipelineTask("read", lambda ctx: sums.append(ctx.batch.mean()))
+    SWPipeline(PipelinePlan({read: TaskSchedule(stream="side")}, []), 0).run(data())
     assert [s.item() for s in sums] == [float(i + 1) for i in range(8)]
 
 

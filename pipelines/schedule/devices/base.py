@@ -89,6 +89,10 @@ class Device(ABC):
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:  # noqa: B027
         """Keep the memory of the tensors in `values` from being reused before the stream's present and next work ends."""
 
+    def holds(self, values: dict[str, Any]) -> bool:
+        """Return whether tensors in `values` are in the device's memory, where launched work may not have written them yet."""
+        return False
+
     def current_stream(self) -> Any:
         """Return the stream of work that the caller launches itself, or None if the device has no current stream."""
         return None

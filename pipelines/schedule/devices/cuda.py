@@ -93,6 +93,9 @@ class CudaDevice(Device):
             if self._kept.add(tensor, stream):
                 tensor.record_stream(stream)
 
+    def holds(self, values: dict[str, Any]) -> bool:
+        return any(True for _ in cuda_tensors(values))
+
     def current_stream(self) -> torch.cuda.Stream:
         return torch.cuda.current_stream(self.index)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.schedule.engine.rank_agreement import AT_END, FAILED, HAS_BATCH
+from pipelines.schedule.engine.slots import Slot
 from pipelines.schedule.engine.stopping import _short, _Stopping
 from pipelines.schedule.errors import PipelineError
 from pipelines.schedule.plan.plan import IterContext
@@ -81,5 +82,19 @@ class _Batches(_Stopping):
         ):  # otherwise a failure could set the signals before they are cleared, and its wake-up would be lost
             self._raise_failure()
             self._slots.begin(iter_idx)
+        self._mark_callers_work(self._slots.of(iter_idx), batch)
         self._contexts[iter_idx] = IterContext(batch, iter_idx)
         return iter_idx
+
+    def _mark_callers_work(self, slot: Slot, batch: Any) -> None:
+        """Record up to where the iteration's first tasks must wait for work that the caller launched.
+
+        That is work before the run, say on the weights, and the data iterator's on the batch. For other iterations there
+        is no wait: progress() has put the caller's stream behind an earlier iteration, so it would end all overlap with that.
+        """
+        stream = self.device.current_stream()
+        if stream is not None and not (slot.iter_idx == 0 or self.device.holds({"batch": batch})):
+            stream = None
+        slot.callers_stream = stream
+        if stream is not None:
+            self.device.record(slot.callers_event, stream)

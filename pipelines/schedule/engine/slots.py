@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Condition, Lock
+from typing import Any
 
 from pipelines.schedule.devices.base import Device
 from pipelines.schedule.errors import PipelineError
@@ -56,6 +57,8 @@ class Slot:
         changed = Condition(Lock())
         self.signals = {name: Signal(changed) for name in names}
         self.events = {name: device.event() for name in names}
+        self.callers_stream: Any = None  # the caller's stream if the first tasks must wait for its work, else None
+        self.callers_event = device.event()  # the point up to which they wait
         self.complete = Signal(changed)  # every task is submitted
         self._missing: list[str] = []  # as many elements as tasks are not submitted yet
 

@@ -97,6 +97,8 @@ class _Submitting(_Batches, ABC):
         stream = step.stream
         if step.intra:
             self._wait_for_all(run, name, iter_idx, step.intra, slot)
+        elif slot.callers_stream is not None and slot.callers_stream != stream:
+            device.wait(stream, slot.callers_event)
         if step.inter and iter_idx > 0:
             self._wait_for_all(run, name, iter_idx, step.inter, self._slots.of(iter_idx - 1))
         if self._previous and (previous := self._previous.pop((name, iter_idx), None)) is not None:
