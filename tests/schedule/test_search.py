@@ -20,7 +20,7 @@ from pipelines.schedule.search.memory_in_flight import peak_in_flight
 from pipelines.schedule.search.predict import predict
 from pipelines.schedule.search.search import search
 from pipelines.schedule.search.starts import starts
-from pipelines.schedule.simulation.simulated import simulate
+from pipelines.schedule.simulation.simulated import Jitter, simulate
 from tests.effort import examples
 
 search_module = importlib.import_module("pipelines.schedule.search.search")
@@ -293,3 +293,19 @@ def test_wrong_dependencies() -> None:
         search(["a"], [("a", "z")], {"a": 1})
     with pytest.raises(ValueError, match="at least one of each"):
         search(["a"], [], {"a": 1}, max_streams=0)
+
+
+@pytest.mark.parametrize("option", ["resources", "memory", "submit_ns"])
+def test_an_option_that_names_no_task_is_refused(option: str) -> None:
+    values: dict[str, Any] = {"fwd": "gpu"} if option == "resources" else {"fwd": 5}
+    search(list(STEP), DEPS, STEP, **{option: values})
+    with pytest.raises(ValueError, match=rf"{option}: no task is named 'Fwd'; did you mean 'fwd'\?"):
+        search(list(STEP), DEPS, STEP, **{option: {**values, "Fwd": values["fwd"]}})
+    with pytest.raises(ValueError, match=rf"{option}: no task is named 'save'; the tasks are fwd, bwd, opt"):
+        search(list(STEP), DEPS, STEP, **{option: {"save": values["fwd"]}})
+
+
+def test_a_distribution_is_refused() -> None:
+    """One draw of it would count as the duration of every iteration."""
+    with pytest.raises(ValueError, match=r"the durations of bwd are distributions.*for example the mean"):
+        search(list(STEP), DEPS, {**STEP, "bwd": Jitter(6000, 100)})  # type: ignore[dict-item]

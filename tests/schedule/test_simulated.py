@@ -236,6 +236,7 @@ def test_fewer_iterations_than_stages(engine: str, iterations: int) -> None:
         ({"order": ["T0"]}, "every task of the plan once"),
         ({"engine": "DataFlowPipeline", "max_depth": 0}, "at least one iteration"),
         ({"iterations": -1}, "0 or more"),
+        ({"submit_ns": {"T2": 5}}, "submit_ns: no task is named 'T2'; the tasks are T0, T1"),
     ],
 )
 def test_wrong_options(options: dict, says: str) -> None:

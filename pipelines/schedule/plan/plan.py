@@ -5,8 +5,9 @@ Rules and names follow the data classes of the "SWPipeline API Reference".
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
@@ -129,6 +130,17 @@ def name_of(ref: TaskRef) -> str:
 def by_name(values: Mapping[Any, T]) -> dict[str, T]:
     """Return the values by task name. The keys of `values` are tasks or names."""
     return {getattr(key, "name", key): value for key, value in values.items()}
+
+
+def by_known_name(option: str, values: Mapping[Any, T], tasks: Collection[str]) -> dict[str, T]:
+    """Return an option's values by task name. Raise ValueError if a key is none of the tasks."""
+    named = by_name(values)
+    for name in named:
+        if name not in tasks:
+            close = difflib.get_close_matches(str(name), tasks, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the tasks are {', '.join(tasks)}"
+            raise ValueError(f"{option}: no task is named {name!r}; {hint}")
+    return named
 
 
 def stream_key(stream: Any) -> Any:

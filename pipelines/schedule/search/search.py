@@ -15,7 +15,7 @@ from math import inf
 from typing import Any
 
 from pipelines.schedule.engine.order import serial_order
-from pipelines.schedule.plan.plan import PipelinePlan, TaskRef, TaskSchedule, by_name, name_of
+from pipelines.schedule.plan.plan import PipelinePlan, TaskRef, TaskSchedule, by_known_name, by_name, name_of
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
 from pipelines.schedule.search.assignments import Assignment, Space, neighbours
 from pipelines.schedule.search.cycles import longest_cycle
@@ -100,13 +100,21 @@ def search(
     Up to 20000 assignments are all considered. If there are more, `exhaustive` is False, and a local search starts from
     greedy plans (starts.py), the most promising first, so its result is never worse than theirs. Then it starts from points
     near the best. It considers only plans whose lower bound allows them to be better, and simulates at most 600. Raise
-    PlanError if a dependency is wrong (a cycle, an unknown name), and ValueError if `keep`, `max_depth` or `max_streams` is below 1.
+    PlanError if a dependency is wrong (a cycle, an unknown name), and ValueError if `keep`, `max_depth` or `max_streams` is below 1,
+    if an option names an unknown task, or if a duration is a distribution.
     """
     if keep < 1:
         raise ValueError(f"keep={keep}: at least 1")
     names = list(tasks)
     base = PipelinePlan({ref: TaskSchedule() for ref in names}, list(deps), list(inter_deps), None)
     checked = validate_plan(base)
+    duration_by_task = by_name(durations)
+    if distributions := [name for name in checked.names if callable(duration_by_task.get(name))]:
+        raise ValueError(
+            f"the durations of {', '.join(distributions)} are distributions, of which a search would use one draw: pass numbers, "
+            "for example the mean"
+        )
+    memory = None if memory is None else by_known_name("memory", memory, checked.names)
     space = _space(checked, resources, max_depth, max_streams)
     simulation = {"order": order, "submit_ns": submit_ns, "retire": retire}
     judge = _Judge(base, checked, space, durations, memory, memory_limit, simulation)
@@ -124,7 +132,7 @@ def _space(checked: CheckedPlan, resources: Mapping[Any, str] | None, max_depth:
     if max_depth < 1 or (max_streams is not None and max_streams < 1):
         raise ValueError(f"max_depth={max_depth}, max_streams={max_streams}: a plan has at least one of each")
     names = serial_order(checked)
-    resource_by_task = by_name(resources or {})
+    resource_by_task = by_known_name("resources", resources or {}, names)
     numbers: dict[tuple[str, str], int] = {}
     keys = [("resource", resource_by_task[name]) if name in resource_by_task else ("task", name) for name in names]
     units = [numbers.setdefault(key, len(numbers)) for key in keys]

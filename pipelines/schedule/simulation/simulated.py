@@ -17,7 +17,7 @@ from typing import Any
 from pipelines.schedule.engine.lanes import ORDERS as LANE_ORDERS
 from pipelines.schedule.engine.order import enqueue_order, serial_order
 from pipelines.schedule.pictures.timeline import Span, Stall, Timeline
-from pipelines.schedule.plan.plan import PipelinePlan, by_name
+from pipelines.schedule.plan.plan import PipelinePlan, by_known_name
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
 from pipelines.schedule.simulation.durations import Duration, Jitter, Spikes, drawn
 from pipelines.schedule.simulation.simulated_device import SimulatedDevice
@@ -98,7 +98,7 @@ def _simulation(work: Work, engine: str, order: str | Sequence[str] | None, max_
 def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
     """Return the host time of one submission by task, ns. Tasks missing from a mapping take 0 ns."""
     if isinstance(submit_ns, Mapping):
-        ns_by_task = by_name(submit_ns)
+        ns_by_task = by_known_name("submit_ns", submit_ns, plan.names)
         return {name: ns_by_task.get(name, 0) for name in plan.names}
     return dict.fromkeys(plan.names, submit_ns)
 
