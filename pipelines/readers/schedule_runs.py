@@ -40,12 +40,28 @@ def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
     mark = f"read_parquet({file_list([folder / f'{RUN_MARK}.parquet'])}, hive_partitioning = false)"
     if "jitter_ns" not in {name for name, *_ in reading.con.execute(f"DESCRIBE FROM {mark}").fetchall()}:
         raise Rejected("another version of tracelake wrote it: run the schedule again with --out")
-    runs = reading.con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
-    if len(runs) != 1 or not runs[0][0]:
+    runs = reading.con.execute(f"SELECT run_id, plan_hash FROM one.{RUN_MARK}").fetchall()
+    if len(runs) != 1:
         raise Rejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder may hold only one")
-    if runs[0][0] in reading.known:
-        return Read(runs[0][0], status="known")
-    return Read(runs[0][0], reading.count("schedule_task_timings"))
+    run_id, plan_hash = runs[0]
+    if not run_id:
+        raise Rejected(f"the run in {RUN_MARK}.parquet has no run_id; run the schedule again with --out")
+    if run_id in reading.known:
+        return Read(run_id, status="known")
+    _check_rows(reading, run_id, plan_hash)
+    return Read(run_id, reading.count("schedule_task_timings"))
+
+
+def _check_rows(reading: Reading, run_id: str, plan_hash: str | None) -> None:
+    """Raise Rejected if a table has rows of another run or plan. `Reading.keep` would make them rows of this run."""
+    remedy = "copy the whole folder of one run, or run the schedule again with --out"
+    for table in reading.tables:
+        runs = f"SELECT run_id FROM one.{table} WHERE run_id <> $run LIMIT 1"
+        for (other,) in reading.con.execute(runs, {"run": run_id}).fetchall():
+            raise Rejected(f"{table}.parquet has rows of run {other} in the folder of run {run_id}; {remedy}")
+    plans = "SELECT plan_hash FROM one.schedule_plans WHERE plan_hash IS DISTINCT FROM $plan LIMIT 1"
+    for (other,) in reading.con.execute(plans, {"plan": plan_hash}).fetchall():
+        raise Rejected(f"schedule_plans.parquet has plan {other}, but run {run_id} has plan {plan_hash}; {remedy}")
 
 
 def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:

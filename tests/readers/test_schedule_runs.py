@@ -177,6 +177,27 @@ def test_half_a_run_is_rejected(reports: tuple[Lake, list[IngestReport]], folder
     ]
 
 
+def test_rows_of_another_run_are_rejected(tmp_path: Path) -> None:
+    """A file that was copied into the wrong folder would count as this run's."""
+    for table in ("schedule_task_timings", "schedule_predictions", "schedule_plans"):
+        mixed = write_run(tmp_path / "runs" / table, "mine", "sw", 40)
+        other = write_run(tmp_path / f"other {table}", "other", "serial", 90, plan="h2")
+        (other / f"{table}.parquet").replace(mixed / f"{table}.parquet")
+    for name, changed in (("nameless", "SELECT * REPLACE (NULL::VARCHAR AS run_id) FROM"), ("two", "FROM range(2),")):
+        mark = write_run(tmp_path / "runs" / name, "mine", "sw", 40) / "schedule_runs.parquet"
+        with memory() as con:
+            con.execute(f"COPY ({changed} '{mark}') TO '{tmp_path / name}' (FORMAT parquet)")
+        (tmp_path / name).replace(mark)
+    report = ingest([tmp_path / "runs"], Lake(tmp_path / "lake"))
+    assert {Path(row.path).name: str(row.reason).partition(";")[0] for row in report.rows} == {
+        "schedule_task_timings": "schedule_task_timings.parquet has rows of run other in the folder of run mine",
+        "schedule_predictions": "schedule_predictions.parquet has rows of run other in the folder of run mine",
+        "schedule_plans": "schedule_plans.parquet has plan h2, but run mine has plan h1",
+        "nameless": "the run in schedule_runs.parquet has no run_id",
+        "two": "schedule_runs.parquet holds 2 runs",
+    }
+
+
 def test_period_efficiency_and_speedup(lake: Lake) -> None:
     # The busiest stream works 30 us; serially an iteration takes 40, pipelined 32.
     assert asked(
