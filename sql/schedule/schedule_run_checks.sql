@@ -1,5 +1,6 @@
 -- One row: a run, checked against its plan and against the previous run with the same plan, engine, size, depth, jitter
--- and number of iterations on the same device; both have a trace, or neither has.
+-- and number of iterations on the same device of the same host; both have a trace, or neither has. Simulated times do
+-- not depend on the host.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
 -- noisier of the two runs.
 -- scope: lake
@@ -32,8 +33,8 @@ measured AS (
     LEFT JOIN spread AS s ON s.run_id = r.run_id
     WINDOW earlier AS (
         PARTITION BY
-            r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_ns, r.jitter_task, r.max_depth,
-            r.iterations, r.trace_file IS NULL
+            r.plan_hash, r.engine, r.device, r.device_name, CASE WHEN r.device <> 'simulated' THEN r.host END,
+            r.size, r.jitter_ns, r.jitter_task, r.max_depth, r.iterations, r.trace_file IS NULL
         ORDER BY r.started_at, r.run_id
     )
 )

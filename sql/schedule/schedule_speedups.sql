@@ -1,7 +1,8 @@
 -- One row: a pipelined run and the serial run that it is compared with.
 -- How: runs of one comparison (`--compare`) took turns in one process, without a profiler: their periods and speed-ups
 -- are medians over its rounds. Other runs are compared with the latest serial run of the same plan, size and jitter on
--- the same device; both have a trace, or neither has. Such a single pair has no spread, so it has no verdict.
+-- the same device of the same host; both have a trace, or neither has. Such a single pair has no spread, so it has no
+-- verdict. Simulated times do not depend on the host.
 -- scope: lake
 WITH ranked AS (
     SELECT
@@ -19,16 +20,16 @@ runs AS (
     SELECT
         p.run_id, p.plan, p.plan_hash, p.engine, p.device, p.device_name, p.size, p.jitter_ns, r.jitter_task,
         p.ideal_ns, r.started_at, c.rounds, coalesce(c.period_ns, p.period_ns) AS period_ns,
-        r.trace_file IS NULL AS is_untraced
+        r.trace_file IS NULL AS is_untraced, CASE WHEN p.device <> 'simulated' THEN r.host END AS host
     FROM schedule_periods AS p
     JOIN schedule_runs AS r ON r.run_id = p.run_id
     LEFT JOIN compared AS c ON c.run_id = p.run_id
 ),
 latest AS (
     SELECT
-        plan_hash, device, device_name, size, jitter_ns, jitter_task, is_untraced, run_id,
+        plan_hash, device, device_name, host, size, jitter_ns, jitter_task, is_untraced, run_id,
         row_number() OVER (
-            PARTITION BY plan_hash, device, device_name, size, jitter_ns, jitter_task, is_untraced
+            PARTITION BY plan_hash, device, device_name, host, size, jitter_ns, jitter_task, is_untraced
             ORDER BY started_at DESC, run_id
         ) AS choice
     FROM runs
@@ -42,7 +43,8 @@ pairs AS (
     LEFT JOIN schedule_verdicts AS v ON v.run_id = p.run_id
     LEFT JOIN latest AS l
         ON l.plan_hash = p.plan_hash AND l.device = p.device AND l.choice = 1 AND l.is_untraced = p.is_untraced
-            AND l.device_name IS NOT DISTINCT FROM p.device_name AND l.size IS NOT DISTINCT FROM p.size
+            AND l.device_name IS NOT DISTINCT FROM p.device_name AND l.host IS NOT DISTINCT FROM p.host
+            AND l.size IS NOT DISTINCT FROM p.size
             AND l.jitter_ns IS NOT DISTINCT FROM p.jitter_ns AND l.jitter_task IS NOT DISTINCT FROM p.jitter_task
             AND p.rounds IS NULL
     WHERE p.engine <> 'serial'

@@ -32,10 +32,12 @@ def write_run(
     waits_us: int | None = None,
     cycle: str = "",
     plan: str = "h1",
+    device: str = "cpu",
+    host: str = "a",
 ) -> Path:
     """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`. `waits_us`:
     Copy is a collective, which waits so long in three of four iterations. `cycle`: further columns of the prediction.
-    `plan`: its hash; runs of different plans are never compared."""
+    `plan`: its hash; runs of different plans are never compared. `host`: its name."""
     folder.mkdir(parents=True)
     with memory() as con:
 
@@ -44,8 +46,9 @@ def write_run(
 
         write(
             "schedule_runs",
-            f"SELECT '{run_id}' AS run_id, '{plan}' AS plan_hash, '{engine}' AS engine, 'cpu' AS device, 'a CPU' AS device_name, "
-            "20 AS iterations, TIMESTAMP '2026-01-01' AS started_at, 0 AS jitter_ns, 'small' AS size",
+            f"SELECT '{run_id}' AS run_id, '{plan}' AS plan_hash, '{engine}' AS engine, '{device}' AS device, "
+            "'a CPU' AS device_name, 20 AS iterations, TIMESTAMP '2026-01-01' AS started_at, 0 AS jitter_ns, "
+            f"'small' AS size, '{host}' AS host",
         )
         write(
             "schedule_plans",
@@ -84,6 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for write in (
         write_incomplete,
         write_compared,
+        write_hosts,
         write_profiled,
         write_waiting,
         write_cycles,
@@ -246,6 +250,25 @@ def test_speedups_of_a_comparison_are_its_own_and_single_runs_pair_with_single_r
         ("alone", "old", 32, 64, 2.0, None, None, None, None, 0.938),
         ("fast", "serial", 21, 44, 2.0, 1.5, 2.5, 3, "twice as fast", 1.429),
     ]
+
+
+def write_hosts(folder: Path) -> None:
+    """Runs on two hosts with the same processor, and simulated ones, whose times are the same on all hosts."""
+    for device in ("cpu", "simulated"):
+        for run, engine, host, period_us in (("1", "serial", "a", 80), ("2", "sw", "a", 40), ("3", "sw", "b", 160)):
+            name = f"{device} {run}"
+            write_run(folder / name, name, engine, period_us, plan=f"hosts {device}", device=device, host=host)
+
+
+def test_runs_of_another_host_are_not_on_the_same_device(lake: Lake) -> None:
+    speedups = "SELECT run_id, serial_run_id, speedup FROM schedule_speedups WHERE serial_run_id LIKE '% 1' ORDER BY 1"
+    assert asked(lake, speedups) == [
+        ("cpu 2", "cpu 1", 2.0),
+        ("simulated 2", "simulated 1", 2.0),
+        ("simulated 3", "simulated 1", 0.5),
+    ]
+    checks = "SELECT run_id, last_run_id, is_worse FROM schedule_run_checks WHERE run_id LIKE '% 3' ORDER BY 1"
+    assert asked(lake, checks) == [("cpu 3", None, False), ("simulated 3", "simulated 2", True)]
 
 
 def write_profiled(folder: Path) -> None:
