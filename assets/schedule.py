@@ -99,8 +99,7 @@ def schedule_runs(
     known_runs = lake.known(RUN_MARK)  # the report also has the runs' profiler traces
     runs = [row.trace_id for row in report.rows if row.trace_id in known_runs]
     with analyst(lake, RUN_TABLES) as con:
-        rows = [row for row in rows_of_question(con, "schedule-runs") if row["run_id"] in runs]
-        compared = markdown_table(list(rows[0]), [tuple(row.values()) for row in rows], width=400)
+        compared = _compared(con, runs)
         pictures = {f"timeline {run}": image("timeline", picture_of_run(con, run)) for run in runs}
         checked = {name: _check(con, name, bad, runs) for name, (_, bad) in _CHECKS.items()}
     for table in RUN_TABLES:
@@ -110,6 +109,14 @@ def schedule_runs(
         yield dg.MaterializeResult(
             table, metadata={**shown_files(table, files), "runs": len(runs), **more}, check_results=results
         )
+
+
+def _compared(con: duckdb.DuckDBPyConnection, runs: list[str]) -> str:
+    """Return a Markdown table of those of the runs that are the latest of their kind."""
+    rows = [row for row in rows_of_question(con, "schedule-runs") if row["run_id"] in runs]
+    if not rows:
+        return "The lake has a later run of each plan, engine, device, size and jitter."
+    return markdown_table(list(rows[0]), [tuple(row.values()) for row in rows], width=400)
 
 
 def _refused(plans: list[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import dagster as dg
 import duckdb
 import pytest
 
-from assets.schedule import POOL, ScheduleConfig, _run, _turns
+from assets.schedule import POOL, ScheduleConfig, _compared, _run, _turns
 from dagster_project.definitions import definitions
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, RUN_MARK
@@ -123,6 +123,18 @@ def test_a_plan_that_hangs_is_stopped(tmp_path: Path) -> None:
     failure = result.failure_data_for_node("schedules")
     assert failure is not None and "plan mlp was stopped after timeout_s = 0.01 s" in str(failure.error)
     assert not Lake(tmp_path).known(RUN_MARK)
+
+
+def test_a_run_with_a_later_one_in_the_lake_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question answers with the latest runs: another job may have finished a later one meanwhile."""
+    monkeypatch.setattr("assets.schedule.rows_of_question", lambda con, name: [{"run_id": "later", "period_ns": 7}])
+    with duckdb.connect() as con:
+        assert _compared(con, ["later", "mine"]).splitlines() == [
+            "| run_id | period_ns |",
+            "|---|---|",
+            "| later | 7 |",
+        ]
+        assert _compared(con, ["mine"]) == "The lake has a later run of each plan, engine, device, size and jitter."
 
 
 def words_of(monkeypatch: pytest.MonkeyPatch, **config: Any) -> list[str]:

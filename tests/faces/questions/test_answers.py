@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -416,6 +417,18 @@ def test_schedule_runs(newest: str) -> None:
         **{"schedule_periods": runs, "schedule_runs": began, "schedule_speedups": faster},
     )
     assert answer == [{"old": ("old", 9, None), "new": ("new", 8, 2.0)}[newest], ("big", 7, None)]
+
+
+@pytest.mark.parametrize("column", ["device", "host", "jitter_task"])
+def test_schedule_runs_of_other_devices_hosts_and_delayed_tasks_are_rows_of_their_own(column: str) -> None:
+    period = {"plan": "p", "plan_hash": "h", "engine": "sw", "device": "gpu", "device_name": "G", "jitter_ns": 5}
+    runs = [{"run_id": run, **period, **({"device": run} if column == "device" else {})} for run in ("x", "y")]
+    began = [{"run_id": run, "started_at": f"2026-01-0{day}"} for day, run in enumerate(("x", "y"), 1)]
+    answer = partial(asked, "schedule-runs", f"run_id {column}", schedule_speedups=[])
+    if column != "device":
+        assert answer(schedule_periods=runs, schedule_runs=began) == [("y", None)]
+        began = [{**row, column: row["run_id"]} for row in began]
+    assert sorted(answer(schedule_periods=runs, schedule_runs=began)) == [("x", "x"), ("y", "y")]
 
 
 def test_step_trend() -> None:
