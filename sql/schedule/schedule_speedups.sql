@@ -58,8 +58,8 @@ SELECT
     p.size,  -- Size of the workload.
     p.jitter_ns,  -- Mean of the delay added to one task, ns.
     p.period_ns,  -- Period of the run, ns; of a comparison the median of its rounds.
-    s.run_id AS serial_run_id,  -- The serial run.
-    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, likewise.
+    x.serial_run_id,  -- The serial run; that of a comparison may not be in the lake.
+    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, likewise; NULL if it is not in the lake.
     -- Serial period divided by the period of the run; of a comparison the median of its rounds.
     coalesce(x.speedup, 1e0 * s.period_ns / nullif(p.period_ns, 0)) AS speedup,
     1e0 * p.ideal_ns / nullif(p.period_ns, 0) AS efficiency,  -- Ideal period divided by period_ns.
@@ -71,4 +71,5 @@ SELECT
     x.verdict
 FROM runs AS p
 JOIN pairs AS x ON x.run_id = p.run_id
-JOIN runs AS s ON s.run_id = x.serial_run_id
+LEFT JOIN runs AS s ON s.run_id = x.serial_run_id
+WHERE x.serial_run_id IS NOT NULL

@@ -213,7 +213,9 @@ def test_period_efficiency_and_speedup(lake: Lake) -> None:
     assert asked(lake, speedups) == [("b", "a", 1.25)]
 
 
-def add_comparison(run: Path, run_id: str, periods_us: list[int], verdict: str | None = None) -> None:
+def add_comparison(
+    run: Path, run_id: str, periods_us: list[int], verdict: str | None = None, serial: str = "serial"
+) -> None:
     """Write the rounds of comparison `c` into a run, and a verdict over run `serial`."""
     with memory() as con:
         rounds = ", ".join(f"({turn}, {period_us} * 1000)" for turn, period_us in enumerate(periods_us))
@@ -223,7 +225,7 @@ def add_comparison(run: Path, run_id: str, periods_us: list[int], verdict: str |
         )
         if verdict:
             con.execute(
-                f"COPY (SELECT '{run_id}' AS run_id, 'c' AS comparison_id, 'serial' AS serial_run_id, 2e0 AS speedup, "
+                f"COPY (SELECT '{run_id}' AS run_id, 'c' AS comparison_id, '{serial}' AS serial_run_id, 2e0 AS speedup, "
                 f"1.5e0 AS speedup_low, 2.5e0 AS speedup_high, '{verdict}' AS verdict) "
                 f"TO '{run / 'schedule_verdicts.parquet'}' (FORMAT parquet)"
             )
@@ -237,6 +239,8 @@ def write_compared(folder: Path) -> None:
     )
     add_comparison(serial, "serial", [40, 44, 60])
     add_comparison(fast, "fast", [21, 20, 25], "twice as fast")
+    partial = write_run(folder / "partial", "partial", "sw", 50, plan="compared")
+    add_comparison(partial, "partial", [40], "twice as fast", serial="elsewhere")
     write_run(folder / "alone", "alone", "dataflow", 32, plan="compared")
     write_run(folder / "old", "old", "serial", 64, plan="compared")
 
@@ -250,6 +254,15 @@ def test_speedups_of_a_comparison_are_its_own_and_single_runs_pair_with_single_r
         ("alone", "old", 32, 64, 2.0, None, None, None, None, 0.938),
         ("fast", "serial", 21, 44, 2.0, 1.5, 2.5, 3, "twice as fast", 1.429),
     ]
+
+
+def test_a_comparison_is_shown_without_its_serial_run(lake: Lake) -> None:
+    """Only the run's own folder was ingested."""
+    columns = "serial_run_id, period_ns // 1000, serial_period_ns, speedup, rounds, verdict"
+    compared = asked(lake, f"SELECT {columns} FROM schedule_speedups WHERE run_id = 'partial'")
+    assert compared == [("elsewhere", 40, None, 2.0, 1, "twice as fast")]
+    unpaired = "SELECT count(*) FROM schedule_speedups WHERE serial_run_id IS NULL"
+    assert asked(lake, unpaired) == [(0,)]
 
 
 def write_hosts(folder: Path) -> None:
