@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -414,3 +414,76 @@ def test_a_recording_has_no_effects_of_tasks_that_run_meanwhile() -> None:
     pipeline.enable_shortcut("A")
     pipeline.run(range(4))
     assert seen == [(1, 10 * i, False, i) for i in range(4)]
+
+
+def in_place(ctx: IterContext) -> None:
+    ctx.x.div_(255)
+    ctx.log["n"] = ctx.log.get("n", 0) + 1
+    ctx.queue[0].append(ctx.iter_idx)
+    ctx.holder.t = ctx.holder.t + 1
+    if ctx.iter_idx == 0:
+        ctx.seen.clear()
+
+
+def made_anew(ctx: IterContext) -> None:
+    ctx.x, ctx.y = torch.full((2,), 255.0), torch.full((1,), float(ctx.iter_idx))
+    ctx.log, ctx.queue, ctx.seen = {}, deque([[]]), {7}
+    ctx.holder, ctx.plain = SimpleNamespace(t=torch.zeros(1)), [ctx.iter_idx, "text"]
+
+
+def shown(ctx: IterContext) -> tuple[Any, ...]:
+    return ctx.x[0].item(), ctx.log, list(ctx.queue), ctx.seen, ctx.holder.t.item(), ctx.y.item(), ctx.plain
+
+
+@pytest.mark.parametrize("way", ["run", "run_serial"])
+def test_swp_62_work_in_place_is_replayed(way: str) -> None:
+    """What the task leaves alone is each iteration's own: y and plain."""
+    results: list[tuple[Any, ...]] = []
+    tasks = [PipelineTask(fn.__name__, fn) for fn in (made_anew, in_place)]
+    plan = PipelinePlan({task: TaskSchedule() for task in tasks}, [("in_place", "made_anew")])
+    pipe = SWPipeline(plan, "cpu")
+    pipe.enable_shortcut("in_place")
+    getattr(pipe, way)(range(3), on_retire=lambda ctx: results.append(shown(ctx)))
+    assert results == [(1.0, {"n": 1}, [[0]], set(), 1.0, float(i), [i, "text"]) for i in range(3)]
+    assert pipe._shortcuts._recorded["in_place"].values.keys() == {"x", "log", "queue", "holder", "seen"}
+
+
+def test_swp_66_work_in_place_gets_its_gradient_and_inference_has_no_versions() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    def double(ctx: IterContext) -> None:
+        ctx.x.mul_(2)
+
+    def forward(ctx: IterContext) -> None:
+        ctx.x = weight * 3
+
+    tasks = [PipelineTask(fn.__name__, fn) for fn in (forward, double)]
+    pipe = SWPipeline(PipelinePlan({task: TaskSchedule() for task in tasks}, [("double", "forward")]), "cpu")
+    pipe.enable_shortcut("double")
+    contexts: list[IterContext] = []
+    pipe.run_serial(range(2), on_retire=contexts.append)
+    assert torch.equal(contexts[1].x.detach(), torch.full((2,), 6.0))
+    contexts[1].x.sum().backward()
+    assert torch.equal(weight.grad, torch.zeros(2))  # type: ignore[arg-type]
+    pipe.disable_shortcut("double")
+    pipe.enable_shortcut("double")
+    with torch.inference_mode():
+        pipe.run_serial(range(2))
+
+
+@pytest.mark.parametrize(("device", "is_refused"), [("cpu", True), ("simulated", False)])
+def test_work_in_place_is_refused_where_another_task_may_have_done_it(device: str, is_refused: bool) -> None:
+    """B may run while A is recorded, and which of them divided x cannot be seen. One thread runs one task at a time."""
+    tasks = [PipelineTask(n, fn) for n, fn in (("First", made_anew), ("A", in_place), ("B", lambda ctx: None))]
+    schedule = dict(zip(tasks, (TaskSchedule(), TaskSchedule(), TaskSchedule(stream="b")), strict=True))
+    pipe = SWPipeline(PipelinePlan(schedule, [("A", "First"), ("B", "First")]), device)
+    pipe.enable_shortcut("A")
+    if is_refused:
+        message = "'A' failed in iteration 0: ValueError: ctx.x was changed in place by 'A' or by 'B', which may run"
+        with pytest.raises(PipelineError, match=message):
+            pipe.run(range(3))
+        pipe.drain()
+        pipe.run_one_serial_iter(None)  # here A runs alone
+    results: list[tuple[Any, ...]] = []
+    pipe.run(range(3), on_retire=lambda ctx: results.append(shown(ctx)))
+    assert [x for x, *_ in results] == [1.0] * 3

@@ -14,7 +14,7 @@ import torch
 # Types that are not searched, because their tensors belong to the model and outlive the iteration.
 OPAQUE = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, torch.optim.Optimizer)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
-_PLAIN_TYPES = frozenset(_PLAIN)
+PLAIN_TYPES = frozenset(_PLAIN)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _WITHOUT_ATTRIBUTES = frozenset((dict, *_CONTAINERS))
 _LONG = 1_000
@@ -29,9 +29,9 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, _PLAIN + OPAQUE):
         return
     if isinstance(value, dict):
-        if not _PLAIN_TYPES.issuperset(map(type, value.values())):
+        if not PLAIN_TYPES.issuperset(map(type, value.values())):
             yield from list(value.items())
-    elif isinstance(value, _CONTAINERS) and not _PLAIN_TYPES.issuperset(map(type, value)):
+    elif isinstance(value, _CONTAINERS) and not PLAIN_TYPES.issuperset(map(type, value)):
         yield from enumerate(list(value))
     if type(value) not in _WITHOUT_ATTRIBUTES:
         yield from attributes(value).items()
@@ -61,7 +61,7 @@ def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torc
         path, value = todo.pop()
         if isinstance(value, torch.Tensor):
             yield path, value
-        elif type(value) not in _PLAIN_TYPES and id(value) not in visited:
+        elif type(value) not in PLAIN_TYPES and id(value) not in visited:
             visited.add(id(value))
             todo += [((*path, key), part) for key, part in children(value)]
 
@@ -78,10 +78,10 @@ def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
         value = todo.pop()
         if isinstance(value, torch.Tensor):
             yield from _in_cuda_memory(value)
-        elif type(value) not in _PLAIN_TYPES and id(value) not in visited:
+        elif type(value) not in PLAIN_TYPES and id(value) not in visited:
             visited.add(id(value))
             if not (isinstance(value, list | tuple) and len(value) > _LONG and _looks_plain(value)):
-                todo += [part for _, part in children(value) if type(part) not in _PLAIN_TYPES]
+                todo += [part for _, part in children(value) if type(part) not in PLAIN_TYPES]
 
 
 class StreamsOfTensors:

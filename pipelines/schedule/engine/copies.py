@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 import torch
 
-from pipelines.schedule.devices.tensors import OPAQUE, attributes, walk_tensors
+from pipelines.schedule.devices.tensors import OPAQUE, PLAIN_TYPES, attributes, walk_tensors
 
 _CACHE_TAG = object()  # marks the start of a cached value; no user value can be this object
 
@@ -75,6 +76,41 @@ def _own(value: Any) -> dict[str, Any]:
     """Return the object's attributes, including the factory of a defaultdict, without its elements."""
     factory = {"default_factory": value.default_factory} if isinstance(value, defaultdict) else {}
     return {**factory, **attributes(value)}
+
+
+Contents = list[tuple[Any, int | None, list[Any]]]
+
+
+def contents(value: Any) -> Contents:
+    """Return what work in place changes in a value: of each tensor its version, of each container and object its elements.
+
+    These are the parts of which a copy has its own. An inference tensor has no version, so its changes cannot be seen.
+    """
+    parts: Contents = []
+    visited: set[int] = set()
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        if type(part) in PLAIN_TYPES or id(part) in visited:
+            continue
+        visited.add(id(part))
+        if isinstance(part, torch.Tensor):
+            parts.append((part, None if part.is_inference() else part._version, []))
+        elif _holds_tensors(part):
+            elements = list(_own(part).values())
+            if isinstance(part, _CONTAINERS):
+                elements += [*part, *part.values()] if isinstance(part, dict) else part
+            parts.append((part, None, elements))
+            todo += elements
+    return parts
+
+
+def are_same(before: Contents, after: Contents) -> bool:
+    """Return whether two results of `contents` have the same parts, each unchanged."""
+    return len(before) == len(after) and all(
+        part is other and version == later and len(elements) == len(others) and all(map(is_, elements, others))
+        for (part, version, elements), (other, later, others) in zip(before, after, strict=True)
+    )
 
 
 def _restore_val(cached: Any) -> Any:

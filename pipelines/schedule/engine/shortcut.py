@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from pipelines.schedule.devices.tensors import walk_tensors
-from pipelines.schedule.engine.copies import _CACHE_TAG, _cache_val, _restore_val, with_tensors
+from pipelines.schedule.engine.copies import _CACHE_TAG, _cache_val, _restore_val, are_same, contents, with_tensors
 from pipelines.schedule.plan.plan import IterContext, PipelineTask
 
 __all__ = ["_CACHE_TAG", "Shortcuts", "_GraftGrad", "_cache_val", "_restore_val"]
@@ -40,7 +40,7 @@ class _GraftGrad(torch.autograd.Function):
 class _Recorded:
     """Recorded effects of one run of a task on its context and outside it."""
 
-    values: dict[str, Any]  # attributes that the task set or changed, cached
+    values: dict[str, Any]  # attributes that the task set, or changed in place, cached
     deleted: list[str]
     used: list[Path]  # paths in the context of the tensors with gradients from which the results derive
     zeros: dict[Path, torch.Tensor]
@@ -129,16 +129,29 @@ class Shortcuts:
         """Clear the pending recordings after an interrupted run, so that the next run makes them."""
         self._promised.clear()
 
-    def record(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Run the task and record its effects, without those of tasks that other threads run at the same time."""
+    def record(self, task: PipelineTask, ctx: IterContext, beside: Sequence[str]) -> None:
+        """Run the task and record its effects, without those of tasks that other threads run at the same time.
+
+        `beside`: the tasks of the iteration that may run at the same time. Raise ValueError if there are any and a value was
+        changed in place, because it is unknown which task did it.
+        """
         values_before = dict(vars(ctx))
+        contents_before = {key: contents(value) for key, value in values_before.items()}
         graded = {path: t for path, t in walk_tensors(values_before) if t.requires_grad}
         origins = {path: _origin(t) for path, t in graded.items()}
         with _watched(ctx) as changes:
             task.fn(ctx)
         values_after, others = dict(vars(ctx)), changes.foreign - changes.own
         is_new = {k: k not in values_before or v is not values_before[k] for k, v in values_after.items()}
-        changed = {k: v for k, v in values_after.items() if is_new[k] and k not in others}
+        in_place = [
+            k for k, new in is_new.items() if not new and not are_same(contents_before[k], contents(values_after[k]))
+        ]
+        if in_place and beside:
+            raise ValueError(
+                f"ctx.{in_place[0]} was changed in place by {task.name!r} or by {' or '.join(map(repr, beside))}, which may run at "
+                "the same time: assign a new value instead, or record the shortcut in a serial run (run_one_serial_iter)"
+            )
+        changed = {k: v for k, v in values_after.items() if (is_new[k] or k in in_place) and k not in others}
         reached = _origins_of([t for _, t in walk_tensors(changed)], {o for o in origins.values() if o is not None})
         used_paths = [path for path, origin in origins.items() if origin in reached]
         self._recorded[task.name] = _Recorded(

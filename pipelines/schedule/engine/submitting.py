@@ -20,6 +20,7 @@ from pipelines.schedule.engine.lanes import Item
 from pipelines.schedule.engine.slots import Slot
 from pipelines.schedule.engine.state import ABANDONED, _Run
 from pipelines.schedule.errors import PipelineTimeout
+from pipelines.schedule.plan.checked_plan import ancestors
 from pipelines.schedule.plan.plan import IterContext, PipelineTask
 
 
@@ -163,9 +164,22 @@ class _Submitting(_Batches, ABC):
         if replay:
             self._shortcuts.replay(task, ctx)
         elif task.name in self._shortcuts.enabled:
-            self._shortcuts.record(task, ctx)
+            self._shortcuts.record(task, ctx, self._beside(task.name))
         else:
             task.fn(ctx)
+
+    def _beside(self, name: str) -> list[str]:
+        """Return the tasks of the same iteration that may run while the task runs: in another thread, and in no order with it."""
+        if self._state != "running":  # a serial run
+            return []
+        groups = {task: s.thread_group for task, s in self.checked.schedule.items()}
+        thread = self._streams if self.device.runs_later else groups  # which thread runs the function
+        before = ancestors(self.checked.intra)
+        return [
+            other
+            for other in self._tasks
+            if thread[other] != thread[name] and other not in before[name] and name not in before[other]
+        ]
 
     def _run_task(self, run: _Run, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
         """Run a launched task. An exception stops the engine. After a failure, do nothing."""
