@@ -48,6 +48,15 @@ def test_swp_3_tasks_are_equal_by_name() -> None:
     assert {a: 1}[PipelineTask("a", nothing)] == 1
 
 
+@pytest.mark.parametrize("field", ["reads", "writes", "shared_reads", "shared_writes"])
+def test_a_forgotten_comma_is_refused(field: str) -> None:
+    """("loss") is a text, whose letters would count as the names."""
+    with pytest.raises(TypeError, match=rf"task 'a': {field}='loss' is a text; write {field}=\('loss',\)"):
+        PipelineTask("a", nothing, **{field: "loss"})  # type: ignore[arg-type]
+    for names in (("loss",), ["loss"], {"loss"}, ()):
+        PipelineTask("a", nothing, **{field: names})  # type: ignore[arg-type]
+
+
 def test_swp_4_schedule_defaults() -> None:
     assert dataclasses.astuple(TaskSchedule()) == (0, None, "default", False)
     assert fields(TaskSchedule) == ["stage", "stream", "thread_group", "globally_ordered"]

@@ -73,6 +73,12 @@ class PipelineTask:
     shared_writes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for field_name in ("reads", "writes", "shared_reads", "shared_writes"):
+            value = getattr(self, field_name)
+            if isinstance(value, str):  # its letters would count as names
+                raise TypeError(
+                    f"task {self.name!r}: {field_name}={value!r} is a text; write {field_name}=({value!r},), a tuple of names"
+                )
         self._dropped_a_namesake = False  # see namesakes.py
 
     def __hash__(self) -> int:
