@@ -76,6 +76,19 @@ def test_swp_39_a_tasks_error_is_raised_with_task_and_iteration(engine: Any, tas
 
 
 @every_engine
+@pytest.mark.parametrize("way", ["run", "run_serial"])
+def test_a_task_that_runs_another_engine_is_the_one_that_failed(engine: Any, way: str) -> None:
+    inner = SWPipeline(plan_of({"step": 0}, [], before={"step": Breaks(0)}), "simulated")
+    evaluating = {"evaluate": lambda ctx: inner.run(range(2)) and None if ctx.iter_idx == 3 else None}
+    pipe = engine(plan_of({"evaluate": 0}, [], before=evaluating))
+    message = "task 'evaluate' failed in iteration 3: PipelineError: task 'step' failed in iteration 0: KeyError"
+    with pytest.raises(PipelineError, match=message) as caught:
+        getattr(pipe, way)(range(6))
+    assert (caught.value.task, caught.value.iteration) == ("evaluate", 3)
+    assert isinstance(caught.value.__cause__, PipelineError) and caught.value.__cause__.task == "step"
+
+
+@every_engine
 @pytest.mark.parametrize("good", [0, 1, 7])
 def test_an_error_of_the_data_iterator_names_the_iteration(engine: Any, good: int) -> None:
     def data() -> Iterator[int]:

@@ -19,6 +19,7 @@ from pipelines.schedule.engine.batches import _Batches
 from pipelines.schedule.engine.lanes import Item
 from pipelines.schedule.engine.slots import Slot
 from pipelines.schedule.engine.state import ABANDONED, _Run
+from pipelines.schedule.engine.stopping import _task_failed
 from pipelines.schedule.errors import PipelineTimeout
 from pipelines.schedule.plan.checked_plan import ancestors
 from pipelines.schedule.plan.plan import IterContext, PipelineTask
@@ -193,7 +194,11 @@ class _Submitting(_Batches, ABC):
             else:
                 self._exec_task(task, ctx, replay)
         except BaseException as error:
-            self._fail(run, error, task.name, ctx.iter_idx)
+            failure = _task_failed(
+                error, task.name, ctx.iter_idx
+            )  # also where the error is of an engine that the task runs
+            failure.__cause__ = error
+            self._fail(run, failure, task.name, ctx.iter_idx)
             if self._tasks_run_in_caller and not isinstance(error, Exception):
                 raise
         del run.inside[task.name]
