@@ -215,6 +215,14 @@ def compare(seeds: Iterable[int], most: int, monkeypatch: pytest.MonkeyPatch) ->
             assert result.best.prediction.period_ns >= result.least_period_ns - 1e-6
 
 
+def test_no_fixed_durations_have_a_period_below_the_ideal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The middle of this problem's short run includes its start, which is faster than any steady state."""
+    monkeypatch.setattr(search_module, "_ENUMERATED", 10**9)
+    problem = Problem.drawn(103, 2, 5)
+    best = problem.search(keep=1).best.prediction
+    assert best.period_ns >= best.ideal_ns
+
+
 @pytest.mark.slow  # 2 s
 def test_the_local_search_finds_what_an_exhaustive_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     compare(range(12), 4, monkeypatch)
