@@ -170,9 +170,9 @@ def test_swp_67_who_waits_for_its_turn_is_let_go_by_a_failure(engine: Any) -> No
             super().launch(stream, body, work)
 
     names = ["base", "first", "second"]
-    groups = {name: name for name in names}
+    own = {name: name for name in names}  # on one stream, second would wait for first before its turn
     ordered = {"first": True, "second": True}
-    plan = plan_of(dict.fromkeys(names, 0), [("first", "base")], thread_group=groups, globally_ordered=ordered)
+    plan = plan_of(dict.fromkeys(names, 0), [("first", "base")], stream=own, thread_group=own, globally_ordered=ordered)
     pipe = engine(plan, device=Broken())
     clocked = isinstance(pipe, SWPipeline)  # data flow does not give second to its thread before first
     pipe.signal_timeout_s = 20.0

@@ -42,7 +42,7 @@ def test_clocked_engine_and_simulator_agree(data: st.DataObject, submit_ns: int,
     """SWP-9, SWP-15, SWP-37: the engine's code gives the simulator's times, to the nanosecond."""
     plan = data.draw(legal_plans())
     for schedule in plan.schedule.values():
-        schedule.thread_group = "default"  # several threads race for a stream, on CUDA too
+        schedule.thread_group = "default"  # on the device each of several threads has a time of its own
     durations = {str(name): data.draw(st.integers(0, 9)) for name in plan.schedule}
     device = SimulatedDevice(durations, submit_ns=submit_ns)
     SWPipeline(runnable(plan), device, order=order).run(range(6))
