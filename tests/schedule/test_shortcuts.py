@@ -24,7 +24,7 @@ from pipelines.schedule import (
     SWPipeline,
     TaskSchedule,
 )
-from pipelines.schedule.engine.shortcut import _CACHE_TAG, _cache_val, _GraftGrad, _restore_val
+from pipelines.schedule.engine.shortcut import _CACHE_TAG, _cache_val, _GraftGrad, _restore_val, _WatchedContext
 
 Pair = namedtuple("Pair", "left right")
 
@@ -487,3 +487,23 @@ def test_work_in_place_is_refused_where_another_task_may_have_done_it(device: st
     results: list[tuple[Any, ...]] = []
     pipe.run(range(3), on_retire=lambda ctx: results.append(shown(ctx)))
     assert [x for x, *_ in results] == [1.0] * 3
+
+
+def test_a_watched_context_takes_any_attribute() -> None:
+    """While a task is recorded, its context has another class, whose names must not be in the way."""
+    seen: list[Any] = []
+    names = {name for name in vars(_WatchedContext) if not name.startswith("__")} | {"recordings", "_note"}
+
+    def load(ctx: IterContext) -> None:
+        for name in names:
+            setattr(ctx, name, [name])
+        ctx.rate = 16_000
+
+    def use(ctx: IterContext) -> None:
+        seen.append({name: getattr(ctx, name) for name in (*names, "rate")})
+
+    tasks = [PipelineTask(fn.__name__, fn) for fn in (load, use)]
+    pipe = SWPipeline(PipelinePlan({task: TaskSchedule() for task in tasks}, [("use", "load")]), "cpu")
+    pipe.enable_shortcut("load", "use")
+    pipe.run(range(3))
+    assert seen == [{**{name: [name] for name in names}, "rate": 16_000}]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -59,29 +59,32 @@ class _Changes:
         (self.own if threading.get_ident() == self._thread else self.foreign).add(name)
 
 
+_RECORDINGS: dict[int, list[_Changes]] = {}
+"""The recordings of each context, by its id. Not in the context, whose names are all the user's."""
+
+
 class _WatchedContext(IterContext):
     """A context that notes which thread changes which attribute, because tasks of other threads change it, too."""
 
-    recordings: ClassVar[dict[int, list[_Changes]]] = {}  # by id of the context
-
     def __setattr__(self, name: str, value: Any) -> None:
-        self._note(name)
+        _note(self, name)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        self._note(name)
+        _note(self, name)
         object.__delattr__(self, name)
 
-    def _note(self, name: str) -> None:
-        for changes in tuple(self.recordings.get(id(self), ())):
-            changes.note(name)
+
+def _note(ctx: IterContext, name: str) -> None:
+    for changes in tuple(_RECORDINGS.get(id(ctx), ())):
+        changes.note(name)
 
 
 @contextmanager
 def _watched(ctx: IterContext) -> Iterator[_Changes]:
     """Note the changes of a context. It stays watched, because another task of the iteration may be recorded as well."""
     changes = _Changes()
-    recordings = _WatchedContext.recordings.setdefault(id(ctx), [])
+    recordings = _RECORDINGS.setdefault(id(ctx), [])
     recordings.append(changes)
     ctx.__class__ = _WatchedContext
     try:
@@ -89,7 +92,7 @@ def _watched(ctx: IterContext) -> Iterator[_Changes]:
     finally:
         recordings.remove(changes)
         if not recordings:
-            _WatchedContext.recordings.pop(id(ctx), None)
+            _RECORDINGS.pop(id(ctx), None)
 
 
 class Shortcuts:
