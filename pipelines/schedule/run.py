@@ -28,6 +28,10 @@ from pipelines.schedule.measurement.settings import ENGINES, Settings
 from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.workloads import SIZES
 
+_MOST_JITTER_US = 1e9
+_MOST_SEED = 10**12
+"""Limits whose multiples (a delay in ns, the seed of an iteration) fit into 64 bits."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit status: 0, 1 if the run failed, or 2 if the plan is illegal or unknown."""
@@ -158,8 +162,10 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
         parser.error("--max-depth is for --engine dataflow: the plan's stages give the depth of the others")
     if options.trace and options.device == "simulated":
         parser.error("--trace: a simulation has no trace")
-    if options.jitter_us < 0:
-        parser.error("--jitter-us must be 0 or more")
+    if not 0 <= options.jitter_us <= _MOST_JITTER_US:  # False for nan
+        parser.error(f"--jitter-us must be 0 or more, and at most {_MOST_JITTER_US:g}")
+    if abs(options.seed) > _MOST_SEED:
+        parser.error(f"--seed must be between -{_MOST_SEED} and {_MOST_SEED}")
     plan = load_plan(options.plan)
     names = [task.name for task in plan.tasks]
     if options.jitter_task and options.jitter_task not in names:

@@ -249,7 +249,11 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path, capsys: Any, monkeypatc
         (["--max-depth", "3", "--device", "simulated"], "--max-depth is for --engine dataflow"),
         pytest.param(["--device", "tpu"], "use cuda, cuda:N, cpu or simulated", marks=needs_torch),
         (["--device", "simulated", "--trace"], "a simulation has no trace"),
-        (["--device", "simulated", "--jitter-us", "-1"], "0 or more"),
+        *((["--device", "simulated", "--jitter-us", mean], "0 or more") for mean in ("-1", "nan", "inf", "1.1e9")),
+        *(
+            (["--device", "simulated", "--seed", seed], "--seed must be between")
+            for seed in ("1000000000001", "-1000000000001")
+        ),
         (["--device", "simulated", "--jitter-task", "Copy"], "use one of CopyBatch, Forward"),
         (["--iterations", "0"], "less than 1"),
     ],
@@ -259,6 +263,14 @@ def test_what_makes_no_sense_is_refused(options: list[str], says: str, tmp_path:
         main(["--plan", "mlp", "--out", str(tmp_path), *options])
     assert left.value.code == 2 and says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [["--jitter-us", "1e9"], ["--seed", "1000000000000"], ["--seed", "-1000000000000"]])
+def test_the_largest_numbers_fit_into_the_tables(options: list[str], tmp_path: Path) -> None:
+    common = ["--plan", "augmented", "--device", "simulated", "--out", str(tmp_path), "--iterations", "9"]
+    assert main([*common, *options]) == 0
+    (run,) = tables_in(tmp_path)[1]["schedule_runs"]
+    assert options[1] in (str(run["seed"]), f"{run['jitter_ns'] / 1e12:.0f}e9")
 
 
 def test_list_names_the_plans(capsys: Any) -> None:
