@@ -292,14 +292,14 @@ def test_a_cut_inside_of_an_event_is_no_flaw_of_the_file() -> None:
 PHASES = {"ph": "X", "name": "outer", "args": {"l": [{"ph": "fwd", "ms": i} for i in range(20)], "a": {"ph": "bwd"}}}
 
 
-@pytest.mark.parametrize(("value", "found"), [("1", {}), ("NaN", {"repaired_nan": 5})])
-def test_objects_with_a_phase_inside_of_an_event_are_no_events(value: str, found: dict[str, int]) -> None:
+@pytest.mark.parametrize(("value", "counts"), [("1", {}), ("NaN", {"repaired_nan": 5})])
+def test_objects_with_a_phase_inside_of_an_event_are_no_events(value: str, counts: dict[str, int]) -> None:
     events = [{"ph": "X", "name": "previous"}, PHASES, {"ph": "X", "name": "next"}] * 5
     text = json.dumps({"traceEvents": events}).replace('"args": {', f'"args": {{"loss": {value}, ')
     for size in (50_000, 1_000, 700):
         with pieces_of(size, 100):
             trace, rows = read(text.encode())
-        assert (rows, {f.check_name: f.n for f in trace.findings}) == (positions(events), found)
+        assert (rows, {f.check_name: f.n for f in trace.findings}) == (positions(events), counts)
 
 
 def test_events_after_a_cut_event_are_not_its_arguments() -> None:
