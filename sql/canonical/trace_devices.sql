@@ -26,7 +26,7 @@ fitting AS (
         ON regexp_matches(l.name, r.name_pattern)
             AND (r.min_gib IS NULL OR l.memory_bytes >= r.min_gib * 1073741824)
             AND (r.max_gib IS NULL OR l.memory_bytes <= r.max_gib * 1073741824)
-            AND (r.sms IS NULL OR l.sms IS NULL OR l.sms = r.sms)
+            AND (r.sms IS NULL OR l.sms = r.sms OR (l.sms IS NULL AND NOT regexp_matches('', r.name_pattern)))
     WHERE l.choice = 1
 )
 SELECT

@@ -83,6 +83,10 @@ def test_slices_and_other_cards_of_the_name_do_not_have_its_peaks() -> None:
         ("Tesla V100S-PCIE-32GB", 32, 80): None,
         ("AMD Instinct MI300X", 24, 38): None,
         ("AMD Instinct MI350X", 36, 32): None,
+        ("AMD Radeon Graphics", 192, 304): "MI300X",
+        ("AMD Radeon Graphics", 192, 76): None,
+        ("AMD Radeon Graphics", 192, None): None,  # its memory alone identifies no device
+        ("", 192, None): None,
         ("AMD Instinct MI210", 64, 104): "MI210",
         ("AMD Instinct MI250X/MI250", 64, 110): "MI250X-GCD",
         ("AMD Instinct MI250X/MI250", 64, 104): None,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.base.extras import need
-from pipelines.faces.notebook.answers import Answer
+from pipelines.faces.notebook.answers import Answer, question
 
 _MIME = "application/vnd.vegalite.v5+json"
-# A name of each trace, which tells apart ranks of several captures. Charts group by it, so that none adds up two traces.
+# A name of each trace, which distinguishes ranks of several captures. Charts group by it, so that none adds up two traces.
 _TRACES = (
     "WITH _labels AS (SELECT *, coalesce('rank ' || rank, file) AS _label FROM traces), "
     "_traces AS (SELECT *, _label || CASE WHEN count(*) OVER (PARTITION BY _label) > 1 THEN ' of ' || trace_id ELSE '' END "
@@ -68,13 +68,10 @@ class Plots:
 
     def breakdown(self) -> Chart:
         """Return each device's time, split into computing, exposed communication and memory, other work, and idle."""
+        parts, _ = question("gpu-parts", 0)
         query = (
-            f"{_TRACES} SELECT t.rank, t.trace, b.device, p.part, p.ns / 1e6 AS ms, 100 * p.ns / b.span_ns AS percent "
-            "FROM temporal_breakdown AS b JOIN _traces AS t ON t.trace_id = b.trace_id CROSS JOIN LATERAL (VALUES "
-            "('compute', b.compute_ns), ('exposed communication', b.exposed_communication_ns), "
-            "('exposed memory', b.exposed_memory_ns), ('idle', b.idle_ns), ('other work', "
-            "b.busy_ns - b.compute_ns - b.exposed_communication_ns - b.exposed_memory_ns)) AS p(part, ns) "
-            "WHERE b.span_ns > 0 ORDER BY ALL"
+            f"{_TRACES} SELECT t.trace, p.* FROM ({parts}) AS p JOIN _traces AS t ON t.trace_id = p.trace_id "
+            "ORDER BY p.rank, t.trace, p.device, p.part"
         )
         stacked = {"x": _q("percent", stack="zero"), "y": _in_order("trace"), "color": _n("part"), "row": _n("device")}
         return self._chart("What the GPUs' time went to", query, "bar", stacked)

@@ -2,8 +2,9 @@
 
 A notice in the catalog hides a batch in every table in one step. The analysts' file is then published without it. Its
 files are deleted `grace` later, the commit marker first. The notice stays, because its trace ids keep ingestion from
-reading the same content again from a folder that still contains it. It also names the first trace of each group, so that no
-other capture takes over the id of a removed one. A copy in `.retired/` lets the ids outlive the catalog. If a run is killed at any point, the next run completes it.
+reading the same content again from a folder that still contains it. It also names the first trace of each group, so
+that no other capture takes over the id of a removed one. A copy in `.retired/` lets the ids outlive the catalog. If a
+run is killed at any point, the next run completes it.
 
 Schedule runs and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones. Batches of
 captures stay, too, also those whose rows newer batches replace.

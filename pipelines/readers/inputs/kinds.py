@@ -65,8 +65,8 @@ class SetInput:
     `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)` stages the
     tables of one set, or returns None if none of its files could be read. If it raises, one of `refusals` or anything else,
     only this set is rejected. `known(lake)` returns the state of each key in the lake; `settled(known, read)` the keys that a
-    new set does not replace, by default all. `read`: the state of each key that was read. `before_put(con, lake)` is called under the lake's lock before the tables are
-    written.
+    new set does not replace, by default all. `read`: the state of each key that was read. `before_put(con, lake)` is called
+    under the lake's lock before the tables are written.
     """
 
     scope: str

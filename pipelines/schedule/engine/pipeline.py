@@ -6,7 +6,6 @@ implementation behind the public methods is in engine/.
 
 from __future__ import annotations
 
-import difflib
 import time
 import warnings
 from abc import abstractmethod
@@ -22,7 +21,7 @@ from pipelines.schedule.engine.state import _Run
 from pipelines.schedule.engine.stopping import _left_behind, _StopOnError, _task_failed
 from pipelines.schedule.engine.submitting import _Submitting
 from pipelines.schedule.errors import PipelineError
-from pipelines.schedule.plan.plan import IterContext, TaskRef, name_of
+from pipelines.schedule.plan.plan import IterContext, TaskRef, name_of, no_task
 
 __all__ = ["_END", "_PipelineBase"]
 
@@ -287,8 +286,7 @@ class _PipelineBase(_Submitting):
         names = [name_of(ref) for ref in refs]
         for name in names:
             if name not in self._tasks:
-                close = difflib.get_close_matches(name, self._tasks, n=1)
-                raise ValueError(f"no task is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+                raise ValueError(no_task(name, self._tasks))
         return names
 
     # --- methods of the subclasses

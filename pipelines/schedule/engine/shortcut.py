@@ -132,10 +132,10 @@ class Shortcuts:
         """Clear the pending recordings after an interrupted run, so that the next run makes them."""
         self._promised.clear()
 
-    def record(self, task: PipelineTask, ctx: IterContext, beside: Sequence[str]) -> None:
+    def record(self, task: PipelineTask, ctx: IterContext, concurrent: Sequence[str]) -> None:
         """Run the task and record its effects, without those of tasks that other threads run at the same time.
 
-        `beside`: the tasks of the iteration that may run at the same time. Raise ValueError if there are any and a value was
+        `concurrent`: the tasks of the iteration that may run at the same time. Raise ValueError if there are any and a value was
         changed in place, because it is unknown which task did it.
         """
         values_before = dict(vars(ctx))
@@ -149,9 +149,9 @@ class Shortcuts:
         in_place = [
             k for k, new in is_new.items() if not new and not are_same(contents_before[k], contents(values_after[k]))
         ]
-        if in_place and beside:
+        if in_place and concurrent:
             raise ValueError(
-                f"ctx.{in_place[0]} was changed in place by {task.name!r} or by {' or '.join(map(repr, beside))}, which may run at "
+                f"ctx.{in_place[0]} was changed in place by {task.name!r} or by {' or '.join(map(repr, concurrent))}, which may run at "
                 "the same time: assign a new value instead, or record the shortcut in a serial run (run_one_serial_iter)"
             )
         changed = {k: v for k, v in values_after.items() if (is_new[k] or k in in_place) and k not in others}

@@ -165,11 +165,11 @@ class _Submitting(_Batches, ABC):
         if replay:
             self._shortcuts.replay(task, ctx)
         elif task.name in self._shortcuts.enabled:
-            self._shortcuts.record(task, ctx, self._beside(task.name))
+            self._shortcuts.record(task, ctx, self._concurrent(task.name))
         else:
             task.fn(ctx)
 
-    def _beside(self, name: str) -> list[str]:
+    def _concurrent(self, name: str) -> list[str]:
         """Return the tasks of the same iteration that may run while the task runs: in another thread, and in no order with it."""
         if self._state != "running":  # a serial run
             return []
@@ -194,9 +194,8 @@ class _Submitting(_Batches, ABC):
             else:
                 self._exec_task(task, ctx, replay)
         except BaseException as error:
-            failure = _task_failed(
-                error, task.name, ctx.iter_idx
-            )  # also where the error is of an engine that the task runs
+            # A PipelineError, too, is an error of the task here: of an engine that the task runs.
+            failure = _task_failed(error, task.name, ctx.iter_idx)
             failure.__cause__ = error
             self._fail(run, failure, task.name, ctx.iter_idx)
             if self._tasks_run_in_caller and not isinstance(error, Exception):

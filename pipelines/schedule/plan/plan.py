@@ -143,10 +143,15 @@ def by_known_name(option: str, values: Mapping[Any, T], tasks: Collection[str]) 
     named = by_name(values)
     for name in named:
         if name not in tasks:
-            close = difflib.get_close_matches(str(name), tasks, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the tasks are {', '.join(tasks)}"
-            raise ValueError(f"{option}: no task is named {name!r}; {hint}")
+            raise ValueError(f"{option}: {no_task(name, tasks)}")
     return named
+
+
+def no_task(name: str, tasks: Collection[str]) -> str:
+    """Return the sentence that none of the tasks has this name, with the most similar name or all names."""
+    close = difflib.get_close_matches(str(name), tasks, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"the tasks are {', '.join(tasks)}"
+    return f"no task is named {name!r}; {hint}"
 
 
 def stream_key(stream: Any) -> Any:

@@ -1,9 +1,10 @@
 """Validation of plans: every plan that could hang is rejected here, before it runs.
 
 A validated plan cannot hang. A clocked engine submits period by period, and within a period in an order in which
-every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out, and each stream gets
-its tasks in this order. Corollaries 1 and 3 state exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
-work. Without stages (data flow), work is submitted when its dependencies are done, which only a cycle can prevent.
+every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out, and each stream
+gets its tasks in this order. Corollaries 1 and 3 state exactly that no dependency is in a later period. So the oldest
+unfinished work never waits for other unfinished work. Without stages (data flow), work is submitted when its
+dependencies are done, which only a cycle can prevent.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def prediction_of(timeline: Timeline, plan: CheckedPlan | None = None) -> Predic
         ideal_ns = busy[bottleneck]
     period_ns = (ends[past] - ends[first]) / span
     if are_fixed:  # without a repeat the middle of the run may include its start, which no steady state keeps up
-        period_ns = max(period_ns, ideal_ns / span)
+        period_ns = max(period_ns, float(ideal_ns / span))
     return Prediction(
         engine=timeline.engine,
         period_ns=period_ns,

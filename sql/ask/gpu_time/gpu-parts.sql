@@ -19,6 +19,6 @@ WITH divided AS (
     ) AS p (part)
     WHERE b.span_ns > 0
 )
-SELECT job, rank, device, part, part_ns / 1e6 AS ms, 100 * part_ns / span_ns AS percent
+SELECT job, rank, device, part, part_ns / 1e6 AS ms, 100 * part_ns / span_ns AS percent, trace_id
 FROM divided
 ORDER BY rank, device, part, job, trace_id

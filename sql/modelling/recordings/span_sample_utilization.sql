@@ -13,7 +13,10 @@ WITH fitting AS (
         ON regexp_matches(r.device_name, d.name_pattern)
             AND (d.min_gib IS NULL OR r.device_memory_bytes >= d.min_gib * 1073741824)
             AND (d.max_gib IS NULL OR r.device_memory_bytes <= d.max_gib * 1073741824)
-            AND (d.sms IS NULL OR r.device_sms IS NULL OR r.device_sms = d.sms)
+            AND (
+                d.sms IS NULL OR r.device_sms = d.sms
+                OR (r.device_sms IS NULL AND NOT regexp_matches('', d.name_pattern))
+            )
     WHERE NOT starts_with(r.device_name, 'cpu:')
 ),
 kinds AS (

@@ -114,9 +114,9 @@ def test_gpu_parts() -> None:
         ("b", 3, 200_000_000, 80_000_000, 50_000_000, 20_000_000, 4_000_000, 120_000_000),
         ("a", 0, 0, 0, 0, 0, 0, 0),
     )
-    answer = asked("gpu-parts", "job rank device part ms percent", temporal_breakdown=divided)
+    answer = asked("gpu-parts", "job rank device part ms percent trace_id", temporal_breakdown=divided)
     parts = [("compute", 50, 25), ("exposed communication", 20, 10), ("exposed memory", 4, 2), ("idle", 120, 60)]
-    assert answer == [("b.json", 1, 3, *part) for part in (*parts, ("other work", 6, 3))]
+    assert answer == [("b.json", 1, 3, *part, "b") for part in (*parts, ("other work", 6, 3))]
 
 
 GRAPH = of(
