@@ -45,7 +45,7 @@ from pipelines.lake.read.damage import Broken, BrokenFiles, find_altered, find_b
 from pipelines.lake.read.views import MEMBERSHIP_TABLES, committed_rows, trace_rows
 from pipelines.lake.version import check_layout
 from pipelines.models.catalog import Catalog
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import file_list, parquet_rows
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
@@ -275,14 +275,14 @@ class Lake:
             return {}
         with database.scratch() as con:
             try:
-                rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+                rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM {parquet_rows(files)}").fetchall()
             except duckdb.Error:
                 return {key: batch_of(path) for path in files for key in self._keys_in(con, mark, path)}
         return {key: Batch(batch_id) for key, batch_id in rows}
 
     def _keys_in(self, con: duckdb.DuckDBPyConnection, mark: str, path: Path) -> list[str]:
         try:
-            return [r[0] for r in con.execute(f"SELECT {KEYS[mark]} FROM read_parquet({quoted(path)})").fetchall()]
+            return [r[0] for r in con.execute(f"SELECT {KEYS[mark]} FROM {parquet_rows(path)}").fetchall()]
         except duckdb.Error as error:
             raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
 

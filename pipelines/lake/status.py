@@ -25,7 +25,7 @@ from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
 from pipelines.lake.publish.analyst_file import connect_attached, is_published
 from pipelines.lake.read.views import SUPERSEDED
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 
 DAY = timedelta(days=1)
 RUNS = Path(".dagster", "history", "runs.db")
@@ -150,7 +150,7 @@ def _rejects(result: Status, lake: Lake, now: float) -> None:
     files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
     if files:
         query = (
-            f"SELECT count(*) FROM read_parquet({file_list(files)}) WHERE seen_at >= {quoted(f'{since:%F %T}')} "
+            f"SELECT count(*) FROM {parquet_rows(files)} WHERE seen_at >= {quoted(f'{since:%F %T}')} "
             f"AND NOT contains(reason, {quoted(SUPERSEDED)})"
         )
         with database.scratch() as con:

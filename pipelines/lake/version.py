@@ -22,7 +22,7 @@ from pipelines.base.paths import UnusablePath, path_text, text_path
 from pipelines.base.whole_file import write_whole
 from pipelines.lake.names import KEYS, REJECTS
 from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 
 LAYOUT = 4
 MARKER = ".layout"
@@ -179,7 +179,7 @@ def _noted(root: Path) -> list[Path]:
 
 
 def _named(con: duckdb.DuckDBPyConnection, files: str) -> list[Path]:
-    rows = f"read_parquet({quoted(files)}, hive_partitioning = false, union_by_name = true)"
+    rows = parquet_rows(quoted(files), "union_by_name = true")
     try:
         return paths_in(con, rows)
     except duckdb.Error:  # no such files, or damaged ones

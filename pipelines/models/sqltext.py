@@ -57,6 +57,16 @@ def file_list(files: Iterable[Path]) -> str:
     return f"[{', '.join(quoted(file) for file in files)}]"
 
 
+def parquet_rows(files: Path | Iterable[Path] | str, *options: str) -> str:
+    """Return the rows of Parquet files for FROM. `files`: also an SQL expression; `options`: more for read_parquet.
+
+    Otherwise DuckDB would take a folder above the files that is named `host=a` for a column `host`, and prefer it to a
+    column of that name in the files.
+    """
+    listed = files if isinstance(files, str) else quoted(files) if isinstance(files, Path) else file_list(files)
+    return f"read_parquet({', '.join([listed, 'hive_partitioning = false', *options])})"
+
+
 def distinct(columns: Iterable[str]) -> list[str]:
     """Return column names with a number added to repeated names, as in DuckDB: `name`, `name_1`."""
     names: list[str] = []

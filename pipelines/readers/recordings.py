@@ -16,7 +16,7 @@ from pipelines.base import database
 from pipelines.lake.lake import Lake, committed_rows
 from pipelines.lake.names import RECORDING_MARK, tables_of
 from pipelines.models.header import RECORDING
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.record.folder import COMPLETE, is_alive
 
@@ -79,7 +79,7 @@ def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
     for table in reading.tables:
         parts = [mark] if table == RECORDING_MARK else sorted(folder.glob(f"{table}-*.parquet"))
         reading.add_files(table, [part for part in parts if part.exists()])
-    rows = database.rows_of(reading.con, f"SELECT * FROM read_parquet({quoted(mark)}, hive_partitioning = false)")
+    rows = database.rows_of(reading.con, f"SELECT * FROM {parquet_rows(mark)}")
     recording = rows[0] if rows else {}
     if rows and "start_ns" not in recording:
         raise Rejected("another version of tracelake wrote it: record it again")

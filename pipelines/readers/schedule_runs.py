@@ -13,7 +13,7 @@ import duckdb
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import RUN_MARK, tables_of
 from pipelines.models.header import RUN
-from pipelines.models.sqltext import file_list
+from pipelines.models.sqltext import parquet_rows
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 
 RUN_TABLES = tables_of(RUN)
@@ -37,7 +37,7 @@ def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
         raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
     for table in reading.tables:
         reading.add_files(table, [path for path in [folder / f"{table}.parquet"] if path.exists()])
-    mark = f"read_parquet({file_list([folder / f'{RUN_MARK}.parquet'])}, hive_partitioning = false)"
+    mark = parquet_rows(folder / f"{RUN_MARK}.parquet")
     if "jitter_ns" not in {name for name, *_ in reading.con.execute(f"DESCRIBE FROM {mark}").fetchall()}:
         raise Rejected("another version of tracelake wrote it: run the schedule again with --out")
     runs = reading.con.execute(f"SELECT run_id, plan_hash FROM one.{RUN_MARK}").fetchall()
@@ -71,7 +71,7 @@ def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
         "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"
     )
     if files := lake.committed_files("schedule_plans"):
-        known_hashes = f"SELECT plan_hash FROM read_parquet({file_list(files)}, hive_partitioning = false)"
+        known_hashes = f"SELECT plan_hash FROM {parquet_rows(files)}"
         con.execute(f"DELETE FROM schedule_plans WHERE plan_hash IN ({known_hashes})")
 
 

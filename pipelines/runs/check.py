@@ -38,7 +38,7 @@ from pipelines.lake.publish.analyst_file import publish, published_whole
 from pipelines.lake.read.damage import Broken, altered, unreadable
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.secrets import COMMAND, masked, text_columns, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
@@ -147,7 +147,7 @@ def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
     texts, names = _input_columns(con, path)
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
-    rows = f"read_parquet({quoted(path)}, hive_partitioning = false)"
+    rows = parquet_rows(path)
     return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
 
 
@@ -160,7 +160,7 @@ def _input_columns(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence
     model = load_catalog().models.get(table)
     if table in _TEXTS or model is None or model.kind != "lake" or table == REJECTS:
         return _TEXTS.get(table, ((), ()))
-    columns = con.execute(f"DESCRIBE FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
+    columns = con.execute(f"DESCRIBE FROM {parquet_rows(path)}").fetchall()
     names = text_columns(columns)
     return [name for name in names if name == COMMAND], [name for name in names if name != COMMAND]
 
@@ -179,11 +179,9 @@ def _mask(lake: Lake, path: Path) -> str:
     with lake.compute_lock(), lake.commit_lock(), tempfile.TemporaryDirectory(dir=lake.staging(batch)) as folder:
         staged = Path(folder) / path.name
         with database.connect() as con:
-            rows = with_masks(
-                f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_input_columns(con, path)
-            )
+            rows = with_masks(f"FROM {parquet_rows(path)}", *_input_columns(con, path))
             con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
-            n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
+            n_rows = con.execute(f"SELECT count(*) FROM {parquet_rows(staged)}").fetchall()[0][0]
         lake.put(table, batch, staged, n_rows)
     return "masked"
 
@@ -268,8 +266,8 @@ def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
         return {}
     with database.scratch() as con:
         try:
-            path = quoted(lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet")
-            return dict(con.execute(f"SELECT trace_id, path FROM read_parquet({path})").fetchall())
+            path = lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet"
+            return dict(con.execute(f"SELECT trace_id, path FROM {parquet_rows(path)}").fetchall())
         except duckdb.Error:  # the caller uses the recorded keys
             return {}
 

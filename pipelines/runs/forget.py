@@ -34,7 +34,7 @@ from pipelines.lake.layout import (
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.retention import drop_notice, keep_notice, notices, removed_firsts, sources_of
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.per_capture import materialize_captures
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _batch_of(lake: Lake, trace: Forgotten) -> Batch:
     with database.scratch() as con:
         query = (
             "SELECT coalesce(ingest_batch_id, batch_id) "
-            f"FROM read_parquet({quoted(table_file(lake.root, MARK, batch))}, hive_partitioning = false) "
+            f"FROM {parquet_rows(table_file(lake.root, MARK, batch))} "
             f"WHERE trace_id = {quoted(trace.trace_id)}"
         )
         is_later = any(ingest_batch_id > trace.batch_id for (ingest_batch_id,) in con.execute(query).fetchall())
@@ -176,7 +176,7 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
     failures = tuple(failure for failure in (record.failures if record else ()) if failure.trace_id != trace_id)
     version = record.version if record else None
     with database.connect() as con:
-        rows = f"FROM read_parquet({quoted(source)}, hive_partitioning = false)"
+        rows = f"FROM {parquet_rows(source)}"
         of_trace, n_rows = con.execute(
             f"SELECT count(*) FILTER (WHERE trace_id = {quoted(trace_id)}), count(*) {rows}"
         ).fetchall()[0]

@@ -30,7 +30,7 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.bounds import flags
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -202,7 +202,7 @@ def _table(con: duckdb.DuckDBPyConnection, file: Path, part: str, with_rows: boo
     ((rows,),) = con.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({quoted(file)})").fetchall()
     if 8 * rows > allowed:
         raise _too_large(file, f"{rows:,} rows")
-    rows = f"SELECT unnest({part}) FROM read_parquet({quoted(file)}) WHERE {part} IS NOT NULL"
+    rows = f"SELECT unnest({part}) FROM {parquet_rows(file)} WHERE {part} IS NOT NULL"
     if not with_rows:
         return database.arrow_result(con, f"{rows} LIMIT 0").to_arrow_table()
     kinds = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()}

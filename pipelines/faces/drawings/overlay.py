@@ -30,7 +30,7 @@ from pipelines.faces.drawings.chrome_trace import (
     write_trace,
 )
 from pipelines.faces.drawings.counter_tracks import counter_events
-from pipelines.models.sqltext import quoted, row
+from pipelines.models.sqltext import parquet_rows, row
 from pipelines.readers.kineto import base_of
 
 PREFIX = "overlaid_critical_path_"
@@ -160,11 +160,10 @@ def write_overlay(
 
 def traces_with_path(tables: Mapping[str, Path]) -> list[Sized]:
     """Return the traces with a path in a batch, from its Parquet files of `traces` and `critical_path`."""
-    traces, paths = (quoted(tables[name]) for name in ("traces", "critical_path"))
     with database.scratch() as con:
         return con.execute(
-            f"SELECT trace_id, path, n_events FROM read_parquet({traces}) "
-            f"WHERE trace_id IN (SELECT trace_id FROM read_parquet({paths})) ORDER BY trace_id"
+            f"SELECT trace_id, path, n_events FROM {parquet_rows(tables['traces'])} "
+            f"WHERE trace_id IN (SELECT trace_id FROM {parquet_rows(tables['critical_path'])}) ORDER BY trace_id"
         ).fetchall()
 
 
@@ -184,7 +183,7 @@ def few_at_a_time(
             kind = "TABLE" if len(group) > 1 else "VIEW"
             only = row(trace[0] for trace in group)
             for table, path in tables.items():
-                con.execute(f"CREATE {kind} {table} AS FROM read_parquet({quoted(path)}) WHERE trace_id IN {only}")
+                con.execute(f"CREATE {kind} {table} AS FROM {parquet_rows(path)} WHERE trace_id IN {only}")
             yield con, group
             for table in tables:
                 con.execute(f"DROP {kind} {table}")

@@ -26,7 +26,7 @@ from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.path.retimed import RankedWindow, Retimed, retimed
 from pipelines.lake.read.one_trace import refuse_digest
 from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 
 if TYPE_CHECKING:
     from pipelines.lake import Lake
@@ -126,5 +126,5 @@ def _alone(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.Duc
             file = Path(folder, f"{table}.parquet")
             rows = f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}"
             con.execute(f"COPY ({rows}) TO {quoted(file)} (FORMAT parquet, COMPRESSION lz4)")
-            trace_con.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(file)})")
+            trace_con.execute(f"CREATE VIEW {table} AS FROM {parquet_rows(file)}")
         yield trace_con

@@ -17,7 +17,7 @@ from pipelines.base import database
 from pipelines.lake.commit.batch_rows import Failure, Manifest, Record, merged_away, to_row
 from pipelines.lake.commit.parquet import FAILURES_KEY
 from pipelines.lake.names import KEYS, MARK, REJECTS, RETIRED, VERSION_KEY, Batch, batch_files, batch_of, table_of
-from pipelines.models.sqltext import file_list
+from pipelines.models.sqltext import file_list, parquet_rows
 
 _MOST = 500  # files that are opened together
 
@@ -61,7 +61,7 @@ def _merges_of_rejects(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dic
     only_rejects = {path.stem for path in of_rejects} - {path.stem for path in files if table_of(path) != REJECTS}
     if not only_rejects:
         return {}
-    query = "SELECT filename, path, reason, seen_at FROM read_parquet({}, filename = true, hive_partitioning = false)"
+    query = f"SELECT filename, path, reason, seen_at FROM {parquet_rows('{}', 'filename = true')}"
     batches_by_reject: defaultdict[tuple, set[str]] = defaultdict(set)
     for name, *rejected in _of_each(con, of_rejects, query):
         batches_by_reject[tuple(rejected)].add(Path(name).stem)
@@ -98,7 +98,7 @@ def _footers(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, dic
 def _keys(con: duckdb.DuckDBPyConnection, mark: str, files: list[Path]) -> dict[str, dict[str, str | None]]:
     keys_by_batch: dict[str, dict[str, str | None]] = {}
     path = "path" if mark == MARK else "NULL"
-    rows = f"SELECT filename, {KEYS[mark]}, {path} FROM read_parquet({{}}, filename = true, hive_partitioning = false)"
+    rows = f"SELECT filename, {KEYS[mark]}, {path} FROM {parquet_rows('{}', 'filename = true')}"
     for name, key, where in _of_each(con, files, rows):
         keys_by_batch.setdefault(Path(name).stem, {})[key] = where
     return keys_by_batch

@@ -16,7 +16,7 @@ import duckdb
 from pipelines.base.errors import TracelakeError
 from pipelines.lake.commit.manifest import Entry, Record, describe, read, shown
 from pipelines.lake.names import Batch, table_file, table_of
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows
 
 _FEW = 20  # up to this many batches, files are checked one by one
 HINT = (
@@ -156,9 +156,7 @@ def unreadable(
     broken = []
     for path in files:
         try:
-            con.execute(
-                query(path) if query else f"SELECT max(hash(t)) FROM read_parquet({quoted(path)}) AS t"
-            ).fetchall()
+            con.execute(query(path) if query else f"SELECT max(hash(t)) FROM {parquet_rows(path)} AS t").fetchall()
         except duckdb.Error as error:
             why = f"cannot be read: {str(error).splitlines()[0]}"
             broken.append(Broken(table_of(path), Batch(path.stem), path, why))

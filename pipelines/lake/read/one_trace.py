@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipelines.base.close_names import near
 from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import DIGEST, MARK, REDUCED, Batch, table_file
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -132,8 +132,8 @@ def _refusal(lake: Lake, table: str) -> str:
 
 def _rows(lake: Lake, table: str, batch: Batch, trace_id: str) -> str:
     columns = "*" if table in INGESTED else "* EXCLUDE (batch_id)"
-    file = quoted(table_file(lake.root, table, batch))
-    return f"SELECT {columns} FROM read_parquet({file}, hive_partitioning = false) WHERE trace_id = {quoted(trace_id)}"
+    rows = parquet_rows(table_file(lake.root, table, batch))
+    return f"SELECT {columns} FROM {rows} WHERE trace_id = {quoted(trace_id)}"
 
 
 def _up_to_date(lake: Lake, batch: Batch, trace_id: str, tables: list[str]) -> list[str]:

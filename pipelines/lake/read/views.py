@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, GROWING, KEYS, MARK, REJECTS, mark_of
-from pipelines.models.sqltext import file_list
+from pipelines.models.sqltext import file_list, parquet_rows
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
@@ -27,7 +27,7 @@ def file_rows(files: Iterable[Path]) -> str:
 
 def files_rows(files: str) -> str:
     """Return `file_rows` for a list of files that is an SQL expression."""
-    return f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true)"
+    return f"SELECT * FROM {parquet_rows(files, 'union_by_name = true')}"
 
 
 def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:

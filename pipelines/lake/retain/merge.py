@@ -14,7 +14,7 @@ from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.commit.parquet import options, write_tables
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import MARK, REJECTS, Batch, table_file
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,7 @@ def _files(lake: Lake, group: Sequence[Entry], table: str) -> list[Path]:
 
 
 def _read(files: Sequence[Path]) -> str:
-    return f"read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+    return parquet_rows(files, "union_by_name = true")
 
 
 def _count(con: duckdb.DuckDBPyConnection, source: str) -> int:

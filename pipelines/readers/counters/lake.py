@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.models.sqltext import as_text, file_list
+from pipelines.models.sqltext import as_text, parquet_rows
 from pipelines.readers.counters import ncu, rocprof
 from pipelines.readers.counters.faults import BadValue, Faults, shown
 from pipelines.readers.counters.ncu import Ncu
@@ -176,7 +176,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
 def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, faults: Faults) -> None:
     """Count the rows that the table does not contain because an earlier row has the same dispatch and counter."""
     if n := n_rows - reading.count(COUNTERS):
-        rows = f"read_parquet({file_list(paths)}, hive_partitioning = false)"
+        rows = parquet_rows(paths)
         ((line, dispatch, counter),) = reading.con.execute(
             f"SELECT line, dispatch_id, counter FROM {rows} ANTI JOIN one.{COUNTERS} USING (line, counter) "
             "ORDER BY line LIMIT 1"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base import database
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows
 from pipelines.readers.counter_ranges import CounterRange, counter_ranges
 from pipelines.readers.counters.lake import COLUMNS, COUNTERS, FINDINGS, TABLE
 from pipelines.readers.inputs import Read, Reading, SetInput
@@ -37,7 +37,7 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
     if trace.trace_id in reading.known:
         return Read(trace.trace_id, status="known")
     with database.connect() as con:
-        con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(events)}, hive_partitioning = false)")
+        con.execute(f"CREATE VIEW events AS SELECT * FROM {parquet_rows(events)}")
         ranges = counter_ranges(con)
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:

@@ -17,7 +17,7 @@ from pipelines.lake.names import KEYS, Batch, tables_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import job_from_inbox, job_from_pattern
 from pipelines.readers.secrets import COMMAND, masked, may_be_secret, text_columns
@@ -60,13 +60,8 @@ class Reading:
 
     def add_files(self, table: str, paths: Collection[Path]) -> None:
         """Fill a table of the set with its SQL, from Parquet files. Missing columns are NULL; without files there are no rows."""
-        by_name = ", union_by_name = true" if len(paths) > 1 else ""
-        # A folder named `host=a` would otherwise replace the files' column `host`.
-        source = (
-            f"read_parquet({file_list(paths)}, hive_partitioning = false{by_name})"
-            if paths
-            else "(SELECT 0) WHERE false"
-        )
+        by_name = ["union_by_name = true"] if len(paths) > 1 else []
+        source = parquet_rows(paths, *by_name) if paths else "(SELECT 0) WHERE false"
         columns_present = {row[0] for row in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
         types = self.catalog.models[table].staged
         selected = (

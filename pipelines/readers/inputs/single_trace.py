@@ -17,7 +17,7 @@ from pipelines.base.paths import path_text
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.drawings import named
 from pipelines.readers.inputs.find import trace_file
 from pipelines.readers.kineto import ReadRequest, ReadTrace
@@ -81,9 +81,8 @@ def load_trace(
         request = ReadRequest(file.path, folder or Path(scratch), file.part, on_bytes=on_bytes, lean=lean)
         trace = file.kind.read(request)
         assert isinstance(trace, ReadTrace)  # not a KnownTrace, because no ids were passed
-        part = quoted(request.events_path(trace.trace_id))
-        events = f"SELECT * FROM read_parquet({part}, hive_partitioning = false)"
-        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {events}")
+        part = parquet_rows(request.events_path(trace.trace_id))
+        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS FROM {part}")
     catalog = load_catalog()
     for table in _TABLES:
         create_staged(con, catalog, table)

@@ -19,7 +19,7 @@ from pipelines.lake.commit.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, input_table
 from pipelines.models.rule_tables import create_rules
-from pipelines.models.sqltext import quoted, row
+from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.readers.counter_ranges import CATEGORY, counter_ranges, lacks_counters
 from pipelines.readers.foreign_rows import foreign_rows
 from pipelines.readers.gpu_row_doubts import gpu_row_doubts
@@ -228,7 +228,7 @@ def complete(
     Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that have
     their end event, if any begin events exist. `con` gets the part as the view `events`.
     """
-    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)}, hive_partitioning = false)")
+    con.execute(f"CREATE VIEW events AS SELECT * FROM {parquet_rows(part)}")
     counts = _counts(con, catalog)
     far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
     if counts.get("n_begins") or counts.get("n_without_process") or shift or far_apart:

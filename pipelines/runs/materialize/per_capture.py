@@ -34,7 +34,7 @@ from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models, why_plain
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.per_trace import (
     compute_traces,
     plain_runs,
@@ -160,9 +160,7 @@ def _gone_in(lake: Lake, batch: Batch) -> list[str]:
     if not file.exists():
         return []
     with database.scratch() as con:
-        query = (
-            f"SELECT capture_id FROM read_parquet({quoted(file)}, hive_partitioning = false) WHERE is_gone ORDER BY ALL"
-        )
+        query = f"SELECT capture_id FROM {parquet_rows(file)} WHERE is_gone ORDER BY ALL"
         return [name for (name,) in con.execute(query).fetchall()]
 
 
@@ -239,7 +237,7 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
         return {}
     with database.scratch() as con:
         rows = con.execute(
-            f"SELECT capture_id, batch_id, content, is_gone FROM read_parquet({file_list(files)}) ORDER BY batch_id"
+            f"SELECT capture_id, batch_id, content, is_gone FROM {parquet_rows(files)} ORDER BY batch_id"
         ).fetchall()
     return {capture_id: _Known(Batch(batch_id), content, is_gone) for capture_id, batch_id, content, is_gone in rows}
 
@@ -382,7 +380,7 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
         raise BrokenFiles(broken)  # a stored table must not silently lack rows
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
-        rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+        rows = f"SELECT * FROM {parquet_rows(files, 'union_by_name = true')}"
         cut = f"{rows} SEMI JOIN _capture_members USING (trace_id, batch_id)"
         if table == MARK:  # files do not store a trace's capture, the staged ranks do
             cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"

@@ -28,7 +28,7 @@ from pipelines.lake.read.damage import Broken, BrokenFiles, unreadable
 from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import ModelRun, run_models, why_plain
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 # 1.5 million events and their edges stay below the memory limit without spilling. A larger trace is a separate group.
@@ -241,8 +241,8 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
     """Return the batch's traces in order of trace_id, in groups of at most GROUP_EVENTS events."""
     with database.scratch() as con:
-        path = quoted(table_file(lake.root, "traces", batch))
-        rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
+        path = table_file(lake.root, "traces", batch)
+        rows = con.execute(f"SELECT trace_id, n_events FROM {parquet_rows(path)} ORDER BY trace_id").fetchall()
     groups: list[list[str]] = []
     size = 0
     for trace_id, n_events in rows:
@@ -307,9 +307,9 @@ def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: l
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
     kind = "VIEW"
     for table in SOURCES:
-        path = quoted(table_file(lake.root, table, batch))
+        path = table_file(lake.root, table, batch)
         columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records which capture a trace is in
-        rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
+        rows = f"SELECT {columns} FROM {parquet_rows(path)} WHERE trace_id IN ({listed})"
         con.execute(f"CREATE {kind} {table} AS {rows}")
         if table == MARK and use_few_threads(con):
             kind = "TABLE"
@@ -335,7 +335,7 @@ def _joined(work: _Work, table: str, folder: Path) -> Staged:
     elif len(parts) > 1 or failures:  # rewritten to store the model failures in its footer
         joined = folder / f"{table}.whole"
         with database.scratch() as con:
-            _write(con, work, f"SELECT * FROM read_parquet({file_list(parts)})", joined, failures)
+            _write(con, work, f"SELECT * FROM {parquet_rows(parts)}", joined, failures)
     return Staged(joined, work.n_rows[joined], failures, work.catalog.version(table))
 
 

@@ -11,7 +11,7 @@ import duckdb
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import REJECTS, Batch, batch_of, mark_of, table_file, table_files
-from pipelines.models.sqltext import file_list, quoted, row
+from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import KEYS_TABLE, has_own, lake_columns
 from pipelines.runs.store.interface import BatchSpan, Rows
@@ -34,7 +34,7 @@ class RowsOfFolder:
         if begin:
             old = self._not_written_after(begin)
             files = [file for file in files if file.stem not in old and self._committed_at(table, file) > begin]
-        return Rows(f"read_parquet({file_list(files)})", len(files)) if files else None
+        return Rows(parquet_rows(files), len(files)) if files else None
 
     def _not_written_after(self, begin: float) -> set[str]:
         """Return the batches without a file written after `begin`, according to the catalog. It avoids a stat of every file."""

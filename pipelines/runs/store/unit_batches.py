@@ -23,7 +23,7 @@ from pipelines.lake.names import (
     mark_of,
     table_of,
 )
-from pipelines.models.sqltext import quoted, row
+from pipelines.models.sqltext import parquet_rows, quoted, row
 
 NEWEST = (CAPTURE_MARK, *GROWING)
 """Marker tables whose keys may be committed again. Their newest batch counts; for all others the first one does."""
@@ -93,17 +93,17 @@ def _described(unit: Lake, batch: Batch, paths: Mapping[str, Path]) -> UnitBatch
 
 
 def _keys(mark: str, path: Path) -> str:
-    return f"SELECT DISTINCT {KEYS[mark]} FROM read_parquet({quoted(path)}, hive_partitioning = false)"
+    return f"SELECT DISTINCT {KEYS[mark]} FROM {parquet_rows(path)}"
 
 
 def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> Staged:
     """Write the rows of a file that meet a condition into another file, with the same model version."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    rows = f"SELECT {columns} FROM read_parquet({quoted(staged.path)}, hive_partitioning = false) WHERE {where}"
+    rows = f"SELECT {columns} FROM {parquet_rows(staged.path)} WHERE {where}"
     with database.connect() as con:
         con.execute("SET preserve_insertion_order = true")
         con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(staged.version, staged.failures)})")
-        n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(target)})").fetchall()[0][0]
+        n_rows = con.execute(f"SELECT count(*) FROM {parquet_rows(target)}").fetchall()[0][0]
     return replace(staged, path=target, n_rows=n_rows)
 
 

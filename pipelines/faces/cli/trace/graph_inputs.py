@@ -142,9 +142,9 @@ def _nearest_capture(con: Any, trace_id: str, lake: Lake) -> str | None:
 def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
     """Add the rows of the trace that captured the graphs, from files in `folder`. Return its id."""
     from pipelines.lake.read.one_trace import INGESTED
-    from pipelines.models.sqltext import quoted
+    from pipelines.models.sqltext import parquet_rows, quoted
 
-    files = {table: quoted(folder / f"{table}.parquet") for table in INGESTED}
+    files = {table: folder / f"{table}.parquet" for table in INGESTED}
     with opened(capture, lake, with_arguments=True) as (other, capture_id):
         if capture_id == trace_id:
             raise fail(
@@ -152,9 +152,9 @@ def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder
                 "--capture-trace takes another one; a trace is always looked up in itself.",
             )
         for table, file in files.items():
-            other.execute(f"COPY (FROM {table}) TO {file} (FORMAT parquet)")
+            other.execute(f"COPY (FROM {table}) TO {quoted(file)} (FORMAT parquet)")
     views = {name for (name,) in con.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     for table, file in files.items():
         con.execute(f"ALTER {'VIEW' if table in views else 'TABLE'} {table} RENAME TO _own_{table}")
-        con.execute(f"CREATE VIEW {table} AS FROM _own_{table} UNION ALL BY NAME FROM read_parquet({file})")
+        con.execute(f"CREATE VIEW {table} AS FROM _own_{table} UNION ALL BY NAME FROM {parquet_rows(file)}")
     return capture_id

@@ -141,7 +141,7 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     from pipelines.faces.drawings.trace_slice import NoSlice, write_events
     from pipelines.lake.read.query_tables import tables_read
     from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
-    from pipelines.models.sqltext import distinct, quoted
+    from pipelines.models.sqltext import distinct, parquet_rows
     from pipelines.runs.store import open_store
 
     with connect_parser() as parser:
@@ -165,4 +165,4 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, store.analyst() as con:
         file = Path(scratch) / "rows.parquet"
         pyarrow.parquet.write_table(events, file)
-        return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)
+        return write_events(con, f"(FROM {parquet_rows(file)})", target)

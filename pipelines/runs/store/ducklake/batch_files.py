@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import REJECTS
-from pipelines.models.sqltext import quoted, row
+from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import Columns
 from pipelines.runs.store.interface import StoreError
@@ -54,7 +54,7 @@ def counted(con: duckdb.DuckDBPyConnection, staged: Staged) -> Staged:
     """Return a file with its row count, which is counted if unknown."""
     if staged.n_rows is not None:
         return staged
-    n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged.path)})").fetchall()[0][0]
+    n_rows = con.execute(f"SELECT count(*) FROM {parquet_rows(staged.path)}").fetchall()[0][0]
     return replace(staged, n_rows=n_rows)
 
 

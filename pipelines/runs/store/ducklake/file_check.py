@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from pipelines.lake.names import Batch
-from pipelines.models.sqltext import first_line, quoted
+from pipelines.models.sqltext import first_line, parquet_rows, quoted
 from pipelines.runs.check import Checked, Fault
 from pipelines.runs.store.ducklake.attach import LAKE, store_errors
 from pipelines.runs.store.ducklake.connection import DuckLake
@@ -52,7 +52,7 @@ def check(store: DuckLake, on_file: Callable[[str], Any] = lambda _: None) -> Ch
 
 
 def _wrong(con: duckdb.DuckDBPyConnection, file: str, size: int, n_rows: int | None) -> str | None:
-    read = f"read_parquet({quoted(file)}, hive_partitioning = false)"
+    read = parquet_rows(quoted(file))
     try:
         ((actual_size,),) = con.execute(f"SELECT size FROM read_blob({quoted(file)})").fetchall() or [(None,)]
         if actual_size is None:

@@ -9,7 +9,7 @@ import duckdb
 
 from pipelines.lake.names import KEYS
 from pipelines.lake.version import paths_in, read_again
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.interface import StoreError
 
@@ -95,7 +95,7 @@ def lake_columns(con: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
 
 def columns_of_file(con: duckdb.DuckDBPyConnection, path: Path) -> Columns:
     """Return the columns of a Parquet file."""
-    rows = con.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
+    rows = con.execute(f"DESCRIBE SELECT * FROM {parquet_rows(path)}").fetchall()
     return {name: kind for name, kind, *_ in rows}
 
 

@@ -19,7 +19,7 @@ from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
 from pipelines.lake.publish.user_formulas import Formula
 from pipelines.lake.read.sandbox import CLOSED
 from pipelines.lake.read.views import PARTED
-from pipelines.models.sqltext import file_list, quoted, row
+from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.check import Checked
 from pipelines.runs.forget import Forgotten
 from pipelines.runs.store.committed_rows import RowsOfDuckLake
@@ -320,7 +320,7 @@ def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> 
     files = [batch.files[REJECTS].path for batch in batches if REJECTS in batch.files]
     if not files:
         return set()
-    unit_rows = f"SELECT path, reason FROM read_parquet({file_list(files)}, hive_partitioning = false)"
+    unit_rows = f"SELECT path, reason FROM {parquet_rows(files)}"
     return set(
         con.execute(
             f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({unit_rows}) USING (path, reason)"
@@ -344,7 +344,7 @@ def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
     name = quoted(batch.batch.batch_id)
     for mark in batch.keys:
         partial = f"status = 'partial' OR format = '{PARTED}'" if mark == MARK else "false"
-        source = f"read_parquet({quoted(batch.files[mark].path)}, hive_partitioning = false)"
+        source = parquet_rows(batch.files[mark].path)
         con.execute(f"INSERT INTO {KEYS_TABLE} SELECT {quoted(mark)}, {KEYS[mark]}, {name}, {partial} FROM {source}")
     versions.note_failures(con, batch.batch, batch.files)
     versions.note(con, batch.batch, {table: staged.version for table, staged in batch.files.items()})
