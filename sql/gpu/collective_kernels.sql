@@ -27,7 +27,13 @@ names AS (
 kinds AS (
     SELECT n.spelled, r.kind, r.waits_for_all
     FROM (
-        SELECT spelled, first_collective_kinds(replace(lower(spelled), '_', '')) AS rule_order FROM names
+        -- Operands follow the name of XLA's instruction: %all-gather.1 = f32[8] all-gather(%all-reduce.3).
+        SELECT
+            spelled,
+            first_collective_kinds(
+                replace(replace(split_part(lower(spelled), ' = ', 1), '_', ''), '-', '')
+            ) AS rule_order
+        FROM names
     ) AS n
     JOIN collective_kinds AS r ON r.rule_order = n.rule_order
 ),
