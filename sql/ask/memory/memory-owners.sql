@@ -1,9 +1,11 @@
 -- Question: Which operators hold the most memory at the peak?
--- Reading: Blocks alive at the peak of their device, summed by the innermost span or operator that allocated them.
+-- Reading: Blocks alive at the peak of their device in a trace, summed by the innermost span or operator that allocated
+-- them.
 -- Words: OOM, out of memory
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
-    b.device, b.owner, count(*) AS n_blocks, round(sum(b.size_bytes) / 1e6, 2) AS size_mb
+    b.device, b.owner, count(*) AS n_blocks, round(sum(b.size_bytes) / 1e6, 2) AS size_mb,
+    t.trace_id
 FROM memory_blocks AS b
 JOIN memory_peaks AS m
     ON b.trace_id = m.trace_id AND b.device_type IS NOT DISTINCT FROM m.device_type
@@ -12,5 +14,5 @@ JOIN traces AS t ON b.trace_id = t.trace_id
 WHERE
     b.state <> 'release_missing' AND (b.alloc_ns IS NULL OR b.alloc_ns <= m.peak_ns)
     AND (b.free_ns IS NULL OR b.free_ns > m.peak_ns)
-GROUP BY coalesce(t.job, t.file), coalesce(t.job, t.trace_id), t.rank, b.device, b.owner
-ORDER BY sum(b.size_bytes) DESC, job, t.rank, b.device, b.owner, coalesce(t.job, t.trace_id)
+GROUP BY t.trace_id, coalesce(t.job, t.file), t.rank, b.device, b.owner
+ORDER BY sum(b.size_bytes) DESC, job, t.rank, b.device, b.owner, t.trace_id

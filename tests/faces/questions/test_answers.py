@@ -457,6 +457,20 @@ def test_memory_owners() -> None:
     assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
 
 
+def test_memory_owners_of_each_trace() -> None:
+    """Memory in use is not added up over recordings of a job and rank."""
+    captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
+    blocks = of(
+        "trace_id device_type device owner state alloc_ns size_bytes",
+        *((trace_id, 1, 0, "aten::mm", "live", 5, 7_000_000) for trace_id in "ab"),
+    )
+    peaks = of("trace_id device_type device peak_ns", *((trace_id, 1, 0, 5) for trace_id in "ab"))
+    answer = asked(
+        "memory-owners", "trace_id n_blocks size_mb", traces=captured, memory_blocks=blocks, memory_peaks=peaks
+    )
+    assert answer == [("a", 1, 7), ("b", 1, 7)]
+
+
 def test_no_short_kernels_take_no_time() -> None:
     kernels = of("trace_id duration_ns", ("a", 20_000), ("a", 10_000), ("b", 9_999), ("b", 1))
     answer = asked("short-kernels", "job n n_short percent_short short_ms", kernels=kernels)
