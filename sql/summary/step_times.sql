@@ -1,4 +1,5 @@
--- One row: a profiler step of a trace and a device, with the length of the step and the device's work in it.
+-- One row: a profiler step of a trace and a device of the trace, with the length of the step and the device's work in
+-- it. A device that runs nothing in a step has a row, too.
 -- How: the length comes from step_lengths. Merged intervals of each class are clipped to the step. own_busy_ns covers
 -- only work that the step launched. In a trace without GPU work, all GPU columns are NULL.
 -- check: unique(trace_id, step, device)
@@ -22,26 +23,28 @@ own_busy AS (
     FROM own
     GROUP BY trace_id, step, device
 ),
-measured AS (SELECT DISTINCT trace_id, 0 AS none_ns FROM merged_intervals)
+devices AS (SELECT DISTINCT trace_id, device, 0 AS none_ns FROM merged_intervals)
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- Number of the step.
-    c.device,  -- Device; NULL if no device worked in the step.
+    d.device,  -- Device; NULL in a trace without GPU work.
     s.start_ns,  -- Start of the step, ns: the end of the activity that bound the step before.
     s.duration_ns,  -- Length of the step, ns: until the end of the host or GPU activity that bounds it.
     s.host_ns,  -- Duration of its annotation on the host, ns.
     -- Time with any GPU work, ns; NULL, like all columns below, in a trace without GPU work.
-    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), m.none_ns) AS BIGINT) AS busy_ns,
+    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), d.none_ns) AS BIGINT) AS busy_ns,
     -- Part of it with work that the step launched, ns. The rest has only work that was launched before or after the
     -- step, or whose launch is not in the trace.
-    TRY_CAST(coalesce(max(o.ns), m.none_ns) AS BIGINT) AS own_busy_ns,
+    TRY_CAST(coalesce(max(o.ns), d.none_ns) AS BIGINT) AS own_busy_ns,
     -- Time with computing kernels, ns.
-    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), m.none_ns) AS BIGINT) AS compute_ns,
+    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), d.none_ns) AS BIGINT) AS compute_ns,
     -- Time with communication kernels, ns.
-    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), m.none_ns) AS BIGINT) AS communication_ns
+    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), d.none_ns) AS BIGINT) AS communication_ns
 FROM step_lengths AS s
+LEFT JOIN devices AS d ON d.trace_id = s.trace_id
 LEFT JOIN _scopes_in_steps AS c
-    ON c.trace_id = s.trace_id AND c.step = s.step AND c.scope NOT IN ('exposed communication', 'exposed memory')
-LEFT JOIN own_busy AS o ON o.trace_id = c.trace_id AND o.step = c.step AND o.device = c.device
-LEFT JOIN measured AS m ON m.trace_id = s.trace_id
-GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns, s.host_ns, m.none_ns
+    ON c.trace_id = s.trace_id AND c.step = s.step AND c.device IS NOT DISTINCT FROM d.device
+        AND c.scope NOT IN ('exposed communication', 'exposed memory')
+LEFT JOIN own_busy AS o
+    ON o.trace_id = s.trace_id AND o.step = s.step AND o.device IS NOT DISTINCT FROM d.device
+GROUP BY s.trace_id, s.step, d.device, s.start_ns, s.duration_ns, s.host_ns, d.none_ns

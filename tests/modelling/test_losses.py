@@ -46,13 +46,20 @@ ONE_OF_TWO = [
     *(STEP, x("user_annotation", "ProfilerStep#2", 100, 100)),
     *(call("cudaLaunchKernel", 110, 2, 1), kernel("k", 120, 30, 1)),
 ]
+# GPU 1 works in the first step alone, and no GPU in the third.
+TWO_GPUS = [
+    *(x("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in range(3)),
+    *(call("cudaLaunchKernel", 10, 2, 1), kernel("k", 20, 70, 1), call("cudaLaunchKernel", 12, 2, 2)),
+    *(kernel("k", 30, 50, 2, device=1), call("cudaLaunchKernel", 110, 2, 3), kernel("k", 120, 40, 3)),
+    op("aten::add", 280, 20),
+]
 SERVED = [
     call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
     x("user_annotation", "ProfilerStep#3", 40, 60),
     kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins when it ends
     kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # its launch is not recorded, which does not make it earlier work
 ]  # fmt: skip
-TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, SERVED, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
+TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, TWO_GPUS, SERVED, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
 ALEXNET = SHARED / "traces" / "critical_path" / "alexnet.json.gz"
 SGLANG = SHARED / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
 Shown = Callable[..., duckdb.DuckDBPyConnection]
@@ -302,9 +309,23 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured(rows: Rows)
     assert rows(WITHOUT_WORK, "step_times", measured) == [(None,) * 4]
     # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
     losses = rows(ONE_OF_TWO, "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
-    assert losses == [(1, None, 0, 100_000, None), (2, 0, 30_000, 70_000, "host_between_operators")]
-    times = rows(ONE_OF_TWO, "step_times", f"step, {measured}")
-    assert times == [(1, 0, 0, 0, 0), (2, 30_000, 30_000, 30_000, 0)]
+    assert losses == [(1, 0, 0, 100_000, "start"), (2, 0, 30_000, 70_000, "host_between_operators")]
+    times = rows(ONE_OF_TWO, "step_times", f"step, device, {measured}")
+    assert times == [(1, 0, 0, 0, 0, 0), (2, 0, 30_000, 30_000, 30_000, 0)]
+
+
+def test_a_device_has_a_row_in_each_step(rows: Rows) -> None:
+    """A device that runs nothing in a step is idle for all of it, whether or not another one works in it."""
+    times = rows(TWO_GPUS, "step_times", "step, device, duration_ns, busy_ns, own_busy_ns, communication_ns")
+    assert times == [
+        (0, 0, 100_000, 70_000, 70_000, 0), (0, 1, 100_000, 50_000, 50_000, 0), (1, 0, 100_000, 40_000, 40_000, 0),
+        (1, 1, 100_000, 0, 0, 0), (2, 0, 100_000, 0, 0, 0), (2, 1, 100_000, 0, 0, 0),
+    ]  # fmt: skip
+    losses = rows(TWO_GPUS, "step_losses", "step, device, idle_ns, idle_cause IS NOT NULL")
+    idle = [(30, True), (50, True), (60, True), (100, True), (100, True), (100, True)]
+    assert losses == [
+        (step, device, us * US, caused) for (step, device, *_), (us, caused) in zip(times, idle, strict=True)
+    ]
 
 
 def real_traces() -> list[Path]:

@@ -1,5 +1,6 @@
--- One row: a profiler step of a trace and a device, divided into kinds of GPU work and idle time. The parts add up to
--- duration_ns. A trace without GPU work has no rows, because it does not record the activity of its devices.
+-- One row: a profiler step of a trace and a device of the trace, divided into kinds of GPU work and idle time. The
+-- parts add up to duration_ns. A trace without GPU work has no rows, because it does not record the activity of its
+-- devices.
 -- How: the step is as in step_times. Communication counts only without computation, and memory only without both, as in
 -- temporal_breakdown. idle_causes determines the owners of idle time.
 -- check: unique(trace_id, step, device)
@@ -68,7 +69,7 @@ parts AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step.
-    device,  -- Device; NULL where no device ran anything in the step.
+    device,  -- Device.
     start_ns,  -- Start of the step, ns, as in step_lengths.
     duration_ns,  -- Length of the step, ns.
     compute_ns,  -- Time with compute kernels, ns: nothing lost.
@@ -76,9 +77,9 @@ SELECT
     TRY_CAST(memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copies without computation or communication, ns.
     -- Time with only GPU work of other classes, ns.
     TRY_CAST(busy_ns - compute_ns - communication_ns - memory_ns AS BIGINT) AS other_work_ns,
-    -- Time in which the device ran nothing, ns: the whole step if no device ran anything in it.
+    -- Time in which the device ran nothing, ns: the whole step if it ran nothing in the step.
     TRY_CAST(duration_ns - busy_ns AS BIGINT) AS idle_ns,
-    -- Cause with the most idle time, in cause_kinds; NULL where nothing ran, or without idle time.
+    -- Cause with the most idle time, in cause_kinds; NULL without idle time.
     cause AS idle_cause,
     TRY_CAST(cause_ns AS BIGINT) AS idle_cause_ns,  -- Idle time of idle_cause, ns.
     name AS idle_name  -- Name with the most idle time of idle_cause.
