@@ -138,6 +138,30 @@ def test_an_operator_that_waits_is_not_busy(rows: Rows) -> None:
     assert overlaps == [(2 * US, 8 * US, 8 * US, 12 * US)]  # busy 0 to 5 and 15 to 20
 
 
+def test_a_call_that_waits_for_its_copy_is_not_busy() -> None:
+    """As one that waits by its name. A copy from pinned memory blocks nobody, nor does a barrier, which has the GPU's times."""
+
+    def copied(call_name: str, copy: str) -> list[dict]:
+        return [
+            *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1), op("aten::item", 20, 100)),
+            *(call(call_name, 25, 90, 2), kernel(copy, 110, 2, 2, cat="gpu_memcpy")),
+        ]
+
+    barrier = [
+        *(op("aten::mm", 0, 15), call("urEnqueueKernelLaunch", 5, 5, 1, cat="xpu_runtime"), kernel("k", 15, 90, 1)),
+        *(call("zeCommandListAppendBarrier", 20, 85, 1, cat="xpu_sync"), op("aten::add", 110, 10)),
+    ]
+    pageable = "Memcpy DtoH (Device -> Pageable)"
+    traces = [
+        *(copied("cudaMemcpyAsync", pageable), copied("cudaMemcpy", pageable)),
+        *(copied("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pinned)"), barrier),
+    ]
+    query = "SELECT both_busy_ns, only_host_ns, only_gpu_ns FROM host_gpu_overlap"
+    overlaps = [con.execute(query).fetchall() for con in each(traces, "host_gpu_overlap")]
+    waited = [(5 * US, 10 * US, 97 * US)]
+    assert overlaps == [waited, waited, [(92 * US, 13 * US, 10 * US)], [(0, 25 * US, 90 * US)]]
+
+
 def test_one_side_alone_is_no_overlap(rows: Rows) -> None:
     for trace in TRACES[-2:]:
         assert rows(trace, "host_gpu_overlap", "step") == []

@@ -1,22 +1,16 @@
 -- model: _host_calls
 -- One row: an interval in which a thread was inside an operator or runtime call (call), or inside a call that waits for
 -- the GPU (wait).
--- How: the outermost of nested calls owns the interval. If two calls cross, the later call owns the rest.
+-- How: _loaded_events decides what is a call and whether it waits, as for the path. The outermost of nested calls owns
+-- the interval. If two calls cross, the later call owns the rest.
 WITH
-waits AS (
-    SELECT concat(r.name, s.suffix) AS name
-    FROM call_roles AS r
-    CROSS JOIN call_suffixes AS s
-    WHERE r.profile = 'default' AND r.role = 'blocking'
-),
+-- A call that copies to pageable memory waits whatever its name is. A barrier on XPU has the times of the GPU.
 calls AS (
     SELECT
-        e.trace_id, t.thread_id, e.event_id, e.start_ns, e.end_ns, r.name IS NOT NULL AS is_wait
-    FROM events AS e
-    JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'cpu' AND s.is_operator
-    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-    LEFT JOIN waits AS r ON r.name = e.name
-    WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
+        p.trace_id, e.thread_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns, e.is_blocking AS is_wait
+    FROM _loaded_events AS e
+    JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id AND p.profile = 'default'
+    WHERE e.is_operator AND e.duration_ns > 0
 ),
 kinds AS (
     SELECT trace_id, thread_id, 'call' AS kind, event_id, start_ns, end_ns FROM calls
