@@ -471,6 +471,35 @@ def test_memory_owners_of_each_trace() -> None:
     assert answer == [("a", 1, 7), ("b", 1, 7)]
 
 
+def test_bandwidth_of_each_kind_of_links() -> None:
+    """Traces of a job on two kinds of GPU are not averaged, and no limit stands for another."""
+    captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "abc"]
+    sizes = of(
+        "trace_id kind bytes group_size n duration_ns busbw_lower_gigabytes_per_s limit_gigabytes_per_s",
+        ("a", "allreduce", 64, 4, 1, 4_000_000, 100, 300), ("b", "allreduce", 64, 4, 1, 1_000_000, 250, 450),
+        ("c", "allreduce", 64, 4, 1, 1_000_000, 200, 450),
+    )  # fmt: skip
+    for rows in (sizes, sizes[::-1]):
+        columns = "n total_ms bus_gigabytes_per_s limit_gigabytes_per_s"
+        answer = asked("bandwidth", columns, traces=captured, collective_bandwidth_by_size=rows)
+        assert answer == [(1, 4, 100, 300), (2, 2, 225, 450)]
+
+
+def test_shapes_below_peak_of_each_device() -> None:
+    """A suspect row of some trace is not hidden by those of others."""
+    captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "abc"]
+    shapes = of(
+        "trace_id op device_key peak_kind n_ops gpu_ns roofline_ns bound_by suspect",
+        ("a", "aten::mm", "a100", "datasheet", 1, 3_000_000, 1_000_000, "memory", False),
+        ("b", "aten::mm", "a100", "datasheet", 1, 3_000_000, 1_000_000, "memory", True),
+        ("c", "aten::mm", "h100", "datasheet", 1, 2_000_000, 1_000_000, "arithmetic", False),
+    )  # fmt: skip
+    for rows in (shapes, shapes[::-1]):
+        columns = "device_key n gpu_ms lost_ms bound_by suspect"
+        answer = asked("shapes-below-peak", columns, traces=captured, op_shape_utilization=rows)
+        assert answer == [("a100", 2, 6, 4, "memory", True), ("h100", 1, 2, 1, "arithmetic", False)]
+
+
 def test_no_short_kernels_take_no_time() -> None:
     kernels = of("trace_id duration_ns", ("a", 20_000), ("a", 10_000), ("b", 9_999), ("b", 1))
     answer = asked("short-kernels", "job n n_short percent_short short_ms", kernels=kernels)
