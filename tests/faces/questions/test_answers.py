@@ -159,16 +159,16 @@ def test_graph_time() -> None:
 
 
 def test_steps_in_order() -> None:
-    """Step 2 runs on two devices; of step 1 there is no GPU work."""
+    """Step 2 runs on two devices, of which device 0 is the busiest; of step 1 there is no GPU work. Of equals, the first counts."""
     times = of(
         "trace_id step device duration_ns host_ns busy_ns compute_ns communication_ns",
         *(("a", 2, 0, 100, 90, 60, 9, 1), ("a", 2, 1, 100, 90, 50, 10, 3)),
-        *(("a", 1, None, 50, 50, None, None, None), ("b", 2, 0, 8, 2, 4, 3, 2)),
+        *(("a", 1, None, 50, 50, None, None, None), ("b", 2, 1, 8, 2, 4, 0, 4), ("b", 2, 0, 8, 2, 4, 3, 2)),
     )
     answer = asked(
         "steps-in-order", "job step duration_ns host_ns busy_ns compute_ns communication_ns", step_times=times
     )
-    assert answer == [("b.json", 2, 8, 2, 4, 3, 2), ("j", 1, 50, 50, None, None, None), ("j", 2, 100, 90, 60, 10, 3)]
+    assert answer == [("b.json", 2, 8, 2, 4, 3, 2), ("j", 1, 50, 50, None, None, None), ("j", 2, 100, 90, 60, 9, 1)]
 
 
 def test_step_ranks() -> None:

@@ -31,7 +31,7 @@ def steps(subject: Subject) -> Section:
     note = (
         f"{of_shown(subject)}A step lasts from the end of what bound the step before to the end of what binds it, on the host "
         "or the GPU; its annotation on the host is shorter where the host runs ahead. GPU work counts in the step during "
-        "which it runs."
+        "which it runs, on the device that works most in it."
     )
     return section(
         "steps",
