@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from pipelines.models.catalog import load_catalog
+from pipelines.models.questions import rows_of_question
 from pipelines.models.run import run_models
 from tests.effort import first_of, slow_if
-from tests.harness import connect, op, rows_of
+from tests.harness import connect, connect_all, op, rows_of
 
 REFERENCE = {"h100_qwen": "single/h100_qwen.json.gz", "df_index": "single/v100_54mb_rank1.json.gz"}
 KEYS = {
@@ -33,7 +34,9 @@ KEYS = {
 }
 
 
-def memory(ts: float, size: int, address: int | None = None, device: tuple[int, int] = (1, 0), **args: Any) -> dict:
+def memory(
+    ts: float, size: int | None, address: int | None = None, device: tuple[int, int] = (1, 0), **args: Any
+) -> dict:
     """An instant named [memory]."""
     fields = {"Bytes": size, "Device Type": device[0], "Device Id": device[1], **args}
     if address is not None:
@@ -112,6 +115,28 @@ def test_blocks_say_what_is_missing() -> None:
         (4, "live", 4, 5000, None, None),
         (5, "paired", 3, 6000, 7000, 1000),
     ]
+
+
+def test_owners_at_the_peak_are_those_of_its_event() -> None:
+    """Before 2024 torch wrote whole microseconds: what comes later in the microsecond of the peak is not at the peak."""
+    mb = 1_000_000
+    after_the_peak = [memory(5, 10 * mb, 1), memory(12, 5 * mb, 2), memory(12, -10 * mb, 1), memory(12, 4 * mb, 3)]
+    only_released = [memory(10, -10 * mb, 1), memory(15, -5 * mb, 2)]
+    allocated_again = [memory(10, -10 * mb, 1), memory(15, 10 * mb, 3)]  # as much as at the start, which comes first
+    without_bytes = [memory(10, None, 1)]
+    con, trace_ids = connect_all([after_the_peak, only_released, allocated_again, without_bytes])
+    run_models(con, load_catalog(), ["memory_blocks", "memory_peaks"])
+    places = {trace_id: place for place, trace_id in enumerate(trace_ids)}
+    peaks = con.execute("SELECT trace_id, peak_relative_bytes, peak_seq, peak_ns FROM memory_peaks").fetchall()
+    assert sorted((places[trace_id], *peak) for trace_id, *peak in peaks) == [
+        (0, 15 * mb, 2, 12_000), (1, 0, 0, None), (2, 0, 0, None), (3, None, None, None),
+    ]  # fmt: skip
+    owners = rows_of_question(con, "memory-owners")
+    alive = sorted((places[row["trace_id"]], row["n_blocks"], row["size_mb"]) for row in owners)
+    assert alive == [(0, 2, 15), (1, 2, 15), (2, 1, 10)]
+    seqs = rows_of(after_the_peak, "memory_blocks", "alloc_seq, free_seq", "event_id")
+    assert seqs == [(1, 3), (2, None), (4, None)]
+    assert rows_of(only_released, "memory_blocks", "alloc_seq, free_seq", "event_id") == [(None, 1), (None, 2)]
 
 
 @pytest.mark.parametrize("seed", first_of(range(8), 1))

@@ -12,7 +12,7 @@ JOIN memory_peaks AS m
         AND b.device IS NOT DISTINCT FROM m.device
 JOIN traces AS t ON b.trace_id = t.trace_id
 WHERE
-    b.state <> 'release_missing' AND (b.alloc_ns IS NULL OR b.alloc_ns <= m.peak_ns)
-    AND (b.free_ns IS NULL OR b.free_ns > m.peak_ns)
+    b.state <> 'release_missing' AND (b.alloc_seq IS NULL OR b.alloc_seq <= m.peak_seq)
+    AND (b.free_seq IS NULL OR b.free_seq > m.peak_seq)
 GROUP BY t.trace_id, coalesce(t.job, t.file), t.rank, b.device, b.owner
 ORDER BY sum(b.size_bytes) DESC, job, t.rank, b.device, b.owner, t.trace_id

@@ -6,11 +6,12 @@
 -- check: unique(trace_id, event_id)
 WITH followed AS (
     SELECT
-        trace_id, event_id, pid, tid, at_ns, device_type, device, address, delta_bytes,
+        trace_id, event_id, pid, tid, at_ns, seq, device_type, device, address, delta_bytes,
         lag(delta_bytes) OVER address_order AS bytes_before,
         lead(delta_bytes) OVER address_order AS bytes_next,
         lead(event_id) OVER address_order AS next_event_id,
-        lead(at_ns) OVER address_order AS next_ns
+        lead(at_ns) OVER address_order AS next_ns,
+        lead(seq) OVER address_order AS next_seq
     FROM _memory_events
     WHERE address IS NOT NULL AND delta_bytes <> 0
     WINDOW address_order AS (PARTITION BY trace_id, device_type, device, address ORDER BY at_ns, event_id)
@@ -71,6 +72,10 @@ SELECT
     CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.at_ns END AS free_ns,
     -- Position of the release in traceEvents.
     CASE WHEN b.is_pair THEN b.next_event_id WHEN NOT b.is_allocated THEN b.event_id END AS free_event_id,
+    -- Position of the allocation in memory_timeline (seq); NULL if it was before the trace.
+    CASE WHEN b.is_allocated THEN b.seq END AS alloc_seq,
+    -- Position of the release in memory_timeline (seq); NULL if it is not in the trace.
+    CASE WHEN b.is_pair THEN b.next_seq WHEN NOT b.is_allocated THEN b.seq END AS free_seq,
     -- From allocation to release, ns; NULL if either is missing.
     CASE WHEN b.is_pair THEN b.next_ns - b.at_ns END AS lifetime_ns,
     -- paired; live: not released within the trace; before_trace: allocated before the trace; release_missing: the

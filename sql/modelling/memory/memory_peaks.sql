@@ -18,8 +18,11 @@ WITH peaks AS (
     FROM memory_timeline
     GROUP BY trace_id, device_type, device
 ),
-peak_times AS (
-    SELECT trace_id, device_type, device, CASE WHEN net_bytes IS NOT NULL THEN at_ns END AS peak_ns
+peak_events AS (
+    SELECT
+        trace_id, device_type, device,
+        CASE WHEN net_bytes > 0 THEN seq WHEN net_bytes IS NOT NULL THEN 0 END AS peak_seq,
+        CASE WHEN net_bytes > 0 THEN at_ns END AS peak_ns
     FROM memory_timeline
     QUALIFY row_number() OVER (PARTITION BY trace_id, device_type, device ORDER BY net_bytes DESC, seq) = 1
 ),
@@ -46,8 +49,13 @@ SELECT
     p.peak_reserved_bytes,  -- Peak memory reserved by the allocator, bytes; NULL if not recorded.
     -- Peak memory in use, minus the memory in use at the start of the trace, bytes; NULL if no event records its bytes.
     p.peak_relative_bytes,
-    t.peak_ns,  -- Time of that peak, ns; NULL likewise.
-    p.net_bytes,  -- Memory in use at the end, minus the memory in use at the start of the trace, bytes; NULL likewise.
+    -- Position in memory_timeline (seq) of the first event after which that peak was in use; 0 for the start of the
+    -- trace; NULL likewise.
+    t.peak_seq,
+    t.peak_ns,  -- Time of that event, ns; NULL likewise, and for the start of the trace.
+    -- Memory in use at the end, minus the memory in use at the start of the trace, bytes; NULL if no event records its
+    -- bytes.
+    p.net_bytes,
     -- Blocks allocated in the trace and not released by its end; NULL where the trace has no addresses.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,
     -- Bytes of these blocks; NULL likewise.
@@ -61,7 +69,7 @@ SELECT
     p.n_delta_ok,  -- Events whose bytes equal the change of the allocator's totals.
     p.n_delta_bad  -- Events whose bytes differ from that change; they are also counted in quality.
 FROM peaks AS p
-JOIN peak_times AS t
+JOIN peak_events AS t
     ON t.trace_id = p.trace_id AND t.device_type IS NOT DISTINCT FROM p.device_type
         AND t.device IS NOT DISTINCT FROM p.device
 LEFT JOIN pairs AS b

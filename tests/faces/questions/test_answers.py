@@ -443,17 +443,17 @@ def test_step_trend() -> None:
 def test_memory_owners() -> None:
     """A block that was there before the trace is alive at the peak; one whose release is missing may not be."""
     blocks = of(
-        "trace_id device_type device owner state alloc_ns free_ns size_bytes",
+        "trace_id device_type device owner state alloc_seq free_seq size_bytes",
         ("a", 1, 0, "early", "before_trace", None, 9, 4_000_000), ("a", 1, 0, "lost", "release_missing", 1, None, 3_000_000),
         ("a", 1, 0, "kept", "live", 5, None, 2_000_000), ("a", 1, 0, "late", "live", 6, None, 1_000_000),
         ("a", 1, 0, "over", "paired", 1, 5, 1_000_000),
     )  # fmt: skip
-    peaks = of("trace_id device_type device peak_ns", ("a", 1, 0, 5))
+    peaks = of("trace_id device_type device peak_seq", ("a", 1, 0, 5))
     answer = asked("memory-owners", "owner n_blocks size_mb", memory_blocks=blocks, memory_peaks=peaks)
     assert answer == [("early", 1, 4), ("kept", 1, 2)]
     # A device that the trace does not name is one, too.
     unnamed = [{**row, "device": None} for row in blocks]
-    peaks = of("trace_id device_type device peak_ns", ("a", 1, None, 5))
+    peaks = of("trace_id device_type device peak_seq", ("a", 1, None, 5))
     assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
 
 
@@ -461,10 +461,10 @@ def test_memory_owners_of_each_trace() -> None:
     """Memory in use is not added up over recordings of a job and rank."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     blocks = of(
-        "trace_id device_type device owner state alloc_ns size_bytes",
+        "trace_id device_type device owner state alloc_seq size_bytes",
         *((trace_id, 1, 0, "aten::mm", "live", 5, 7_000_000) for trace_id in "ab"),
     )
-    peaks = of("trace_id device_type device peak_ns", *((trace_id, 1, 0, 5) for trace_id in "ab"))
+    peaks = of("trace_id device_type device peak_seq", *((trace_id, 1, 0, 5) for trace_id in "ab"))
     answer = asked(
         "memory-owners", "trace_id n_blocks size_mb", traces=captured, memory_blocks=blocks, memory_peaks=peaks
     )
