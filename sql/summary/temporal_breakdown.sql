@@ -15,8 +15,22 @@ WITH per_device AS (
     FROM merged_intervals
     GROUP BY trace_id, device
 ),
+-- reached_ns is the end of earlier activities, so that overlapping time counts once.
+reached AS (
+    SELECT
+        trace_id, device, start_ns, end_ns,
+        max(end_ns) OVER (
+            PARTITION BY trace_id, device ORDER BY start_ns, event_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM _earlier_work
+),
 earlier AS (
-    SELECT trace_id, device, count(*) AS n, sum(duration_ns) AS ns FROM _earlier_work GROUP BY trace_id, device
+    SELECT
+        trace_id, device, count(*) AS n,
+        sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS ns
+    FROM reached
+    GROUP BY trace_id, device
 ),
 exposed AS (
     SELECT
@@ -71,6 +85,6 @@ SELECT
     TRY_CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
     CAST(n_kernels AS BIGINT) AS n_kernels,  -- Number of GPU activities.
     CAST(n_earlier AS BIGINT) AS n_earlier,  -- Number of GPU activities that were launched before the trace began.
-    -- GPU time of the activities launched before the trace began, ns; included in the times above.
+    -- Time with GPU activities that were launched before the trace began, ns; included in the times above.
     TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns
 FROM parts

@@ -16,7 +16,7 @@ from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.effort import LARGE, LISTS, at_once
-from tests.harness import call, connect_all, each, kernel, only, op, x
+from tests.harness import call, connect_all, each, kernel, only, op, rows_of, x
 from tests.shared_traces import is_trace
 
 US = 1000
@@ -388,6 +388,19 @@ def test_work_from_before_the_trace_is_said_and_no_step_has_it(rows: Rows) -> No
     assert rows(SERVED, "serving_steps", "step_ns, earlier_ns") == [(60 * US, 10 * US)]
     causes = {cause for start_ns, cause in rows(SERVED, "idle_causes", "start_ns, cause") if start_ns == 50 * US}
     assert causes and "earlier_work" not in causes
+
+
+def test_concurrent_work_from_before_the_trace_counts_once() -> None:
+    """On each device, as all other times of the table."""
+    trace = [
+        *(kernel("a", 0, 90, 8), kernel("inside", 10, 20, 9, stream=8), kernel("longer", 80, 20, 9, stream=9)),
+        *(kernel("apart", 105, 5, 9, stream=9), kernel("negative", 102, -5, 9, stream=9)),
+        *(call("cudaLaunchKernel", 50, 5, 1), kernel("k", 120, 8, 1), kernel("other", 0, 30, 9, device=1)),
+        *(call("cudaLaunchKernel", 60, 5, 2), kernel("k", 120, 8, 2, device=1)),
+    ]
+    columns = "device, span_ns, n_earlier, earlier_ns"
+    times = rows_of(trace, "temporal_breakdown", columns)
+    assert sorted(times) == [(0, 128 * US, 5, 105 * US), (1, 128 * US, 1, 30 * US)]
 
 
 def test_a_wait_for_work_that_the_trace_lacks_is_said_alike(shared: Path, shown: Shown) -> None:
