@@ -4,7 +4,7 @@
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     k.name, round(k.duration_ns / 1e3, 1) AS duration_us, round(s.slack_ns / 1e3, 1) AS slack_us,
-    k.stream, k.event_id
+    k.device, k.stream, k.event_id
 FROM event_slack AS s
 JOIN kernels AS k ON k.trace_id = s.trace_id AND k.event_id = s.event_id
 JOIN traces AS t ON t.trace_id = s.trace_id

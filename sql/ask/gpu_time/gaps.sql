@@ -5,7 +5,7 @@
 -- may not have been idle. `inferred`: the cause follows from calls and times, not from an event.
 -- Words: idle, bubble, launch bound, data loader, data loading
 SELECT
-    coalesce(t.job, t.file) AS job, t.rank, round(g.duration_ns / 1e3, 1) AS gap_us, g.cause, g.name,
+    coalesce(t.job, t.file) AS job, t.rank, g.device, round(g.duration_ns / 1e3, 1) AS gap_us, g.cause, g.name,
     round(g.owned_ns / 1e3, 1) AS owned_us, g.inferred, g.event_name AS event, g.ended_by, g.trace_id
 FROM idle_gaps AS g
 JOIN traces AS t ON g.trace_id = t.trace_id

@@ -500,6 +500,32 @@ def test_shapes_below_peak_of_each_device() -> None:
         assert answer == [("a100", 2, 6, 4, "memory", True), ("h100", 1, 2, 1, "arithmetic", False)]
 
 
+def test_stream_waits_say_which_gpu() -> None:
+    """The streams of two GPUs have the same number: 7 of GPU 1 waits twice for 7 of GPU 0, which waits once for it."""
+    work = of("trace_id event_id name device stream", ("a", 1, "k", 0, 7), ("a", 2, "k", 1, 7), ("a", 3, "k", 0, 8))
+    waits = of(
+        "trace_id wait_kind source_kernel_id waiting_kernel_id",
+        *(("a", "event", 1, 2), ("a", "event", 1, 2), ("a", "event", 2, 1), ("a", "event", 1, 3)),
+    )
+    columns = "on_device on_stream waiting_device waiting_stream n"
+    answer = asked("stream-waits", columns, kernels=work, event_waits=waits)
+    assert answer == [(0, 7, 1, 7, 2), (0, 7, 0, 8, 1), (1, 7, 0, 7, 1)]
+
+
+def test_gaps_and_slack_say_which_gpu() -> None:
+    gaps = of(
+        "trace_id device start_ns duration_ns cause",
+        ("a", 1, 0, 9000, "launching"), ("a", 0, 0, 9000, "launching"),
+    )  # fmt: skip
+    assert asked("gaps", "device gap_us cause", idle_gaps=gaps) == [(0, 9, "launching"), (1, 9, "launching")]
+    work = of(
+        "trace_id event_id name device stream duration_ns",
+        *(("a", 1, "k", 0, 7, 9000), ("a", 2, "k", 1, 7, 9000)),
+    )
+    slack = of("trace_id window_id event_id slack_ns", ("a", "full", 1, 5000), ("a", "full", 2, 5000))
+    assert asked("slack", "device stream slack_us", kernels=work, event_slack=slack) == [(0, 7, 5), (1, 7, 5)]
+
+
 def test_no_short_kernels_take_no_time() -> None:
     kernels = of("trace_id duration_ns", ("a", 20_000), ("a", 10_000), ("b", 9_999), ("b", 1))
     answer = asked("short-kernels", "job n n_short percent_short short_ms", kernels=kernels)
