@@ -5,7 +5,8 @@
 -- `tracelake graphs TRACE --capture-trace FILE`.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
-    g.repetition, g.class, count(DISTINCT g.replay_id) AS n_replays, count(*) AS n_kernels,
+    g.repetition, g.class,
+    count(DISTINCT g.trace_id || ' ' || CAST(g.replay_id AS VARCHAR)) AS n_replays, count(*) AS n_kernels,
     round(sum(g.duration_ns) / 1e6, 3) AS gpu_ms,
     round(
         100 * sum(g.duration_ns)

@@ -526,6 +526,17 @@ def test_gaps_and_slack_say_which_gpu() -> None:
     assert asked("slack", "device stream slack_us", kernels=work, event_slack=slack) == [(0, 7, 5), (1, 7, 5)]
 
 
+def test_replays_of_several_captures_are_several() -> None:
+    """Their numbers count within a trace."""
+    captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
+    replayed = [{**row, "trace_id": trace_id} for row in GRAPH for trace_id in "ab" if row["trace_id"] == "a"]
+    (alone, *_), (twice, *_) = (
+        asked("graph-layers", "repetition class n_replays n_kernels", traces=traces, graph_kernels=replayed)
+        for traces in (captured[:1], captured)
+    )
+    assert alone == (1, "X", 2, 2) and twice == (1, "X", 4, 4)
+
+
 def test_no_short_kernels_take_no_time() -> None:
     kernels = of("trace_id duration_ns", ("a", 20_000), ("a", 10_000), ("b", 9_999), ("b", 1))
     answer = asked("short-kernels", "job n n_short percent_short short_ms", kernels=kernels)
