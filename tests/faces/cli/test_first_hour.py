@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli import console
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.lake import ask
 from pipelines.faces.cli.lake.demo import synthetic
 from tests.harness import call, kernel
 
@@ -76,6 +77,18 @@ def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> N
     inventory = {(row["job"], row["device"], row["world_size"], row["n_traces"]) for row in rows}
     assert {("nightly", "NVIDIA H100", 8, 1), ("nightly", "AMD MI300X", 2, 1)} < inventory and len(inventory) == 3
     assert {row["n_hosts"] for row in rows} == {None} and all("." not in row["last_ingested"] for row in rows)
+
+
+def test_a_table_says_if_there_are_more_rows_and_other_formats_have_all(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five kernels have names of their own."""
+    asked, note = ("ask", "top-kernels", "--lake", lake), "rows; --top 0 shows all"
+    monkeypatch.setattr(ask, "_ROWS", 4)
+    assert f"only the first 4 {note}" in run(*asked).stderr
+    assert note not in run(*asked, "--top", 5).stderr
+    assert len(run(*asked, "--format", "csv").stdout.splitlines()) == 1 + 5
+    assert len(json.loads(run(*asked, "--format", "json", "--top", 4).stdout)) == 4
 
 
 @pytest.mark.slow  # 7 s

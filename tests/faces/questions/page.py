@@ -32,8 +32,8 @@ HEAD = """# Questions and answers
 <!-- Made by `make docs` from sql/ask: edit the questions there, this head in tests/faces/questions/page.py. -->
 
 `tracelake ask` lists these questions, `tracelake ask NAME` answers one, and `tracelake ask leak` lists those about leaks (or any word). `--job`, `--capture`, `--trace` and `--rank` choose the
-part of the lake, `--top` how many rows are shown, `--format` how; `--sql` prints the query instead, so that you can change it
-and run it with `tracelake sql`. Add your own as a file in a folder of `sql/ask/`.
+part of the lake, `--top` how many rows are shown (by default 20 in a table, and all in other formats), `--format` how; `--sql`
+prints the query instead, so that you can change it and run it with `tracelake sql`. Add your own as a file in a folder of `sql/ask/`.
 
 ## How the tables join
 

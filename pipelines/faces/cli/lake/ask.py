@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
-from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
+from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, answer_query
 from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, LakeOption
 
 if TYPE_CHECKING:
     from pipelines.lake import Lake
     from pipelines.models.questions import Limit, Question
+
+_ROWS = 20
+"""Rows of a table, unless --top is set."""
 
 
 def ask(
@@ -30,7 +33,10 @@ def ask(
         str | None, typer.Option(help="Only traces whose id begins like this, or whose file is named so.")
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
-    top: Annotated[int, typer.Option(help="At most this many rows; 0 for all.", min=0)] = 20,
+    top: Annotated[
+        int | None,
+        typer.Option(help="At most this many rows; 0 for all.", min=0, show_default=f"{_ROWS} in a table, else all"),
+    ] = None,
     format: Annotated[Format, typer.Option(help="Output format; everything goes to stdout.")] = Format.table,
     show_sql: Annotated[bool, typer.Option("--sql", help="Print the query instead of running it.")] = False,
     engine: SqlEngineOption = SqlEngine.duckdb,
@@ -54,10 +60,13 @@ def ask(
         return
     saved_question = question_named(name)
     limits: dict[str, Limit] = {"job": job, "capture": capture, "trace": trace, "rank": rank}
-    query = saved_question.asked(top, **limits)
+    is_table = format is Format.table
+    most = top if top is not None else _ROWS if is_table else 0
     if show_sql:
-        print(query)
+        print(saved_question.asked(most, **limits))
         return
+    # One row more than a table shows tells whether there are more.
+    query = saved_question.asked(most + 1 if is_table and most else most, **limits)
     if local_lake := open_store(lake).lake:
         _refuse_unknown(local_lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
     if any(value is not None for value in limits.values()):
@@ -65,10 +74,10 @@ def ask(
             findings = [LimitingFinding(*row) for row in con.execute(query_of_part(limits)).fetchall()]
         for line in caveats.lines_of(findings):
             err.print(line, soft_wrap=True)
-    if format is Format.table:
+    if is_table:
         out.print(styled("[bold]{}[/]", saved_question.question))
-    sql(query, lake, format, limit=0, engine=engine, master=master)
-    if format is Format.table:
+    answer_query(query, lake, format, most, "--top 0 shows all", engine=engine, master=master)
+    if is_table:
         err.print(styled("[dim]{}[/]", saved_question.reading))
 
 

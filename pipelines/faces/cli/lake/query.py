@@ -99,6 +99,44 @@ def sql(
 
     Example: `tracelake sql "SELECT rank, idle_percent FROM temporal_breakdown JOIN traces USING (trace_id)"`
     """
+    answer_query(
+        query,
+        lake,
+        format,
+        limit,
+        "--limit 0 shows all",
+        engine=engine,
+        master=master,
+        compute=compute,
+        without_broken=without_broken,
+        for_spreadsheet=for_spreadsheet,
+        timeout=timeout,
+        max_rows=max_rows,
+        memory=memory,
+        spill=spill,
+        allow_files=allow_files,
+    )
+
+
+def answer_query(
+    query: str,
+    lake: str,
+    format: Format,
+    limit: int,
+    how_to_see_all: str,
+    *,
+    engine: SqlEngine,
+    master: str,
+    compute: list[str] | None = None,
+    without_broken: bool = False,
+    for_spreadsheet: bool = False,
+    timeout: float = 600,
+    max_rows: int = 0,
+    memory: str = "",
+    spill: str = "10GB",
+    allow_files: bool = False,
+) -> None:
+    """Print the answer to a query, as a table its first `limit` rows (0: all), with `how_to_see_all` if there are more."""
     import duckdb
 
     from pipelines.lake.commit.model_failures import caveats
@@ -140,7 +178,9 @@ def sql(
             )
             with running_query as answer:
                 if answer is not None:
-                    _write_answer(answer, format, limit, for_spreadsheet)
+                    is_whole = _write_answer(answer, format, limit, for_spreadsheet)
+                    if not is_whole:
+                        err.print(styled("[dim]only the first {} rows; {}[/]", limit, how_to_see_all))
     except QueryRefused as error:
         raise fail(str(error), HINT) from None
     except duckdb.Error as error:
@@ -178,17 +218,19 @@ def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str
     return asker
 
 
-def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
+def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> bool:
+    """Write the answer to stdout. Return false if it has more rows than the `limit` of a table."""
     if format is Format.table:
-        _print_table(answer, limit)
-    elif format is Format.json:
+        return _print_table(answer, limit)
+    if format is Format.json:
         columns = distinct(answer.columns)
         print_json(valid_json([dict(zip(columns, row, strict=True)) for row in answer.rows()]))
     else:
         _copy_out(answer.arrow(), format, for_spreadsheet)
+    return True
 
 
-def _print_table(answer: Any, limit: int) -> None:
+def _print_table(answer: Any, limit: int) -> bool:
     rows = answer.rows(limit + 1 if limit else 0)
     cells = [
         [name, *(_cell(name, row[index]) for row in rows[: limit or None])] for index, name in enumerate(answer.columns)
@@ -198,8 +240,7 @@ def _print_table(answer: Any, limit: int) -> None:
     if not print_answer(out, cells, kinds, are_numbers):
         note = "wider than {} columns, so each row is a block; --format csv has them in lines, with all of each value"
         err.line(f"[dim]{note}[/]", out.width)
-    if limit and len(rows) > limit:
-        err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
+    return not limit or len(rows) <= limit
 
 
 def _cell(column: str, value: Any) -> str:
