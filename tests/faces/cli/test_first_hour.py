@@ -49,6 +49,11 @@ def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
     assert "gemm_b" in page.read_text()
 
 
+def test_ask_takes_a_trace_by_the_path_of_its_file(lake: Path) -> None:
+    asked = run("ask", "top-kernels", "--lake", lake, "--format", "json", "--trace", "elsewhere/a.json")
+    assert [row["name"] for row in json.loads(asked.stdout)] == ["gemm_a"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +31,8 @@ def ask(
     job: JobOption = None,
     capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
     trace: Annotated[
-        str | None, typer.Option(help="Only traces whose id begins like this, or whose file is named so.")
+        str | None,
+        typer.Option(help="Only traces whose id begins like this, or whose file is named so (also with its path)."),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     top: Annotated[
@@ -59,7 +61,9 @@ def ask(
         _list(about, format)
         return
     saved_question = question_named(name)
-    limits: dict[str, Limit] = {"job": job, "capture": capture, "trace": trace, "rank": rank}
+    # The lake stores names of files without folders. An id has no folder, so it stays.
+    file_or_id = trace and (Path(trace).name or trace)
+    limits: dict[str, Limit] = {"job": job, "capture": capture, "trace": file_or_id, "rank": rank}
     is_table = format is Format.table
     most = top if top is not None else _ROWS if is_table else 0
     if show_sql:
