@@ -97,15 +97,12 @@ class _ProfiledLoop:
 
     def _start(self) -> None:
         import torch
-        from torch.profiler import ProfilerActivity, profile, schedule
+        from torch.profiler import profile, schedule
 
         if torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
             raise RuntimeError("another profiler is running")  # which a second one would end
-        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        # By default it records the CPU and the accelerators that torch supports on this machine.
         self._profiler = profile(
-            activities=[ProfilerActivity.CPU, *gpu],
-            schedule=schedule(**self._schedule),
-            on_trace_ready=self._on_trace_ready,
-            record_shapes=True,
+            schedule=schedule(**self._schedule), on_trace_ready=self._on_trace_ready, record_shapes=True
         )
         self._profiler.start()

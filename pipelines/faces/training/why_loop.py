@@ -104,7 +104,7 @@ class LoopAnswer:
     def _start(self) -> None:
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
-        from torch.profiler import ProfilerAction, ProfilerActivity, profile
+        from torch.profiler import ProfilerAction, profile
 
         def action(step: int) -> ProfilerAction:
             if step >= self._steps:
@@ -114,10 +114,8 @@ class LoopAnswer:
         if torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
             raise RuntimeError("another profiler is running")  # which a second one would end
         self._folder = tempfile.TemporaryDirectory(prefix="tracelake-")
-        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-        self._profiler = profile(
-            activities=[ProfilerActivity.CPU, *gpu], schedule=action, on_trace_ready=self._export, record_shapes=True
-        )
+        # By default it records the CPU and the accelerators that torch supports on this machine.
+        self._profiler = profile(schedule=action, on_trace_ready=self._export, record_shapes=True)
         self._profiler.start()
         self._hook = register_optimizer_step_post_hook(self._on_optimizer)
 

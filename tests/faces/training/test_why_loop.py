@@ -172,6 +172,23 @@ def test_a_profiler_that_runs_already_goes_on() -> None:
     assert sum(event.name == "aten::linear" for event in running.events()) == 2
 
 
+@pytest.mark.parametrize("accelerator", ["CUDA", "XPU"])
+def test_work_of_every_accelerator_that_torch_can_record_is_recorded(
+    accelerator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = torch.profiler.ProfilerActivity
+    supported = {kinds.CPU, getattr(kinds, accelerator)}
+    monkeypatch.setattr(torch.profiler.profiler, "supported_activities", lambda: supported)
+    monkeypatch.setattr(torch.profiler.profile, "start", lambda _: None)  # for this machine has no such device
+    answer = why(steps=1)
+    answer._start()
+    profiled = callbacks._ProfiledLoop(print, wait=0, warmup=0, active=1, repeat=1)
+    profiled.begin()
+    assert answer._profiler.activities == profiled._profiler.activities == supported
+    answer._remove_hook()
+    answer._clean_up()
+
+
 def test_a_training_after_an_interrupted_one_is_profiled() -> None:
     traces: list[Any] = []
     profiled = callbacks._ProfiledLoop(traces.append, wait=0, warmup=0, active=2, repeat=1)
