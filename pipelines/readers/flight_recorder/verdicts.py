@@ -16,6 +16,8 @@ from pipelines.readers.flight_recorder.findings import Finding, find_at, finding
 from pipelines.readers.flight_recorder.groups import Unplaced, place
 from pipelines.readers.flight_recorder.transfers import waiting_transfer
 
+OVERWRITTEN = "rings overwritten"
+"""The reason of a low confidence that the ring buffers no longer show who made the call."""
 _ALL_TO_ALL_SIZES = 4  # minor version of the format from which on the sizes of all-to-all are reliable
 
 
@@ -36,15 +38,15 @@ class GroupVerdict:
 
     @property
     def confidence(self) -> str | None:
-        """`high`, or `low` with its reason; None without a finding."""
+        """`high`, or `low` with its reasons; None without a finding."""
         if self.finding is None:
             return None
-        if self.dump_missing:
-            return "low: dumps missing"
+        reasons = ["dumps missing"] if self.dump_missing else []
         if self.finding.ambiguous:
-            return "low: tie" if self.finding.kind.endswith("mismatch") else "low: rings overwritten"
-        is_of_members = self.group.is_inferred and not self.finding.culprits
-        return "low: members inferred" if is_of_members else "high"
+            reasons.append("tie" if self.finding.kind.endswith("mismatch") else OVERWRITTEN)
+        if not reasons and self.group.is_inferred and not self.finding.culprits:
+            reasons.append("members inferred")
+        return f"low: {', '.join(reasons)}" if reasons else "high"
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ SELECT
     CAST(waiting AS VARCHAR) AS waiting,  -- Ranks that wait for the culprits, as a JSON list; NULL without a finding.
     CAST(state AS VARCHAR) AS state,  -- State of the call; NULL unless it is the same on all ranks.
     CAST(created_ns AS BIGINT) AS created_ns,  -- Time of the first rank's call, ns since the Unix epoch.
-    CAST(confidence AS VARCHAR) AS confidence,  -- high, or low with its reason; NULL without a finding.
+    CAST(confidence AS VARCHAR) AS confidence,  -- high, or low with its reasons; NULL without a finding.
     -- Frame of each rank's call: a JSON object, rank to frame; NULL without a finding.
     CAST(frames AS VARCHAR) AS frames,
     -- Last call of each rank that did not make the call: a JSON object, rank to call; NULL without a finding.

@@ -10,11 +10,17 @@ from typing import Any
 import duckdb
 import pytest
 
+from pipelines.faces.cli.fleet.flight_recorder import conclusion
 from pipelines.faces.report.pictures.curve import STRETCHES, carried
+from pipelines.faces.report.sections.hangs import _stuck_on
 from pipelines.models.questions import rows_of_question
+from pipelines.readers.flight_recorder.rows import verdict_rows
+from pipelines.readers.flight_recorder.verdicts import judge
 from tests.faces.report.read_page import Page, report
 from tests.faces.report.test_page import CODES, SECTIONS
 from tests.harness import call, kernel, op, x
+from tests.readers.flight_recorder.make import call as call_of
+from tests.readers.flight_recorder.make import made, waits
 
 H100 = [{"id": i, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132} for i in range(2)]
 TOTALS = ((0, 1000, 5000), (40, 3000, 5000), (41, -1500, 5000), (90, 500, 6000))  # µs, bytes, reserved
@@ -192,13 +198,38 @@ def test_operators_of_equal_shapes_are_one_row_with_what_could_be_gained(page: P
 
 def test_the_hang_is_told_with_who_is_the_reason(page: Page) -> None:
     text = page.texts["hangs"]
-    assert (
-        "the job is stuck on all_reduce number 3 of group 0 (missing_rank; because of ranks [1], for whom [0] wait)"
-        in text
-    )
+    assert "the job is stuck on all_reduce number 3 of group 0: rank 1 did not call it; rank 0 waits" in text
     assert "2 dumps; 0 of 5 calls are found in the traces" in text
     assert page.texts["verdict"].startswith("In shortThe job is stuck on all_reduce number 3 of group 0")
     assert [(row["seq"], row["is_root"]) for row in page.rows("flight_recorder_verdicts")] == [("3", "True")]
+
+
+GROUP = {"0": {"name": "0", "desc": "", "ranks": "[0, 1, 2]"}}
+
+
+@pytest.mark.parametrize(
+    ("calls", "begins", "why"),
+    [
+        ([waits(1), waits(1), waits(1)], 0, "all ranks joined and none completed"),
+        ([waits(1), waits(1)], 0, "all ranks with a dump joined and none completed; rank 2 left no dump"),
+        ([waits(1), waits(1, "broadcast"), waits(1, "reduce")], 0, "ranks 0, 1, 2 called another operation"),
+        ([call_of(1), waits(1), call_of(1)], 0, "rank 1 has not finished it, the others have"),
+        ([waits(1), waits(1), None], 9, "rank 2 may not have called it (their ring buffers no longer show it); ranks"),
+        ([waits(1), None], 9, "rank 1 may not have called it"),
+    ],
+)
+def test_a_hang_is_worded_as_by_the_command(
+    tmp_path: Path, calls: list[dict[str, Any] | None], begins: int, why: str
+) -> None:
+    """A rank that is None has a call of another group, after those that its ring lost."""
+    other = call_of(7, group="1")
+    dumps = [
+        made(tmp_path, rank, of or other, groups=GROUP, begins=0 if of else begins) for rank, of in enumerate(calls)
+    ]
+    verdict = judge(dumps)
+    (root,) = (row for row in verdict_rows(verdict) if row["is_root"])
+    where, said = _stuck_on(root)
+    assert said.startswith(why) and where in conclusion(verdict) and said in conclusion(verdict)
 
 
 @pytest.fixture(scope="module")

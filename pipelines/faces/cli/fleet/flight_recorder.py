@@ -12,23 +12,11 @@ from rich.table import Table
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import err, new_table, out, print_json
 from pipelines.faces.cli.options import JsonOption, local
+from pipelines.faces.hang_words import lacks_dumps, named_ranks, short_ranks, stuck_on, why_stuck
 
 if TYPE_CHECKING:
     from pipelines.readers.flight_recorder.verdicts import GroupVerdict, Verdict
 
-_SAYS = {
-    "missing_rank": "{culprits} did not call it; {waiting} {wait}",
-    "op_mismatch": "{culprits} called another operation: {ops}",
-    "size_mismatch": "{culprits} called it with other sizes",
-    "dtype_mismatch": "{culprits} called it with other dtypes",
-    "state_split": "{culprits} have not finished it, the others have",
-    "not_started": "the streams of {culprits} are blocked by something before it",
-    "all_joined_not_completed": "all ranks joined and none completed: look at the network and at NCCL's log",
-    "missing_peer": "{culprits} did not take part; {waiting} {wait}",
-    "transfer_not_completed": "both sides are there and it does not end: look at the network",
-}
-_UNTOLD = "{culprits} may not have called it (their ring buffers no longer show it); {waiting} {wait}"
-_WITHOUT_DUMPS = "all ranks with a dump joined and none completed; {missing} left no dump: look there first"
 _MATCHED = "no mismatch: every collective that all ring buffers still hold completed on every rank"
 
 
@@ -98,7 +86,7 @@ def groups_table(verdict: Verdict) -> Table:
         last = max(group.last_seq.values(), default=-1)
         table.add_row(
             name,
-            _ranks(group.group.ranks),
+            short_ranks(group.group.ranks),
             *("" if n is None or n < 0 else str(n) for n in (group.first_seq, last)),
             finding.kind if finding else "none",
             str(finding.seq) if finding else "",
@@ -120,22 +108,15 @@ def _lines(verdict: Verdict) -> list[str]:
             return ["undecided: no mismatch was found, but the job cannot be shown to be healthy:", *doubts]
         return [_MATCHED]
     finding = root.finding
-    op = finding.op or "a collective"
-    lacks_dumps = finding.kind == "all_joined_not_completed" and root.dump_missing
-    is_untold = finding.kind == "missing_rank" and finding.ambiguous
-    sentence = (_WITHOUT_DUMPS if lacks_dumps else _UNTOLD if is_untold else _SAYS[finding.kind]).format(
-        culprits=_named(finding.culprits),
-        waiting=_named(finding.waiting),
-        wait="waits" if len(finding.waiting) == 1 else "wait",
-        missing=_named(root.dump_missing),
-        ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(finding.ops.items())),
+    sentence = why_stuck(
+        finding.kind, finding.culprits, finding.waiting, root.dump_missing, finding.ambiguous, finding.ops
     )
     when = (
         f" ({datetime.fromtimestamp(finding.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)"
         if finding.created_ns
         else ""
     )
-    lines = [f"the job is stuck on {op} number {finding.seq} of group {root.group.name}{when}: {sentence}"]
+    lines = [f"{stuck_on(finding.op, finding.seq, root.group.name)}{when}: {sentence}"]
     lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(finding.frames.items())]
     lines += [f"  rank {rank}, last call: {call}" for rank, call in sorted(finding.last_calls.items())]
     if finding.may_be_slow and finding.waited_ns is not None and finding.timeout_ms is not None:
@@ -143,8 +124,8 @@ def _lines(verdict: Verdict) -> list[str]:
             f"written at most {finding.waited_ns / 1e9:.1f} s after the call, whose timeout is {finding.timeout_ms / 1e3:g} s: "
             "a rank that is merely late looks the same; dump again to distinguish them"
         )
-    if root.dump_missing and not lacks_dumps:
-        lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change the verdict")
+    if root.dump_missing and not lacks_dumps(finding.kind, root.dump_missing):
+        lines.append(f"dumps of {named_ranks(root.dump_missing)} are missing: get them, they may change the verdict")
     other_groups = [group.group.name for group in verdict.groups if group.finding and group is not root]
     if verdict.is_circle:
         lines.append(
@@ -153,12 +134,3 @@ def _lines(verdict: Verdict) -> list[str]:
     elif other_groups:
         lines.append(f"the findings of groups {', '.join(other_groups)} probably follow from it")
     return lines + (["also not compared:", *doubts] if doubts else [])
-
-
-def _named(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {_ranks(ranks)}"
-
-
-def _ranks(ranks: tuple[int, ...], limit: int = 8) -> str:
-    more = f", … {len(ranks)} in all" if len(ranks) > limit else ""
-    return ", ".join(map(str, ranks[:limit])) + more

@@ -6,10 +6,12 @@ import json
 
 from markupsafe import Markup
 
+from pipelines.faces.hang_words import stuck_on, why_stuck
 from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.macros import macros
 from pipelines.faces.report.subject import Row, Subject
 from pipelines.faces.report.tables import table
+from pipelines.readers.flight_recorder.verdicts import OVERWRITTEN
 
 
 def hangs(subject: Subject) -> Section | None:
@@ -29,7 +31,7 @@ def stuck(subject: Subject) -> str:
     for _, rows in _sets(subject):
         if (root := _root(rows)) is not None:
             operation, why = _stuck_on(root)
-            return f"{operation[:1].upper()}{operation[1:]} ({why})."
+            return f"{operation[:1].upper()}{operation[1:]}: {why}."
     return ""
 
 
@@ -45,9 +47,12 @@ def _root(rows: list[Row]) -> Row | None:
 
 
 def _stuck_on(root: Row) -> tuple[str, str]:
-    op = root["op"] or "a collective"
-    operation = f"the job is stuck on {op} number {root['seq']} of group {root['group_name']}"
-    return operation, f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
+    """Return where the job hangs, and why."""
+    culprits, waiting, dump_missing = (json.loads(root[key]) for key in ("culprits", "waiting", "dump_missing"))
+    is_ambiguous = OVERWRITTEN in root["confidence"]
+    # The table has no operation by rank.
+    why = why_stuck(root["kind"], culprits, waiting, dump_missing, is_ambiguous, ops={})
+    return stuck_on(root["op"], root["seq"], root["group_name"]), why
 
 
 def _set(dump_set: Row, rows: list[Row]) -> Markup:
@@ -68,4 +73,4 @@ def _verdict(rows: list[Row], dump_set: Row) -> Markup:
         return macros.verdict(healthy if dump_set["verdict"] == "no_mismatch" else undecided)
     conclusion, why = _stuck_on(root)
     slow = "Its timeout had not expired when the dumps were written: a rank that is merely late looks the same."
-    return macros.verdict(f" ({why})", conclusion) + (macros.paragraph(slow) if root["may_be_slow"] else "")
+    return macros.verdict(f": {why}", conclusion) + (macros.paragraph(slow) if root["may_be_slow"] else "")
