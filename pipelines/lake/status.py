@@ -49,7 +49,7 @@ class Limits:
 
 @dataclass
 class Status:
-    """The result of a check. Times are in s; None means unknown or not requested.
+    """The result of a check. Times are in s; None means unknown, not measured or not requested.
 
     `is_on_disk`: whether it is a folder of this machine, with a disk, runs of Dagster and an analysts' file.
     `wrong` has a sentence for each problem. `warnings` has a sentence for each finding that needs attention although
@@ -59,20 +59,20 @@ class Status:
     lake: str
     last_commit: str | None = None
     idle_seconds: float | None = None
-    batches: int = 0
-    traces: int = 0
+    batches: int | None = None
+    traces: int | None = None
     inbox: str | None = None
     backlog: int | None = None
     lag_seconds: float | None = None
     passed_over: dict[str, str] = field(default_factory=dict)
-    rejected_last_day: int = 0
+    rejected_last_day: int | None = None
     failed_runs: list[str] = field(default_factory=list)
     failed_models: list[str] = field(default_factory=list)
-    published: str = "never"
-    lake_bytes: int = 0
-    dagster_bytes: int = 0
-    free_bytes: int = 0
-    free_percent: float = 0.0
+    published: str | None = None
+    lake_bytes: int | None = None
+    dagster_bytes: int | None = None
+    free_bytes: int | None = None
+    free_percent: float | None = None
     wrong: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     is_on_disk: bool = True
@@ -105,7 +105,7 @@ def status_of_store(con: duckdb.DuckDBPyConnection, address: str, batches: list[
     now = time.time()
     since = f"{datetime.fromtimestamp(now, UTC) - DAY:%F %T}"
     ((traces,),) = con.execute(f"SELECT count(*) FROM {MARK}").fetchall()
-    result = Status(address, batches=len(batches), traces=traces, free_percent=100.0, is_on_disk=False)
+    result = Status(address, batches=len(batches), traces=traces, is_on_disk=False)
     if batches:
         begun = _begun(max(batches))
         result.last_commit, result.idle_seconds = f"{begun:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - begun.timestamp())
@@ -148,7 +148,9 @@ def _begun(batch_id: str) -> datetime:
 def _rejects(result: Status, lake: Lake, now: float) -> None:
     since = datetime.fromtimestamp(now, UTC) - DAY
     files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
-    if files:
+    if not files:
+        result.rejected_last_day = 0
+    else:
         query = (
             f"SELECT count(*) FROM {parquet_rows(files)} WHERE seen_at >= {quoted(f'{since:%F %T}')} "
             f"AND NOT contains(reason, {quoted(SUPERSEDED)})"
@@ -191,7 +193,9 @@ def _size(folder: Path) -> int:
 
 
 def _published(result: Status, lake: Lake, now: float) -> None:
-    if (lake.root / ANALYST).exists():
+    if not (lake.root / ANALYST).exists():
+        result.published = "never"
+    else:
         result.published = "fresh" if is_published(lake, []) else "stale"
         with connect_attached(lake.root / ANALYST) as con:
             if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
@@ -230,7 +234,7 @@ def _over(result: Status, limits: Limits) -> list[str]:
         over.append(f"the oldest waiting file (of {result.backlog}) has been waiting for {result.lag_seconds:,.0f} s")
     if limits.backlog is not None and (result.backlog or 0) > limits.backlog:
         over.append(f"{result.backlog} files are waiting")
-    if limits.rejected is not None and result.rejected_last_day > limits.rejected:
+    if limits.rejected is not None and (result.rejected_last_day or 0) > limits.rejected:
         over.append(_rejected(result))
     if len(result.failed_runs) + len(result.failed_models) > limits.failed:
         kinds = (("the newest run failed for", result.failed_runs), ("models failed", result.failed_models))
@@ -238,6 +242,6 @@ def _over(result: Status, limits: Limits) -> list[str]:
     if limits.idle_seconds is not None and (result.idle_seconds is None or result.idle_seconds > limits.idle_seconds):
         since = "ever" if result.idle_seconds is None else f"for {result.idle_seconds:,.0f} s"
         over.append(f"nothing was committed {since}")
-    if result.free_percent < limits.free_percent:
-        over.append(f"only {result.free_percent} % of the disk is free ({result.free_bytes / 1e9:,.1f} GB)")
+    if result.free_percent is not None and result.free_percent < limits.free_percent:
+        over.append(f"only {result.free_percent} % of the disk is free ({(result.free_bytes or 0) / 1e9:,.1f} GB)")
     return over

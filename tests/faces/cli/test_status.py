@@ -23,8 +23,9 @@ from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.status import status
+from pipelines.lake.status import Limits, Status, status, status_of_store
 from pipelines.readers.ingest import ingest
+from pipelines.runs.store.interface import StoreError
 from tests.dagster.tiny import age, write_trace
 from tests.lake import world
 
@@ -167,6 +168,49 @@ def test_what_is_broken(watched: Watched, tmp_path: Path) -> None:
     assert none.exit_code == 1 and "there is no lake" in none.stderr
     gone = CliRunner().invoke(app, ["status", "--lake", str(watched.lake.root), "--inbox", str(tmp_path / "gone")])
     assert gone.exit_code == 1 and "is not a folder on this machine" in gone.stderr
+
+
+NOT_MEASURED = {"published": None, "lake_bytes": None, "dagster_bytes": None, "free_bytes": None, "free_percent": None}
+
+
+def test_what_is_not_measured_is_null(tmp_path: Path) -> None:
+    command = ["status", "--lake", str(tmp_path / "none")]
+    done = CliRunner().invoke(app, [*command, "--json"])
+    unknown = {"batches": None, "traces": None, "rejected_last_day": None}
+    assert NOT_MEASURED | unknown == {key: json.loads(done.stdout)[key] for key in NOT_MEASURED | unknown}
+    text = CliRunner().invoke(app, command).stdout
+    assert str(tmp_path)[:20] in text and "traces" not in text and "GB" not in text and "analyst.duckdb" not in text
+
+
+class FakeStore:
+    """A store without a folder, as a DuckLake is, with one trace of one batch."""
+
+    lake = None
+
+    def status(self, inbox: Path | None, limits: Limits) -> Status:
+        if inbox:
+            raise StoreError("--inbox is for the folder of a lake")
+        with duckdb.connect() as con:
+            con.execute("CREATE TABLE traces AS SELECT 'a' AS trace_id")
+            con.execute("CREATE TABLE rejects (seen_at TIMESTAMP, reason VARCHAR)")
+            con.execute(
+                f"CREATE TABLE {pipelines.lake.status.FAILURES} (trace_id VARCHAR, model VARCHAR, outcome VARCHAR)"
+            )
+            return status_of_store(con, "ducklake:x", ["20261130T000000-a"], limits)
+
+
+def test_of_a_store_without_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The watched folder of the environment, as in our image, is not looked at; one that the user named is an error."""
+    monkeypatch.setattr("pipelines.runs.store.open_store", lambda _: FakeStore())
+    monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path))
+    command = ["status", "--lake", "ducklake:x", "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    expected = {**NOT_MEASURED, "inbox": None, "traces": 1, "rejected_last_day": 0, "wrong": []}
+    assert expected == {key: json.loads(done.stdout)[key] for key in expected}
+    assert "1 with 1 traces" in CliRunner().invoke(app, command[:-1]).stdout
+    refused = CliRunner().invoke(app, [*command, "--inbox", str(tmp_path)])
+    assert refused.exit_code == 1 and "--inbox is for the folder" in refused.stderr
 
 
 def test_it_reads_no_events_and_writes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

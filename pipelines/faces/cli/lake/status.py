@@ -21,6 +21,7 @@ Inbox = Annotated[
 
 
 def status(
+    context: typer.Context,
     lake: LakeOption = DEFAULT_LAKE,
     inbox: Inbox = None,
     max_lag: Annotated[float, typer.Option(help="How many minutes a file may wait in the watched folder.", min=0)] = 60,
@@ -56,7 +57,11 @@ def status(
     idle = None if max_idle is None else max_idle * 60
     max_rejected = 0 if strict and max_rejected is None else max_rejected
     limits = Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free)
-    report = open_store(lake).status(inbox, limits)
+    store = open_store(lake)
+    source = context.get_parameter_source("inbox")
+    if store.lake is None and source is not None and source.name == "ENVIRONMENT":
+        inbox = None  # the variable is for Dagster's sensor; only an inbox that the user names is an error
+    report = store.status(inbox, limits)
     if json:
         print_json(report.as_json())
     else:
@@ -73,19 +78,19 @@ def status(
 
 
 def _lines(report: Status) -> list[tuple[str, str]]:
-    gigabytes = f"{report.lake_bytes / 1e9:,.2f} GB, of that .dagster {report.dagster_bytes / 1e9:,.2f} GB"
-    lines = [
-        ("lake", report.lake),
-        ("last commit", report.last_commit or "none"),
-        ("batches", f"{report.batches:,} with {report.traces:,} traces"),
-        ("rejected in the last day", f"{report.rejected_last_day:,}"),
-        ("newest runs that failed", ", ".join(report.failed_runs) or "none"),
-        ("models that failed", ", ".join(report.failed_models) or "none"),
-        ("analyst.duckdb", report.published),
-        ("disk", f"{gigabytes}; free {report.free_bytes / 1e9:,.1f} GB ({report.free_percent:g} %)"),
-    ]
-    if not report.is_on_disk:
-        lines = [line for line in lines if line[0] not in ("newest runs that failed", "analyst.duckdb", "disk")]
+    lines = [("lake", report.lake), ("last commit", report.last_commit or "none")]
+    if report.batches is not None and report.traces is not None:
+        lines.append(("batches", f"{report.batches:,} with {report.traces:,} traces"))
+    if report.rejected_last_day is not None:
+        lines.append(("rejected in the last day", f"{report.rejected_last_day:,}"))
+    if report.is_on_disk:
+        lines.append(("newest runs that failed", ", ".join(report.failed_runs) or "none"))
+    lines.append(("models that failed", ", ".join(report.failed_models) or "none"))
+    if report.published is not None:
+        lines.append(("analyst.duckdb", report.published))
+    if report.lake_bytes is not None and report.free_bytes is not None:
+        sizes = f"{report.lake_bytes / 1e9:,.2f} GB, of that .dagster {(report.dagster_bytes or 0) / 1e9:,.2f} GB"
+        lines.append(("disk", f"{sizes}; free {report.free_bytes / 1e9:,.1f} GB ({report.free_percent:g} %)"))
     if report.inbox:
         lag = "" if report.lag_seconds is None else f", the oldest for {report.lag_seconds:,.0f} s"
         lines += [("watched folder", report.inbox), ("waiting files", f"{report.backlog}{lag}")]
