@@ -22,10 +22,12 @@ from pipelines.faces.cli.fleet.fleet import _causes, _show
 from pipelines.faces.cli.options import DEFAULT_LAKE
 from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
+from pipelines.faces.report.fleet import fleet_page
 from pipelines.faces.serve.newest import NEWEST
+from pipelines.fleet.trends import fleet_today
 from pipelines.fleet.trends.fleet_today import Fleet
 from pipelines.fleet.trends.history import JobVerdict
-from pipelines.fleet.trends.openmetrics import Family, _scaled, openmetrics
+from pipelines.fleet.trends.openmetrics import Family, _scaled, families_of, openmetrics
 from pipelines.fleet.trends.regression import Verdict
 from pipelines.lake import Lake
 from pipelines.lake.retain.compaction import compact
@@ -181,9 +183,9 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
     unknown = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "dya"])
     assert unknown.exit_code == 1 and "no job 'dya' in the lake: did you mean day" in unknown.output
-    assert (
-        "rank 1" in said.output and f"1 file was not read: tracelake ask rejected-files --lake {lake}\n" in said.output
-    )
+    assert "rank 1" in said.output and "not read" not in said.output  # a rejected file has no job
+    whole = CliRunner().invoke(app, ["fleet", "--lake", str(lake)])
+    assert f"1 file was not read: tracelake ask rejected-files --lake {lake}\n" in whole.output
 
 
 @pytest.mark.parametrize("command", ["fleet", "metrics"])
@@ -204,6 +206,35 @@ def test_an_unknown_job_is_an_error_and_nothing_is_written(
         assert not (tmp_path / "out").exists()
         assert CliRunner().invoke(app, [command, "--job", "day", "--out", str(tmp_path / "out")]).exit_code == 0
         assert (tmp_path / "out").exists()
+
+
+def test_a_job_has_only_its_own_failures_and_no_rejected_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rejected file has no job, and numbers of the whole lake would be in the metrics of each job."""
+    monkeypatch.setattr(fleet_today, "regressions", lambda *_: [])
+    monkeypatch.setattr(fleet_today, "rows_of_question", lambda *_, **__: [])
+    of_lake = {"traces", "captures", "rejected_files", "model_failures"}
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE traces AS SELECT unnest(['a', 'b', 'c']) AS trace_id, unnest(['day', 'night', NULL]) AS job;"
+            "CREATE TABLE captures AS FROM traces;"
+            "CREATE TABLE jobs AS SELECT *, now() AS began_at FROM traces WHERE false;"
+            "CREATE TABLE job_days AS SELECT job, '' AS hardware, 1 AS n_ranks, now() AS began_on FROM jobs;"
+            "CREATE TABLE persistent_stragglers AS SELECT job, 1 AS caused_wait_ns, 0 AS rank FROM jobs;"
+            "CREATE TABLE rejects AS SELECT 'x' AS path, 'no trace' AS reason, now() AS seen_at;"
+            "CREATE TABLE model_failures AS SELECT unnest(['a', 'a', 'b', 'c']) AS trace_id, 't' AS table_name, 'm' AS model, "
+            "'r' AS reason, unnest(['left_out', 'optimizer_off', 'left_out', 'left_out']) AS outcome"
+        )
+        for job, n_rejects, n_failures in ((None, 1, 3), ("day", None, 1), ("night", None, 1)):
+            fleet = fleet_today.fleet_today(con, job)
+            assert (fleet.n_rejects, len(fleet.rejects)) == (n_rejects, n_rejects or 0)
+            assert (fleet.n_failures, len(fleet.failures)) == (n_failures, n_failures)
+            families = {family.name for family in families_of(fleet)}
+            assert families & of_lake == (set() if job else of_lake) and "job_captures" in families
+            assert ("files not read" in fleet_page(fleet, {}, "now")) == (job is None)
+            _show(fleet, DEFAULT_LAKE)
+            assert ("not read" in capsys.readouterr().err) == (job is None)
 
 
 def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

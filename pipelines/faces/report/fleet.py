@@ -30,7 +30,7 @@ def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
         "captures": count(fleet.n_captures),
         "traces": count(fleet.n_traces),
         "got worse": count(len(fleet.worse)),
-        "files not read": count(fleet.n_rejects),
+        **({} if fleet.n_rejects is None else {"files not read": count(fleet.n_rejects)}),
         "as of": now,
     }
     return render({"title": "The fleet today", "kind": "newest capture of each job", "facts": facts}, sections)
@@ -73,7 +73,7 @@ def _lists(fleet: Fleet) -> list[Section | None]:
         ),
         _list("worse", "What got worse", worse, command="tracelake regressions"),
         _list("stragglers", "Stragglers again and again", fleet.stragglers),
-        _list("rejects", "Files that were not read", fleet.rejects, fleet.n_rejects, "rejects"),
+        _list("rejects", "Files that were not read", fleet.rejects, fleet.n_rejects or 0, "rejects"),
         _list("failures", "Tables that lack traces", fleet.failures, fleet.n_failures, "model_failures"),
     ]
 

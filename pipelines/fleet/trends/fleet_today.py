@@ -25,8 +25,8 @@ _BAD = ("REGRESSION", "SUSPECT")
 class Fleet:
     """The state of the fleet as rows of tables, each a dictionary by column.
 
-    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first of them (MOST). `causes`: the answer to
-    the question fleet-causes.
+    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first of them (MOST). `n_rejects` is None for
+    one job, because a rejected file has none. `causes`: the answer to the question fleet-causes.
     """
 
     n_traces: int
@@ -35,11 +35,16 @@ class Fleet:
     days: list[dict[str, Any]]
     worse: list[JobVerdict]
     stragglers: list[dict[str, Any]]
-    n_rejects: int
+    n_rejects: int | None
     rejects: list[dict[str, Any]]
     n_failures: int
     failures: list[dict[str, Any]]
     causes: list[dict[str, Any]]
+
+    @property
+    def is_of_lake(self) -> bool:
+        """Whether it is of all jobs."""
+        return self.n_rejects is not None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object for programs."""
@@ -54,7 +59,9 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: in
     """
     job_filter = "true" if job is None else f"job = {quoted(job)}"
     limit = "" if most is None else f"LIMIT {most}"
-    rejects = f"rejects WHERE NOT contains(reason, {quoted(SUPERSEDED)})"
+    rejects = f"rejects WHERE {'true' if job is None else 'false'} AND NOT contains(reason, {quoted(SUPERSEDED)})"
+    of_job = "" if job is None else f"AND trace_id IN (SELECT trace_id FROM traces WHERE {job_filter})"
+    failures = f"model_failures WHERE outcome = 'left_out' {of_job}"
     return Fleet(
         n_traces=_count(con, f"traces WHERE {job_filter}"),
         n_captures=_count(con, f"captures WHERE {job_filter}"),
@@ -64,14 +71,10 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: in
         stragglers=rows_of(
             con, f"SELECT * FROM persistent_stragglers WHERE {job_filter} ORDER BY caused_wait_ns DESC, job, rank"
         ),
-        n_rejects=_count(con, rejects),
+        n_rejects=_count(con, rejects) if job is None else None,
         rejects=rows_of(con, f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path {limit}"),
-        n_failures=_count(con, "model_failures WHERE outcome = 'left_out'"),
-        failures=rows_of(
-            con,
-            "SELECT trace_id, table_name, model, reason FROM model_failures WHERE outcome = 'left_out' "
-            f"ORDER BY ALL {limit}",
-        ),
+        n_failures=_count(con, failures),
+        failures=rows_of(con, f"SELECT trace_id, table_name, model, reason FROM {failures} ORDER BY ALL {limit}"),
         causes=rows_of_question(con, "fleet-causes", job=job),
     )
 

@@ -32,20 +32,24 @@ def openmetrics(families: Iterable[Family]) -> str:
 
 
 def families_of(fleet: Fleet) -> Iterator[Family]:
-    """Yield the fleet's metrics, all gauges; a job's metrics are those of its newest capture."""
+    """Yield the fleet's metrics, all gauges; a job's metrics are those of its newest capture.
+
+    Metrics without a label of a job are of the whole lake, so metrics of one job lack them.
+    """
 
     def of_jobs(name: str, unit: str, help_text: str, column: str, scale: float = 1) -> Family:
         return Family(name, unit, help_text, [(_of(job), _scaled(job[column], scale)) for job in fleet.jobs])
 
-    yield Family("traces", "", "Traces in the lake", [({}, fleet.n_traces)])
-    yield Family("captures", "", "Captures in the lake", [({}, fleet.n_captures)])
-    yield Family("rejected_files", "", "Files that were not ingested", [({}, fleet.n_rejects)])
-    yield Family(
-        "model_failures",
-        "",
-        "Traces missing from tables because a model failed, each counted per table",
-        [({}, fleet.n_failures)],
-    )
+    if fleet.is_of_lake:
+        yield Family("traces", "", "Traces in the lake", [({}, fleet.n_traces)])
+        yield Family("captures", "", "Captures in the lake", [({}, fleet.n_captures)])
+        yield Family("rejected_files", "", "Files that were not ingested", [({}, fleet.n_rejects)])
+        yield Family(
+            "model_failures",
+            "",
+            "Traces missing from tables because a model failed, each counted per table",
+            [({}, fleet.n_failures)],
+        )
     yield of_jobs("job_captures", "", "Captures of the job", "n_captures")
     yield Family(
         "job_newest_capture_timestamp_seconds", "seconds", "When the job's newest capture began",
