@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.models.sqltext import quoted
 from pipelines.schedule.pictures.gantt import gantt
 from pipelines.schedule.pictures.timeline import Span, Stall, Timeline
@@ -12,19 +15,24 @@ from pipelines.schedule.plan.plan import DEFAULT_STREAM
 SHOWN_ITERATIONS = 8  # from the middle, because the first iterations fill the pipeline
 
 
+class NoPicture(TracelakeError, LookupError):
+    """A run that is not in the lake, or has no task timings to draw."""
+
+
 def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int = SHOWN_ITERATIONS) -> str:
     """Return SVG of the middle iterations of a run.
 
-    `con` has the lake's tables. Raise LookupError if the run is unknown or has no task timings.
+    `con` has the lake's tables. Raise NoPicture if the run is unknown or has no timings of tasks in these iterations.
     """
     run = con.execute(
         "SELECT engine, device, device_name, iterations, (SELECT min(plan) FROM schedule_plans AS p "
         f"WHERE p.plan_hash = r.plan_hash) FROM schedule_runs AS r WHERE run_id = {quoted(run_id)}"
     ).fetchall()
     if not run:
-        raise LookupError(f"no run {run_id!r} in the lake; `SELECT run_id FROM schedule_runs` lists them")
+        raise NoPicture(f"no run {run_id!r} in the lake; `SELECT run_id FROM schedule_runs` lists them")
     engine, device, device_name, n, plan = run[0]
     first = max((n or 0) // 2 - iterations // 2, 0)
+    last = first + iterations - 1
     rows = con.execute(
         "SELECT t.task, t.iteration, "
         "CASE WHEN r.engine <> 'serial' THEN p.stream END, "  # a serial run has one stream
@@ -32,7 +40,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         "coalesce(t.device_start_ns, t.start_ns), coalesce(t.device_end_ns, t.end_ns), t.stall_ns, t.stall_cause "
         "FROM schedule_task_timings AS t JOIN schedule_runs AS r USING (run_id) "
         "LEFT JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task "
-        f"WHERE t.run_id = {quoted(run_id)} AND t.iteration BETWEEN {first} AND {first + iterations - 1} "
+        f"WHERE t.run_id = {quoted(run_id)} AND t.iteration BETWEEN {first} AND {last} "
         "ORDER BY t.iteration, p.position"  # gives a task the same color under every engine
     ).fetchall()
     spans = [
@@ -41,7 +49,10 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         if start is not None and end is not None
     ]
     if not spans:
-        raise LookupError(f"run {run_id!r} has no task timings")
+        problem = f"run {run_id!r} has no task timings of iterations {first} to {last}"
+        raise NoPicture(
+            problem, f"tracelake gantt {shlex.quote(run_id)} --iterations N draws N iterations of the middle."
+        )
     begin = min(span.start_ns for span in spans)
     return gantt(Timeline(engine, spans), title=f"{plan}: {engine} on {device_name or device}", start_ns=begin)
 

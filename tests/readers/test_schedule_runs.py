@@ -9,7 +9,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.base.errors import TracelakeError
+from pipelines.faces.cli.app import app
 from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
 from pipelines.lake.inbox import look, waiting
@@ -373,6 +376,29 @@ def test_a_picture_of_a_serial_run_has_its_one_stream(lake: Lake) -> None:
         serial, clocked = (picture_of_run(con, run) for run in ("a", "b"))
     assert ">default<" in serial and ">copy<" not in serial
     assert ">copy<" in clocked and ">main<" in clocked
+
+
+def test_a_picture_without_tasks_is_an_error_with_a_sentence(tmp_path: Path) -> None:
+    """The middle 8 of 20 iterations are 6 to 13."""
+    write_run(tmp_path / "run", "a", "sw", 32)
+    times = ", ".join(f"CAST(NULL AS BIGINT) AS {name}" for name in ("submit_ns", "device_start_ns", "device_end_ns"))
+    with memory() as con:
+        for table in ("schedule_runs", "schedule_plans", "schedule_task_timings"):
+            con.execute(f"CREATE TABLE {table} AS SELECT *, {times} FROM '{tmp_path}/run/{table}.parquet'")
+        with pytest.raises(TracelakeError, match="no run 'b' in the lake"):
+            picture_of_run(con, "b")
+        con.execute("DELETE FROM schedule_task_timings WHERE iteration BETWEEN 6 AND 12")
+        assert "<svg" in picture_of_run(con, "a")
+        con.execute("DELETE FROM schedule_task_timings WHERE iteration = 13")
+        with pytest.raises(TracelakeError, match="run 'a' has no task timings of iterations 6 to 13"):
+            picture_of_run(con, "a")
+        assert "<svg" in picture_of_run(con, "a", 9)
+
+
+@pytest.mark.parametrize("iterations", [0, -1])
+def test_a_picture_has_an_iteration_at_least(iterations: int) -> None:
+    done = CliRunner().invoke(app, ["gantt", "a", "--iterations", str(iterations)])
+    assert done.exit_code == 2 and "--iterations" in done.stderr
 
 
 def write_checked(folder: Path) -> None:

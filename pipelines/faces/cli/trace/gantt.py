@@ -19,7 +19,9 @@ from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, out_option
 def gantt(
     run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
     out_file: Annotated[Path, out_option("The SVG to write.")] = Path("schedule.svg"),
-    iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
+    iterations: Annotated[
+        int, typer.Option(help="How many iterations to draw, from the middle of the run.", min=1)
+    ] = 8,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
     """Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.
