@@ -166,5 +166,6 @@ def bound_process(memory: str, queries: int) -> None:
     """
     overhead = (1 << 30) + (16 << 20) * queries * (os.cpu_count() or 1)  # bytes for Python, Arrow and thread stacks
     max_bytes = memory_bytes(memory) * queries + overhead
-    with suppress(ValueError, OSError):  # an administrator's limit is lower
+    # An administrator's limit is lower; OverflowError: `memory` is none or -1, which is no limit.
+    with suppress(ValueError, OSError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from pipelines.base import extras
 from pipelines.faces.cli.app import app
+from pipelines.faces.untrusted_queries import bound_process
 from tests.faces.serve.world import FOREVER, Server, hostile_lake, until
 
 
@@ -95,6 +97,14 @@ def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert said.exit_code == 1 and f"-m pip install -e '{Path(extras.__file__).parents[2]}[{name}]'" in said.stderr
     monkeypatch.setattr(extras, "_CLONE", Path("/no/clone"))  # as in site-packages
     assert f"pip install 'tracelake[{name}]'" in CliRunner().invoke(app, [name]).stderr
+
+
+@pytest.mark.parametrize("memory", ["none", "-1"])
+def test_memory_without_a_limit_is_not_bounded(memory: str) -> None:
+    """DuckDB's words for no limit: more bytes than a limit of the system can be."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    bound_process(memory, queries=2)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 @pytest.mark.slow
