@@ -78,16 +78,16 @@ class LoopAnswer:
     def metrics(self) -> dict[str, float]:
         """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.
 
-        Times are ms per step, shares percent. MLflow takes neither all characters of a kernel's name nor all lengths.
+        Times are ms per step, without the profiler where that is known, and shares percent; those of the GPU are of the
+        steps as profiled, and missing without GPU work. MLflow takes neither all characters of a kernel's name nor all lengths.
         """
         if self.why is None:
             return {}
         answer, window = self.why, self.why.window
-        numbers = {
-            "step_ms": answer.length / answer.steps / 1e6,
-            "gpu_computing_percent": 100 * window["computing_ns"] / window["length_ns"],
-            "gpu_busy_percent": 100 * window["busy_ns"] / window["length_ns"],
-        }
+        numbers = {"step_ms": answer.length / answer.steps / 1e6}
+        if window["busy_ns"]:  # otherwise GPU work may merely not have been recorded
+            numbers["gpu_computing_percent"] = 100 * window["computing_ns"] / window["length_ns"]
+            numbers["gpu_busy_percent"] = 100 * window["busy_ns"] / window["length_ns"]
         numbers |= {f"cause/{cause.kind['cause']}_percent": cause.share for cause in answer.causes}
         for row in answer.fixes:  # the largest first, of names that are cut alike
             what = "any call" if row["name"] == "*" else row["name"]

@@ -70,6 +70,17 @@ def test_mlflow_takes_the_names_of_all_metrics() -> None:
     assert all(re.fullmatch(r"[/\w.\- ]{1,250}", name) for name in numbers)
 
 
+def test_shares_of_a_gpu_without_work_are_not_measured() -> None:
+    def names(busy_ns: int) -> list[str]:
+        answer: Any = why(steps=1)
+        window = {"length_ns": 10, "computing_ns": 0, "busy_ns": busy_ns}
+        answer.why = SimpleNamespace(window=window, length=10, steps=1, causes=[], fixes=[])
+        return [name.removeprefix("tracelake/") for name in answer.metrics()]
+
+    assert names(busy_ns=0) == ["step_ms"]
+    assert names(busy_ns=1) == ["step_ms", "gpu_computing_percent", "gpu_busy_percent"]
+
+
 @pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
 def test_a_step_ends_with_the_optimizer_or_where_the_loop_says(ends: str, steps_seen: list[int]) -> None:
     with why(steps=3) as answer:
