@@ -165,6 +165,25 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (said.exit_code, message in said.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["leak", "--rank", "3", "--job", "x"],
+            "--job, --rank: only for the answer to a question: name one of memory-over-time, snap",
+        ),
+        (["--sql"], "--sql: only for the answer to a question: name one of execution-traces, "),
+        (["leak", "--top", "0"], "--top: "),
+        (["--trace", "x"], "--trace: "),
+        (["--format", "csv"], "--format csv: "),
+        (["leak", "--format", "parquet"], "--format parquet: "),
+    ],
+)
+def test_a_list_of_questions_ignores_no_option(words: list[str], message: str) -> None:
+    said = CliRunner().invoke(app, ["ask", *words], env={"COLUMNS": "300"})
+    assert (said.exit_code, said.stdout) == (1, "") and message in said.stderr
+
+
 def test_tables_are_found_by_what_they_mean() -> None:
     said = CliRunner().invoke(app, ["tables", "--search", "Exposed", "--json"])
     columns = {(row["table"], row["column"]) for row in json.loads(said.stdout)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _ROWS = 20
 """Rows of a table, unless --top is set."""
+_NAMES = 5
 
 
 def ask(
@@ -54,16 +55,16 @@ def ask(
     from pipelines.models.questions import load_questions, question_named, questions_about
     from pipelines.runs.store import open_store
 
-    if name is None:
-        _list(load_questions().values(), format)
-        return
-    if name not in load_questions() and (about := questions_about(name)):
-        _list(about, format)
-        return
-    saved_question = question_named(name)
     # The lake stores names of files without folders. An id has no folder, so it stays.
     file_or_id = trace and (Path(trace).name or trace)
     limits: dict[str, Limit] = {"job": job, "capture": capture, "trace": file_or_id, "rank": rank}
+    questions = load_questions()
+    listed = list(questions.values()) if name is None else [] if name in questions else questions_about(name)
+    if name is None or listed:
+        of_answers = {**limits, "top": top, "sql": show_sql or None}
+        _list(listed, format, [f"--{option}" for option, value in of_answers.items() if value is not None])
+        return
+    saved_question = question_named(name)
     is_table = format is Format.table
     most = top if top is not None else _ROWS if is_table else 0
     if show_sql:
@@ -117,7 +118,14 @@ def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> N
                 )
 
 
-def _list(questions: Iterable[Question], format: Format) -> None:
+def _list(questions: Sequence[Question], format: Format, options: list[str]) -> None:
+    """Print the questions. Exit if there are `options` of an answer, or the format is one of an answer only."""
+    if format in (Format.csv, Format.parquet):
+        options = [*options, f"--format {format.value}"]
+    if options:
+        names = ", ".join(question.name for question in questions[:_NAMES])
+        more = ", …" if len(questions) > _NAMES else ""
+        raise fail(f"{', '.join(options)}: only for the answer to a question: name one of {names}{more}")
     if format is Format.json:
         keys = ("topic", "name", "question", "words")
         print_json([{key: getattr(question, key) for key in keys} for question in questions])
