@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def page_questions() -> dict[str, Question]:
 
 def _read(path: Path, topic: str) -> Question:
     lines = path.read_text(encoding="utf-8").splitlines()
-    head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
+    head = [line.removeprefix("-- ") for line in takewhile(lambda line: line.startswith("-- "), lines)]
     match = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
     if match is None:
         raise CatalogError(

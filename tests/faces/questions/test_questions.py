@@ -231,6 +231,11 @@ def test_a_question_without_a_part_a_topic_or_its_own_name_is_refused(
         saved.load_questions.cache_clear()
 
 
+def test_comments_in_a_query_are_no_words_to_search_for() -> None:
+    words = {name: load_questions()[name].words for name in ("snapshot-leaks", "hang-dumps")}
+    assert words == {"snapshot-leaks": "leak, OOM, out of memory", "hang-dumps": "hang, stuck, NCCL timeout"}
+
+
 @pytest.mark.parametrize(
     ("word", "names"),
     first_of(
