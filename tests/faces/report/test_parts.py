@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import re
+from collections import defaultdict
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -18,6 +20,7 @@ from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.curve import STRETCHES
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.launches import queue
+from pipelines.faces.report.sections.times import breakdown
 from pipelines.faces.report.tables import _tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
@@ -46,6 +49,15 @@ def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
     rows = [layer("L_0", 100, 0.2), layer("L_1", 120, 0.4), layer("L_2", 110, None)]
     (row,) = folded(rows, ("n", "ns"))
     assert row["mfu"] == pytest.approx((100 * 0.2 + 120 * 0.4) / 220)
+
+
+def test_bars_of_several_devices_of_a_rank_name_the_device() -> None:
+    times = dict.fromkeys(("span_ns", "non_compute_ns", "communication_ns", "exposed_communication_ns"), 50)
+    for n_devices, names in ((2, ["rank 0, device 0", "rank 0, device 1"]), (1, ["rank 0"])):
+        row = {"trace_id": "t", "rank": 0, "path": "f", **times}
+        rows = [defaultdict(int, row, device=device) for device in range(n_devices)]
+        subject: Any = SimpleNamespace(rows_of_all=lambda *_, r=rows: r, rows_of_capture=lambda _: [])
+        assert re.findall(r'class="label">([^<]*)<', breakdown(subject).body) == 2 * names
 
 
 @settings(max_examples=examples(100))

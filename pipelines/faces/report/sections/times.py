@@ -79,7 +79,7 @@ def breakdown(subject: Subject) -> Section:
     if not rows:
         return section("breakdown", "Where the time goes", macros.missing("the traces have no GPU work (CPU only)"))
     many = len(rows) > len({row["trace_id"] for row in rows})
-    stacked = [(label(row) + (f", device {row['device']}" if many else ""), _divided(row)) for row in rows]
+    stacked = [(_gpu(row, many), _divided(row)) for row in rows]
     note = (
         "From the first to the last GPU work. Exposed communication: a communication kernel runs and nothing computes. Its "
         "kernels also run while they wait for other ranks, so it is the waiting for late ranks plus the transfer."
@@ -89,17 +89,22 @@ def breakdown(subject: Subject) -> Section:
         "Where the time goes",
         bars(stacked, _BREAKDOWN),
         table("breakdown", rows),
-        _overlap(subject, [row for row in rows if row["communication_ns"]]),
+        _overlap(subject, [row for row in rows if row["communication_ns"]], many),
         _costs(subject),
         note=note,
         docs=("reading-a-fleet.md", "reading a fleet"),
     )
 
 
-def _overlap(subject: Subject, rows: list[Row]) -> Markup:
+def _gpu(row: Row, many: bool) -> str:
+    """Return the label of a device. `many`: traces have several."""
+    return label(row) + (f", device {row['device']}" if many else "")
+
+
+def _overlap(subject: Subject, rows: list[Row], many: bool) -> Markup:
     """Return bars of communication: the time hidden behind computing, and the exposed time.
 
-    In a capture, the exposed time is split into waiting and transfer.
+    In a capture, the exposed time is split into waiting and transfer. `many`: as of `_gpu`.
     """
     if not rows:
         return Markup()
@@ -111,7 +116,7 @@ def _overlap(subject: Subject, rows: list[Row]) -> Markup:
         of_row = waits.get((row["rank"], row["device"]))
         ns_by_kind |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:4], of_row, strict=True))
         stacked.append(
-            (label(row), [Part(kind, ns, time(ns)) for kind, ns in ns_by_kind.items() if ns or kind != _UNSPLIT])
+            (_gpu(row, many), [Part(kind, ns, time(ns)) for kind, ns in ns_by_kind.items() if ns or kind != _UNSPLIT])
         )
     total = sum(row["communication_ns"] for row in rows)
     exposed = sum(row["exposed_communication_ns"] for row in rows)
