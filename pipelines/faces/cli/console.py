@@ -193,7 +193,7 @@ def print_rows(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: boo
     if json:
         print_json([dict(zip(headings, row, strict=True)) for row in rows])
         return
-    table = Table(*headings)
+    table = new_table(*(f"~{heading}" for heading in headings))
     for row in rows:
         table.add_row(*row)
     out.print(table)

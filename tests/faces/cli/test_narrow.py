@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines.base.short_names import shortened
+from pipelines.faces.cli import console
 from pipelines.faces.cli.answer_table import print_answer
-from pipelines.faces.cli.console import make_console, new_table
+from pipelines.faces.cli.console import make_console, new_table, print_rows
 from pipelines.faces.cli.lake.query import _cell
 from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit
 
@@ -46,6 +47,17 @@ def test_a_heading_says_how_its_column_is_aligned_and_whether_it_folds() -> None
     assert columns == [
         *(("cut", "left", "ellipsis"), ("number", "right", "ellipsis")),
         *(("file", "left", "fold"), ("time", "right", "fold")),
+    ]
+
+
+def test_names_of_tables_lose_no_letters_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr(console, "out", make_console(file=text, width=40))
+    print_rows(("layer", "table", "one row"), [("critical_path", "critical_path_by_operator", "an operator")], False)
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.getvalue().splitlines() if "│" in line]
+    assert ["".join(column) for column in zip(*cells, strict=True)][:2] == [
+        "critical_path",
+        "critical_path_by_operator",
     ]
 
 
