@@ -65,6 +65,11 @@ def times(n: int) -> str:
     return "once" if n == 1 else f"{n:,} times"
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number of things as text: `1 file`, `1,234 files`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def percent(value: float) -> str:
     """Return a percentage with one decimal."""
     return f"{value:.1f} %"

@@ -18,6 +18,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import path_text
+from pipelines.base.units import counted
 from pipelines.lake.commit.batch_rows import LEFT_OUT
 from pipelines.lake.commit.model_failures import FAILURES
 from pipelines.lake.inbox import Inbox, look, skipped_clause, waiting
@@ -204,7 +205,7 @@ def _published(result: Status, lake: Lake, now: float) -> None:
 
 def _failed(con: duckdb.DuckDBPyConnection) -> list[str]:
     query = f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' GROUP BY 1 ORDER BY 1"
-    return [f"{model} ({n} traces)" for model, n in con.execute(query).fetchall()]
+    return [f"{model} ({counted(n, 'trace')})" for model, n in con.execute(query).fetchall()]
 
 
 def _inbox(result: Status, lake: Lake, now: float, folder: Path) -> None:

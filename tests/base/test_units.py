@@ -37,3 +37,7 @@ def test_what_rounds_up_gets_the_next_unit() -> None:
     assert (units.size((1 << 20) - 1), units.size(1 << 20)) == ("1.00 MiB", "1.00 MiB")
     assert (units.count(999_999_999), units.count(999_000_000)) == ("1.00 G", "999.00 M")
     assert units.rounded_time(340) == "0.3 us"
+
+
+def test_things_are_counted_in_the_singular_and_the_plural() -> None:
+    assert [units.counted(n, "file") for n in (0, 1, 2, 1234)] == ["0 files", "1 file", "2 files", "1,234 files"]

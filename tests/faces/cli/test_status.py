@@ -118,12 +118,14 @@ def test_runs_that_failed(watched: Watched) -> None:
 
 def test_models_that_failed(watched: Watched) -> None:
     with duckdb.connect(str(watched.lake.root / "analyst.duckdb")) as con:
-        rows = "FROM (VALUES ('a', 'm', 'left_out'), ('b', 'm', 'left_out'), ('c', 'whole', 'optimizer_off')) AS v(trace_id, model, outcome)"
-        con.execute(f"CREATE TABLE {pipelines.lake.status.FAILURES} AS {rows}")
+        rows = "('a', 'm', 'left_out'), ('b', 'm', 'left_out'), ('b', 'n', 'left_out'), ('c', 'whole', 'optimizer_off')"
+        con.execute(
+            f"CREATE TABLE {pipelines.lake.status.FAILURES} AS FROM (VALUES {rows}) AS v(trace_id, model, outcome)"
+        )
     code, answer, said = watched.ask()
-    assert (code, answer["failed_models"]) == (1, ["m (2 traces)"])
-    assert "models failed: m (2 traces)" in said
-    assert watched.ask("--max-failed", "1")[0] == 0
+    assert (code, answer["failed_models"]) == (1, ["m (2 traces)", "n (1 trace)"])
+    assert "models failed: m (2 traces), n (1 trace)" in said
+    assert [watched.ask("--max-failed", most)[0] for most in "12"] == [1, 0]
 
 
 @pytest.mark.slow  # an instance of Dagster; its table by hand is above
@@ -208,7 +210,7 @@ def test_of_a_store_without_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert done.exit_code == 0, done.output
     expected = {**NOT_MEASURED, "inbox": None, "traces": 1, "rejected_last_day": 0, "wrong": []}
     assert expected == {key: json.loads(done.stdout)[key] for key in expected}
-    assert "1 with 1 traces" in CliRunner().invoke(app, command[:-1]).stdout
+    assert "1 with 1 trace " in CliRunner().invoke(app, command[:-1]).stdout
     refused = CliRunner().invoke(app, [*command, "--inbox", str(tmp_path)])
     assert refused.exit_code == 1 and "--inbox is for the folder" in refused.stderr
 

@@ -111,7 +111,7 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
 def _show(report: Any, lake: Path | str) -> None:
     of_lake = "" if str(lake) == str(DEFAULT_LAKE) else f" --lake {shlex.quote(str(lake))}"
     counts = {"trace": report.n_traces, "capture": report.n_captures, "job": len(report.jobs)}
-    out.print(", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items()))
+    out.print(", ".join(units.counted(n, name) for name, n in counts.items()))
     out.print(_jobs_table(report.jobs))
     for content in _causes(report.causes):
         out.print(content)

@@ -45,7 +45,8 @@ def regressions(
         for status, reason in dict.fromkeys((result.verdict.status, result.verdict.reason) for result in results):
             out.print(f"{status}: {reason}", soft_wrap=True)
         if job is None and (unnamed := without_job(con)):
-            err.print(styled("[dim]{} captures have no job and are not compared; ingest them with --job[/]", unnamed))
+            have = "capture has no job and is" if unnamed == 1 else "captures have no job and are"
+            err.print(styled("[dim]{:,} {} not compared; ingest with --job[/]", unnamed, have))
     if any(result.verdict.status == "REGRESSION" for result in results):
         raise typer.Exit(1)
 

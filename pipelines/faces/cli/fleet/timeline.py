@@ -50,7 +50,8 @@ def timeline(
         print_json({**document, "error_us": written.error_us, "n_arrows": written.n_arrows})
         return
     clocks = "" if written.error_us is None else f"; error of each clock at most {units.time_us(written.error_us)}"
-    out.print(f"{len(written.ranks)} ranks, {written.n_arrows:,} collectives tied{clocks}")
+    tied = f"{units.counted(len(written.ranks), 'rank')}, {units.counted(written.n_arrows, 'collective')} tied"
+    out.print(f"{tied}{clocks}")
     if written.shown:
         out.print(f"drawn: {written.shown}; `--ranks 0` draws all", soft_wrap=True)
     if written.not_aligned:

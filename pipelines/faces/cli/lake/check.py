@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipelines.base.units import counted
 from pipelines.faces.cli.console import new_table, out, print_json, progress
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
 
@@ -62,7 +63,7 @@ def _show(report: Checked) -> None:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
-    out.print(f"{report.n_files:,} files read, {len(report.faults):,} faults found")
+    out.print(f"{counted(report.n_files, 'file')} read, {counted(len(report.faults), 'fault')} found")
     if not report.has_checksums:
         out.print("a DuckLake has no checksums: sizes and rows are those of its catalog, and every value could be read")
     elif report.n_not_recorded:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.extras import need
+from pipelines.base.units import counted
 from pipelines.faces.cli.console import err, fail, out, progress
 from pipelines.faces.cli.options import DEFAULT_LAKE, LakeOption, path_option
 
@@ -50,9 +51,8 @@ def demo(
         publish(lake)
     _show(lake, folder / "overlay")
     if report.rejected:
-        out.print(
-            f"{len(report.rejected)} files are not profiler traces or cannot be read: see the reasons above, or table rejects."
-        )
+        files = counted(len(report.rejected), "file")
+        out.print(f"{files} not ingested (no profiler trace, or unreadable): see the reasons above, or table rejects.")
     out.print()
     if not traces:
         out.line("why:    [bold]tracelake why {}[/]", shlex.quote(str(folder / "capture" / "rank0.json.gz")))

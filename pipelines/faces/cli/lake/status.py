@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from pipelines.base.units import counted
 from pipelines.faces.cli.console import err, out, print_json
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, local
 
@@ -80,7 +81,7 @@ def status(
 def _lines(report: Status) -> list[tuple[str, str]]:
     lines = [("lake", report.lake), ("last commit", report.last_commit or "none")]
     if report.batches is not None and report.traces is not None:
-        lines.append(("batches", f"{report.batches:,} with {report.traces:,} traces"))
+        lines.append(("batches", f"{report.batches:,} with {counted(report.traces, 'trace')}"))
     if report.rejected_last_day is not None:
         lines.append(("rejected in the last day", f"{report.rejected_last_day:,}"))
     if report.is_on_disk:
