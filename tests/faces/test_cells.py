@@ -109,6 +109,12 @@ def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """As docs/sql.md says."""
+    _write_answer(Answer(duckdb.sql("SELECT 1.5 AS x, 1.5e0 AS y, 100.0 * 2 AS z"), 0), Format.json, 0, False)
+    assert json.loads(capsys.readouterr().out) == [{"x": "1.5", "y": 1.5, "z": "200.0"}]
+
+
 @pytest.mark.parametrize("value", ["[1]", "{'a': 1}", "MAP {'a': 1}", "INTERVAL 1 DAY"])
 def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
     value: str, capsys: pytest.CaptureFixture[str]
