@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from decimal import Decimal
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ class File:
                 work_by_stream[self.stream(i)].append((*self.span(i), i))
         return {stream: sorted(work) for stream, work in work_by_stream.items()}
 
+    @cached_property
+    def latest_ends(self) -> dict[tuple[Any, Any], list[int]]:
+        """For each work of `streams`, when all work of its stream up to it had ended."""
+        return {stream: [*accumulate((end for _, end, _ in work), max)] for stream, work in self.streams.items()}
+
     def stream(self, event: int) -> tuple[Any, Any]:
         """Device and stream of GPU work."""
         args = self.events[event].get("args", {})
@@ -71,8 +77,9 @@ class File:
         """How long before GPU work began, counted from `since`, its stream had nothing to do."""
         start = self.span(event)[0]
         work = self.streams[self.stream(event)]
-        before = work[: bisect_left(work, (start, start, event))]
-        return start - min(max([since, *(end for _, end, i in before if i != event)]), start)
+        n_before = bisect_left(work, (start, start, event))
+        latest = self.latest_ends[self.stream(event)][n_before - 1] if n_before else since
+        return start - min(max(since, latest), start)
 
 
 def check(*traces: Path | dict[str, Any]) -> int:

@@ -262,10 +262,7 @@ WITHOUT_PATH = {
 
 
 @pytest.mark.slow  # 1 s each: tests/faces/cli/test_why.py
-@pytest.mark.parametrize(
-    ("reason", "command"),
-    zip([*WITHOUT_PATH] * 2, ("overlay", "critical-path", "critical-path", "overlay"), strict=True),
-)
+@pytest.mark.parametrize(("reason", "command"), [*zip(WITHOUT_PATH, ("overlay", "critical-path"), strict=True)])
 def test_a_trace_without_a_path_says_why(tmp_path: Path, reason: str, command: str) -> None:
     annotation, events = WITHOUT_PATH[reason]
     path = tmp_path / "trace.json"
@@ -321,11 +318,6 @@ def test_values_are_read_as_people_write_them() -> None:
 def test_arrows_of_all_edges_need_all_events(trace_file: Path) -> None:
     done = tracelake("overlay", trace_file, "--all-edges", "--only-critical", "--out", trace_file.parent)
     assert done.returncode == 1 and "--only-critical" in done.stderr
-
-
-@pytest.mark.slow  # 3 s: tests/faces/test_subject.py draws them, too
-def test_arrows_of_all_edges_are_drawn_with_all_events(trace_file: Path) -> None:
-    assert tracelake("overlay", trace_file, "--all-edges", "--out", trace_file.parent).returncode == 0
 
 
 @pytest.fixture

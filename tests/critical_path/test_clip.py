@@ -62,7 +62,7 @@ def is_in(e: dict[str, Any], w: dict[str, Any], works: dict[tuple[int, int], boo
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(SPANS, SPANS, SPANS, SPANS)
 def test_every_event_with_every_window(windows: list, frames: list, operators: list, launches: list) -> None:
     con, trace_id = connect(events_of(windows, frames, operators, launches))

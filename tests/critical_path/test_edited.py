@@ -140,7 +140,7 @@ def check(path: CriticalPath, graph: nx.DiGraph) -> None:
 
 
 @pytest.mark.slow(together="edited paths")
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(data=st.data())
 def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory: Any, data: st.DataObject) -> None:
     """Weights, edges and nodes changed, added and removed at random, without a cycle."""

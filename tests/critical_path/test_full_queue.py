@@ -139,21 +139,20 @@ def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
 
 
 @pytest.mark.slow  # 4 s
-@pytest.mark.parametrize("late", [8, 40])
-def test_copies_from_the_host_hold_up_the_queue_and_take_no_room(late: float) -> None:
+def test_copies_from_the_host_hold_up_the_queue_and_take_no_room() -> None:
     """As on an H100 that copies: 1,021 launches wait, behind any number of copies, and none of them is slow of itself."""
-    trace = behind_copies(400, 120, late)
-    (con,) = each([trace], "_profiles", "_queue_waits", "events")
+    traces = [behind_copies(400, 120, late) for late in (8, 40)]
     query = """
         SELECT c.correlation - 1, arg_max(w.name, w.start_ns) FROM _queue_waits AS q
         JOIN events AS c ON c.event_id = q.event_id JOIN events AS w ON w.event_id = q.source_event_id
         GROUP BY ALL ORDER BY 1
     """
-    waits = con.execute(query).fetchall()
     expected = ["Memcpy HtoD (Pinned -> Device)" if (i - 120) % 7 == 0 else "k" for i in range(120, 400)]
-    assert waits == [*zip(range(120, 400), expected, strict=True)]
-    (con,) = each([[*trace, call("cudaDeviceSynchronize", 9000, 14000, 9999)]], *TABLES)
-    assert sum(us for who, us, _ in path_in(con) if who == "cudaLaunchKernel") < 50
+    for con in each(traces, "_profiles", "_queue_waits", "events"):
+        assert con.execute(query).fetchall() == [*zip(range(120, 400), expected, strict=True)]
+    synced = [[*trace, call("cudaDeviceSynchronize", 9000, 14000, 9999)] for trace in traces]
+    for con in each(synced, *TABLES):
+        assert sum(us for who, us, _ in path_in(con) if who == "cudaLaunchKernel") < 50
 
 
 SYNCED = [*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)]

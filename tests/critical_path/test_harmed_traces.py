@@ -46,7 +46,7 @@ KNOWN = (asks_and_has_work(), {"traceEvents": SHOWN_TWICE})
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
-@given(at_once(broken(), 64 if SLOW else 16))
+@given(at_once(broken(), 32 if SLOW else 16))
 def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
     """No edge claims more than passed, every node but the start is bound, and the path is as long as its window."""
     assume(any(trace != traces[0] for trace in traces))  # the simplest list has one capture again and again

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def summary_of(number: int) -> dict[str, float]:
 
 def window_of(number: int) -> Window:
     return load(BATCH.show(number), all_made(), BATCH.window(number))
+
+
+LATER = Batch("_inferred_waits", "_event_waits")
+"""Traces of slow tests."""
+
+
+def later(*traces: list[dict[str, Any]]) -> list[int]:
+    return [LATER.append(trace) for trace in traces]
+
+
+def waits_in(numbers: list[int]) -> list[Waits]:
+    """The inferred waits of traces of slow tests."""
+    query = f"SELECT event_id, source_event_id, basis FROM ({_WAITS})"
+    all_rows = [LATER.rows(number, query) for number in numbers]
+    return [{event: (source, basis) for event, source, basis in rows} for rows in all_rows]
 
 
 def inferred_in(traces: list[Any]) -> list[Waits]:
@@ -143,9 +159,12 @@ BOUNDARIES = {
 }
 
 
+ON_BOTH_SIDES = later(*(trace for _, *pair in BOUNDARIES.values() for trace in pair))
+
+
 @pytest.mark.slow  # 6 s
 def test_waits_on_both_sides_of_each_threshold() -> None:
-    waits = inferred_in([trace for _, *pair in BOUNDARIES.values() for trace in pair])
+    waits = waits_in(ON_BOTH_SIDES)
     bases = [{basis for _, basis in of.values()} for of in waits]
     expected = [basis for basis, *_ in BOUNDARIES.values()]
     assert dict(zip(BOUNDARIES, zip(bases[::2], bases[1::2], strict=True), strict=True)) == {
@@ -154,12 +173,17 @@ def test_waits_on_both_sides_of_each_threshold() -> None:
 
 
 @pytest.mark.slow  # that the waits are the real ones is below
-@pytest.mark.parametrize("streams", [1, 3])
-def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_path: Path) -> None:
-    """Shares of the path by what it is bound by, in points of percent; with no inference they are far off."""
-    spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, compute_streams=streams, layers=6)
-    far = 0
-    ranks = write_capture(spec, tmp_path).ranks
+def test_without_its_rows_a_capture_has_nearly_the_same_path(tmp_path: Path) -> None:
+    """Shares of the path by what it is bound by, in points of percent; with no inference they are far off, of one stream and of
+    several.
+    """
+    spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, layers=6)
+    far = set()
+    ranks = [
+        rank
+        for n in (1, 3)
+        for rank in write_capture(replace(spec, compute_streams=n), tmp_path / f"{n} streams").ranks
+    ]
     with_rows = [document_of(rank.path) for rank in ranks]
     without = [without_sync_rows(document) for document in with_rows]
     sighted = [answer for _, answer in answers([*with_rows, *without])]
@@ -170,9 +194,10 @@ def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_p
         seen, blind = of_rows.summary, of_none.summary
         labels = {*seen, *guessed.summary, *blind}
         assert max(abs((seen.get(k) or 0) - (guessed.summary.get(k) or 0)) for k in labels) < 4
-        far += max(abs((seen.get(k) or 0) - (blind.get(k) or 0)) for k in labels) > 10
+        if max(abs((seen.get(k) or 0) - (blind.get(k) or 0)) for k in labels) > 10:
+            far.add(rank.path.parent.name)
         assert abs(guessed.length_us - rank.truth.full.length_ns / 1000) < 0.05 * guessed.length_us
-    assert far
+    assert len(far) == 2
 
 
 @pytest.mark.slow
@@ -304,12 +329,14 @@ def after_a_gap(gap_us: int, covered_us: int, late_us: int) -> list[dict[str, An
     ]
 
 
+AFTER_GAPS = later(*(after_a_gap(*gap) for *gap, _ in GAPS))
+# Where the trace does show the calls, both must hold, for there was no such call before this work.
+AFTER_GAPS += later(*([*after_a_gap(*gap), call("cudaStreamWaitEvent", 5000, 2, 9)] for *gap, _ in GAPS))
+
+
 @pytest.mark.slow  # 7 s
 def test_where_no_calls_are_shown_times_must_tell() -> None:
-    traces = [after_a_gap(*gap) for *gap, _ in GAPS]
-    # Where the trace does show the calls, both must hold, for there was no such call before this work.
-    traces += [[*trace, call("cudaStreamWaitEvent", 5000, 2, 9)] for trace in traces]
-    is_inferred = [3 in waits for waits in inferred_in(traces)]
+    is_inferred = [3 in waits for waits in waits_in(AFTER_GAPS)]
     assert is_inferred[: len(GAPS)] == [waited for *_, waited in GAPS]
     both = [waited and late <= 50 and covered >= gap / 2 for gap, covered, late, waited in GAPS]
     assert is_inferred[len(GAPS) :] == both
@@ -562,13 +589,16 @@ def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> N
 @pytest.mark.slow
 def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> None:
     """Rank 2 of torchrec_4 is the straggler; the others wait for it in every step but the first, which allocates."""
-    largest = {}
-    for rank in range(4):
-        for step in (5, 6):
-            con, trace_id = connect(shared / "traces" / "ranks" / "torchrec_4" / f"{rank}.json.gz")
-            request = WindowRequest(trace_id, "step", annotation=f"ProfilerStep#{step}")
-            summary = critical_path(con, load_catalog(), request, with_path=False).summary
-            largest[rank, step] = next(iter(summary))
+    ranks = [shared / "traces" / "ranks" / "torchrec_4" / f"{rank}.json.gz" for rank in range(4)]
+    con, trace_ids = connect_all(ranks)
+    windows = {
+        (rank, step): WindowRequest(trace_id, str(step), annotation=f"ProfilerStep#{step}")
+        for rank, trace_id in enumerate(trace_ids)
+        for step in (5, 6)
+    }
+    request_windows(con, [*windows.values()])
+    run_models(con, load_catalog(), ANSWERED)
+    largest = {key: next(iter(answer_in(con, window).summary)) for key, window in windows.items()}
     assert {key for key, label in largest.items() if label == "gpu_communication_bound"} == {
         (rank, step) for rank in (0, 1, 3) for step in (5, 6)
     }

@@ -49,12 +49,7 @@ def said(*words: object) -> str:
 @pytest.mark.slow  # tests/critical_path/test_windows.py
 @pytest.mark.parametrize(
     "options",
-    [
-        ("--json",),
-        ("--alternatives", 2),
-        ("--profile", "hta", "--json"),
-        ("--annotation", "ProfilerStep", "--instance", "1:2", "--json"),
-    ],
+    [("--alternatives", 2), ("--profile", "hta", "--annotation", "ProfilerStep", "--instance", "1:2", "--json")],
 )
 def test_a_trace_that_counts_as_long_has_the_same_path(
     trace: Path, options: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ def oracle(shared: Path) -> Any:
 
 @pytest.mark.slow  # 5 s
 def test_random_captures_have_the_oracles_edges(oracle: Any, tmp_path: Path) -> None:
-    seeds = examples(40)
+    seeds = examples(20)
     paths, expected = [], []
     for seed in range(seeds):
         path = tmp_path / f"{seed}.json"

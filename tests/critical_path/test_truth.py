@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.critical_path.answer.answer import critical_path
-from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, request_windows
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.harness import ANSWERED, answer_in, answers, connect, connect_all
+from tests.harness import ANSWERED, answer_in, answers, connect_all
 from tests.synthetic.textbook import TEXTBOOK, textbook
 
 
@@ -55,15 +54,3 @@ def test_general_captures_in_full_and_step_by_step(tmp_path: Path) -> None:
         query = f"SELECT {', '.join(truth)} FROM temporal_breakdown WHERE trace_id = '{trace_id}'"
         (row,) = con.execute(query).fetchall()
         assert dict(zip(truth, row, strict=True)) == truth
-
-
-@pytest.mark.slow  # 3 s: tests/critical_path/test_windows.py
-def test_a_window_that_is_not_there_lists_what_is(tmp_path: Path) -> None:
-    capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=3), tmp_path)
-    con, trace_id = connect(capture.ranks[0].path)
-    for request in (
-        WindowRequest(trace_id, "w", "default", "Nonsense"),
-        WindowRequest(trace_id, "w", "default", "ProfilerStep", 9, 9),
-    ):
-        with pytest.raises(WindowNotFound, match="ProfilerStep#"):
-            critical_path(con, load_catalog(), request)

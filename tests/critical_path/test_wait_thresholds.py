@@ -147,13 +147,15 @@ FLOORS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow  # 28 s
+@pytest.mark.slow  # 4 s
 def test_what_devices_take_on_both_sides() -> None:
+    con, traces = connect_all(trace for _, *pair in FLOORS.values() for trace, _ in pair)
+    create_step(con, "_bound_work", "device_floors")
+    ids = iter(traces)
     for name, (column, *pair) in FLOORS.items():
-        con, traces = connect_all([trace for trace, _ in pair])
-        create_step(con, "_bound_work", "device_floors")
         query = f"SELECT trace_id, {column} FROM device_floors JOIN _profiles USING (trace_profile_id)"
-        assert dict(con.execute(query).fetchall()) == dict(zip(traces, [value for _, value in pair], strict=True)), name
+        by_trace = dict(con.execute(query).fetchall())
+        assert [by_trace[next(ids)] for _ in pair] == [value for _, value in pair], name
 
 
 # name: a trace whose last kernel follows the work before it, and one whose launch held it up
@@ -187,11 +189,11 @@ NEEDS = {"call_usual_ns": {2: 3000}, "call_own_ns": {50: 3000, 50.001: 50_001}}
 
 @pytest.mark.slow  # 4 s
 def test_what_calls_need_on_both_sides() -> None:
-    for name, by_return in NEEDS.items():
-        con, traces = connect_all(map(waits, by_return))
-        create_step(con, "_call_claims", "bound_calls")
-        query = "SELECT trace_id, need_ns FROM bound_calls JOIN _asked_windows USING (window_no)"
-        assert dict(con.execute(query).fetchall()) == dict(zip(traces, by_return.values(), strict=True)), name
+    con, traces = connect_all(waits(late) for by_return in NEEDS.values() for late in by_return)
+    create_step(con, "_call_claims", "bound_calls")
+    query = "SELECT trace_id, need_ns FROM bound_calls JOIN _asked_windows USING (window_no)"
+    needs = [need for by_return in NEEDS.values() for need in by_return.values()]
+    assert dict(con.execute(query).fetchall()) == dict(zip(traces, needs, strict=True))
 
 
 RETURNS = {"call_return_usual_ns": 2000}

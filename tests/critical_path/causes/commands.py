@@ -65,6 +65,12 @@ class Asked:
         assert answer
         return answer
 
+    def whys(self) -> list[Why]:
+        """The answers for the whole and each step, as recorded."""
+        windows = usual_windows(self.con, [self.trace_id])
+        answers = [why(self.con, self.trace_id, window.window_id, without_profiler=False) for window in windows]
+        return [answer for answer in answers if answer]
+
     def saves_us(self, command: str) -> float:
         """What a command of what-if says that the window is shorter by."""
         options = _options(command)

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,10 +18,12 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes.edge_causes import stream_name
 from pipelines.faces.why import Why
 from tests.critical_path.test_invariants import _shared_traces
+from tests.critical_path.whatif.test_bounds import check as check_predictions
 from tests.effort import LARGE
 from tests.harness import call, kernel, op, rows_of, sync, x
 
 from .answered import answer, answers, answers_of_all
+from .commands import asked_all
 
 VOCABULARY = {row["cause"] for row in rule_rows("cause_kinds")}
 
@@ -106,24 +108,31 @@ def check_raw(path: Path, why: Why) -> None:
             assert row["duration_ns"] <= sum(_ns(e["dur"]) for e in work if e["name"] == row["name"]) + 1000
 
 
+def _small() -> list[Path]:
+    return [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
+
+
 def _some() -> list[Path]:
     """A tenth of the small shared traces."""
-    small = [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
-    return small[1::10]
+    return _small()[1::10]
 
 
 TRACES: dict[str, list[dict[str, Any]]] = {}
 """Hand-made traces; each stands beside its test."""
 
 
-@pytest.fixture(scope="module")
-def answered() -> dict[str, list[Why]]:
-    """For some shared traces and all of TRACES: the answer for the whole, and for each step."""
-    traces = {str(path): path for path in _some()} | TRACES
+def answered_by_trace(traces: Mapping[str, Path | list[dict[str, Any]]]) -> dict[str, list[Why]]:
+    """The answer for the whole of each, and for each of its steps."""
     by_trace = defaultdict(list)
     for answer_of_window in answers_of_all(traces.values(), steps=True):
         by_trace[answer_of_window.title].append(answer_of_window)
     return dict(zip(traces, by_trace.values(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def answered() -> dict[str, list[Why]]:
+    """For some shared traces and all of TRACES."""
+    return answered_by_trace({str(path): path for path in _some()} | TRACES)
 
 
 @pytest.fixture(scope="module")
@@ -139,30 +148,40 @@ def test_small_shared_traces(shared: Path, answered: dict[str, list[Why]]) -> No
         check(answer_of_window)
 
 
-@pytest.mark.slow  # a tenth of the small ones is above
-def test_every_shared_trace(trace: Path) -> None:
-    for why in answers(trace, steps=True):
-        check(why)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "trace" in metafunc.fixturenames:
-        paths = [path for path in _shared_traces() if "begin_end" not in path.name]
-        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])
-
-
 RAW = (
     "critical_path/alexnet", "critical_path/simple_add", "critical_path/cuda_event_sync", "single/h100_qwen",
     "single/mi300_qwen", "single/mi250_minitoy", "single/mi300_rccl_metadata", "single/a100_nccl_metadata",
     "single/b200_eager_71_process_groups", "single/v100_54mb_rank1",
 )  # fmt: skip
+"""Of these the sentence is true of the raw events, too."""
 
 
-@pytest.mark.slow  # its parts are tested above
-@pytest.mark.parametrize("name", RAW)
-def test_the_sentence_is_true_of_the_raw_events(shared: Path, name: str) -> None:
-    path = shared / "traces" / f"{name}.json.gz"
-    check_raw(path, answer(path))
+def check_all(path: Path, whole: Why, *steps: Why) -> None:
+    for why in (whole, *steps):
+        check(why)
+    if str(path).removesuffix(".json.gz").endswith(RAW):
+        check_raw(path, whole)
+
+
+@pytest.mark.slow  # a tenth of them is above
+def test_all_small_shared_traces(shared: Path) -> None:
+    for path, whys in answered_by_trace({str(path): path for path in _small()}).items():
+        check_all(Path(path), *whys)
+
+
+@pytest.mark.slow
+def test_a_large_shared_trace(trace: Path) -> None:
+    """What holds for every prediction holds, too: its models are those of the causes."""
+    (subject,) = asked_all([trace], steps=True)
+    with subject.con:
+        check_all(trace, *subject.whys())
+        check_predictions(subject.window)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "trace" in metafunc.fixturenames:
+        paths = [path for path in _shared_traces() if path.stat().st_size > LARGE]
+        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])
 
 
 LAUNCHED = [op("aten::mm", 0, 40), call("cudaLaunchKernel", 10, 10, 1)]

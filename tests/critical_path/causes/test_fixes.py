@@ -22,7 +22,6 @@ from pipelines.models import statements
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.conftest import SHARED
-from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
 from tests.effort import first_of
 from tests.harness import call, connect_all, op
 from tests.pages import DOCS
@@ -99,7 +98,7 @@ def test_each_kind_is_retimed_as_its_row_says(all_fixes: dict[str, Fixes]) -> No
 def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     con, (trace_id,) = connect_all([synchronized_steps(530)])
     with con:
-        run_models(con, load_catalog(), ["critical_path_edges", "critical_path_caveats"])
+        run_models(con, load_catalog(), ["critical_path_edges"])
         ((n_edges,),) = con.execute("SELECT count(*) FROM critical_path_edges").fetchall()
     for most, is_judged in ((n_edges, True), (n_edges - 1, False)):
         monkeypatch.setattr(window_causes, "MOST_EDGES", most)
@@ -429,23 +428,3 @@ def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path, more_made: 
 @MORE
 def test_a_window_of_another_profile_has_no_fixes(more_fixes: dict[str, Fixes]) -> None:
     assert more_fixes["copies of a byte"] and not more_fixes["HTA"]
-
-
-NOT_AMONG_THEM = {
-    "item_each_step": "the host is behind the GPU when it asks",
-    "finite_check": "so it is with the profiler, whose cost is too small to be left out: a traced second run gains nothing",
-    "generation": "the host is behind the GPU when it asks",
-    "elementwise_fused": "the GPU binds, and what fusing saves there is not in a trace of unfused kernels",
-}
-"""Recorded programs whose change is not among the fixes of their first run, and why."""
-RECORDED = [
-    pair for folder in FOLDERS if folder.is_dir() for pair in read(folder).pairs if len(pair.before) == 1 and pair.fix
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", RECORDED, ids=[pair.name for pair in RECORDED])
-def test_the_change_of_a_recorded_program_is_among_its_fixes(pair: Pair) -> None:
-    con, (trace_id,) = connect_all([pair.before[0]])
-    (fixes,) = fixes_in(con, [WindowRequest(trace_id)])
-    assert (pair.fix in {fix for fix, _ in fixes}) == (pair.name not in NOT_AMONG_THEM)

@@ -80,13 +80,6 @@ def test_factors_are_those_of_the_raw_traces(name: str, target: str, part: str, 
     assert float(factor) == pytest.approx(of_b / of_a, rel=1e-3)
 
 
-@pytest.mark.slow  # 2 s: made streams are below
-def test_each_stream_has_the_factor_of_the_one_that_does_its_part_in_the_second_run() -> None:
-    scales = measured_scales(replace(pair("one_event_reused"), ratio=("stream:*",)))
-    factors = {name: float(factor) for name, _, factor in (scale.rpartition("=") for scale in scales[1::2])}
-    assert factors == {"stream:7": pytest.approx(1, abs=0.01), "stream:21": pytest.approx(0.5, abs=0.01)}
-
-
 def test_streams_are_matched_by_their_first_launch_not_by_their_number(tmp_path: Path) -> None:
     traces = []
     for variant, streams in (("A", (20, 24)), ("B", (28, 8))):

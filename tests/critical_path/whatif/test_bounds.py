@@ -1,4 +1,7 @@
-"""What holds for every prediction on every shared trace, without knowing what would really happen."""
+"""What holds for every prediction on every shared trace, without knowing what would really happen.
+
+The large ones are in tests/critical_path/causes/test_causes.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pipelines.critical_path.whatif.window import Window
 from tests.critical_path.test_invariants import _shared_traces
 from tests.effort import LARGE
 
-from .windows import opened
+from .windows import loaded
 
 TARGETS = ("cpu", "host", "host_gap", "computation", "communication", "memory", "launch_overhead", "kernel_gaps", "*")
 FASTER = [Scenario(((target, factor),)) for target in TARGETS for factor in (0.0, 0.5)]
@@ -48,42 +51,29 @@ def busiest(window: Window, weight: np.ndarray) -> int:
     return int(max(of_threads.max(initial=0), of_streams.max(initial=0)))
 
 
-def check(path: Path) -> None:
-    with opened(path) as (_, window):
-        (same,) = what_if(window, [Scenario()])
-        assert same.as_json()["before"] == same.as_json()["after"]
-        length = same.before.length_us
-        lengths = {}
-        for answer in answers(window, FASTER):
-            weight = Weights.of(window, answer.scenario).path
-            assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
-            assert answer.after.length_us <= length
-            lengths[answer.scenario.scale[0]] = answer.after.length_us
-        for first, second in (("cpu", "computation"), ("host_gap", "kernel_gaps"), ("host", "launch_overhead")):
-            halves = Scenario(((first, 0.5), (second, 0.5)))
-            both = Scenario(((first, 0.0), (second, 0.0)))
-            lengths_of_both = [answer.after.length_us for answer in answers(window, [halves, both])]
-            assert lengths_of_both == sorted(lengths_of_both, reverse=True)
-            if lengths_of_both:
-                assert lengths_of_both[-1] <= min(lengths[first, 0.0], lengths[second, 0.0])
-        (slower,) = answers(window, [Scenario((("*", 2.0),))]) or [same]
-        assert length <= slower.after.length_us <= 2 * length
+def check(window: Window) -> None:
+    (same,) = what_if(window, [Scenario()])
+    assert same.as_json()["before"] == same.as_json()["after"]
+    length = same.before.length_us
+    lengths = {}
+    for answer in answers(window, FASTER):
+        weight = Weights.of(window, answer.scenario).path
+        assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
+        assert answer.after.length_us <= length
+        lengths[answer.scenario.scale[0]] = answer.after.length_us
+    for first, second in (("cpu", "computation"), ("host_gap", "kernel_gaps"), ("host", "launch_overhead")):
+        halves = Scenario(((first, 0.5), (second, 0.5)))
+        both = Scenario(((first, 0.0), (second, 0.0)))
+        lengths_of_both = [answer.after.length_us for answer in answers(window, [halves, both])]
+        assert lengths_of_both == sorted(lengths_of_both, reverse=True)
+        if lengths_of_both:
+            assert lengths_of_both[-1] <= min(lengths[first, 0.0], lengths[second, 0.0])
+    (slower,) = answers(window, [Scenario((("*", 2.0),))]) or [same]
+    assert length <= slower.after.length_us <= 2 * length
 
 
-@pytest.mark.slow  # 3 s each: predictions against programs that run again are in test_truth.py
+@pytest.mark.slow  # predictions against programs that run again are in test_truth.py
 def test_small_shared_traces(shared: Path) -> None:
-    for path in [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name][
-        ::6
-    ]:
-        check(path)
-
-
-@pytest.mark.slow  # a sixth of the small ones is above
-def test_every_shared_trace(trace: Path) -> None:
-    check(trace)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "trace" in metafunc.fixturenames:
-        paths = [path for path in _shared_traces() if "begin_end" not in path.name]
-        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])
+    paths = [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
+    for window in loaded(paths):
+        check(window)

@@ -206,8 +206,8 @@ CHANGES = st.one_of(
 )
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(st.integers(0, 14 if SLOW else 2), st.lists(CHANGES, min_size=1, max_size=3))
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 5 if SLOW else 2), st.lists(CHANGES, min_size=1, max_size=3))
 @pytest.mark.slow  # test_before_is_the_critical_path compares with the path that test_longest.py compares with networkx
 def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, float]]) -> None:
     con, _, window = captured(seed)
@@ -288,12 +288,12 @@ def test_a_call_that_only_waits_is_no_saving() -> None:
 
 @pytest.mark.slow
 def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
-    with opened(shared / "traces" / "single" / "v100_54mb_rank1.json.gz") as (_, window):
+    with opened(shared / "traces" / "critical_path" / "alexnet.json.gz") as (_, window):
         chains = window.graph.chains
         answers = list(what_if(window, [Scenario((("cpu", i / 100),)) for i in range(100)]))
         lengths = [comparison.after.length_us for comparison in answers]
         assert window.graph.chains is chains and "_onward" in vars(chains)  # the order, which is kept
-        assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 1_738_039.0
+        assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 43_425_365.0
 
 
 def test_a_type_is_named_as_hta_writes_it() -> None:

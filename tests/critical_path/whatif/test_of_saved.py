@@ -23,6 +23,7 @@ from pipelines.faces.notebook import CriticalPath
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.test_inferred import blocked
 from tests.harness import ANSWERED, call, connect, connect_all, kernel, only, op, sync, x
 
 from .windows import OF_WINDOW, all_made, opened
@@ -211,13 +212,12 @@ def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # caveats of inferred waits: tests/critical_path/test_caveats.py
-def test_what_is_inferred_is_told_by_what_if_and_after_edits(shared: Path, tmp_path: Path) -> None:
-    trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
-    con, trace_id = connect(trace)
+def test_what_is_inferred_is_told_by_what_if_and_after_edits(tmp_path: Path) -> None:
+    con, trace_id = connect(blocked("cudaStreamSynchronize"))
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id), save_to=tmp_path / "a.zip")
     assert answer.inferred
-    said = run("what-if", tmp_path / "a.zip", "--scale", "communication=0.5")
-    assert "waits of this graph are inferred" in said.stdout
+    said = run("what-if", tmp_path / "a.zip", "--scale", "computation=0.5")
+    assert "1 wait of this graph is inferred" in said.stdout
     window = of_saved(restore_path(tmp_path / "a.zip"))
     assert window.n_inferred >= len(answer.inferred)
     path = CriticalPath.of(restore_path(tmp_path / "a.zip"))

@@ -39,7 +39,7 @@ def scaled(**factors: float) -> Scenario:
     return Scenario(tuple(factors.items()))
 
 
-def loaded(traces: Iterable[list[dict]]) -> Iterator[Window]:
+def loaded(traces: Iterable[list[dict] | Path]) -> Iterator[Window]:
     """The windows of whole traces, for which the models run once; only tables of the trace's events answer while one is used."""
     con, trace_ids = computed(traces)
     with con:
