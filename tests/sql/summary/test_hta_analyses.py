@@ -45,6 +45,8 @@ WAITS_US = {
 }
 # With waits on events, of AMD in exact times, and two ranks with communication and a last step that HTA leaves out.
 QUICK = ("cuda_event_sync", "mi250_minitoy__nsoff", "sampled_128")
+TWINS = ("a100_nccl_metadata", "v100_ns_absolute", "sampled_128__incllast")
+"""Cases of traces that are compared in exact times, or without the last step; mi250_minitoy has rounded times and all steps."""
 PARTS = "idle_ns, compute_ns, non_compute_ns, span_ns"
 TIMES = ("idle_time", "compute_time", "non_compute_time", "kernel_time")
 
@@ -74,7 +76,7 @@ class Rank:
 
 def _cases() -> list[str]:
     names = sorted(p.name.removesuffix("__analyses.json.gz") for p in GOLDEN.glob("*__analyses.json.gz"))
-    return names or ["reference material is not there"]
+    return [name for name in names if name not in TWINS] or ["reference material is not there"]
 
 
 def _golden(case: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def run(con: duckdb.DuckDBPyConnection, model: str) -> list[tuple]:
 
 
 @pytest.mark.slow  # 4 s
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stretches(), stretches())
 def test_events_and_work_in_steps(steps: list[Stretch], work: list[Stretch]) -> None:
     con = connected(steps)
@@ -99,7 +99,7 @@ def test_events_and_work_in_steps(steps: list[Stretch], work: list[Stretch]) -> 
 
 
 @pytest.mark.slow  # 5 s
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stretches(), in_a_row(st.integers(1, 100)), in_a_row(st.integers(1, 100)))
 def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], computing: list[Stretch]) -> None:
     con = connected(steps)
@@ -122,7 +122,7 @@ def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], 
 
 
 @pytest.mark.slow  # 5 s
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     in_a_row(st.integers(0, 90)), in_a_row(st.integers(0, 60)), st.lists(st.integers(0, 7), min_size=12, max_size=12)
 )
@@ -171,7 +171,7 @@ def test_lost_time_of_steps(steps: list[Stretch], idle: list[Stretch], classes: 
 
 
 @pytest.mark.slow  # 4 s
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stretches(), in_a_row(st.integers(1, 100)), stretches(least=1))
 def test_host_and_gpu_in_steps(steps: list[Stretch], gpu: list[Stretch], calls: list[Stretch]) -> None:
     con = connected(steps)
