@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, STAGING, table_files
-from pipelines.models.catalog import Catalog, CatalogError, load_catalog
+from pipelines.models.catalog import CatalogError, load_catalog
 from pipelines.models.run import ModelRun, run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize, stale
@@ -37,26 +37,6 @@ def test_all_public_tables_of_every_batch(lake: Lake, tmp_path: Path) -> None:
     assert not list(lake.root.glob(".staging/*/*"))
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
-
-
-@pytest.mark.slow  # tests/runs/materialize/test_once.py has it
-def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
-    materialize(lake, TABLES)
-    before = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
-    assert materialize(lake, TABLES) == []
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert [d.table for d in materialize(lake, ["kernels"], force=True)] == ["kernels"]
-
-
-@pytest.mark.slow  # tests/runs/materialize/test_once.py has other versions
-def test_a_changed_model_is_computed_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    materialize(lake, TABLES)
-    version = Catalog.version
-    changed = lambda catalog, name: version(catalog, name) + ("x" if name == "kernels" else "")  # noqa: E731
-    monkeypatch.setattr(Catalog, "version", changed)
-    assert stale(lake, load_catalog(), TABLES, lake.batches()[0]) == ["kernels"]
-    assert [d.table for d in materialize(lake, TABLES)] == ["kernels"]
-    assert stale(lake, load_catalog(), TABLES, lake.batches()[0]) == []
 
 
 @pytest.mark.slow  # 3 s: every batch has all tables, above

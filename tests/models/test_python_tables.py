@@ -30,7 +30,7 @@ _VALUES = (
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(*(st.none() | values for values in _VALUES)), max_size=8))
 def test_rows_arrive_as_they_are(rows: list[tuple[Any, ...]]) -> None:
     columns = {name: [row[place] for row in rows] for place, (name, *_) in enumerate(_COLUMNS)}
