@@ -223,18 +223,13 @@ def test_no_fixed_durations_have_a_period_below_the_ideal(monkeypatch: pytest.Mo
     assert best.period_ns >= best.ideal_ns
 
 
-@pytest.mark.slow  # 2 s
-def test_the_local_search_finds_what_an_exhaustive_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(range(12), 4, monkeypatch)
+@pytest.mark.slow
+def test_the_local_search_finds_what_an_exhaustive_one_does_in_75_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(range(75), 5, monkeypatch)
 
 
 @pytest.mark.slow
-def test_the_local_search_finds_what_an_exhaustive_one_does_in_150_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(range(150), 5, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages filled up to an equal share of the work, in the order of a serial run; a stream a task, or a stage."""
     monkeypatch.setattr(search_module, "_ENUMERATED", 0)

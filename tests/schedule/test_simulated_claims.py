@@ -148,11 +148,3 @@ def test_memory_in_flight_is_the_depth() -> None:
     for max_depth in (1, 2, 5):
         flow = simulate(fused_sparse_dist(), declared, engine="DataFlowPipeline", max_depth=max_depth)
         assert peak_in_flight(flow) == max_depth
-
-
-@pytest.mark.slow  # the test with jitter has 3000
-def test_thousands_of_iterations() -> None:
-    """Issue 3: a plan of thousands of iterations, every one accounted for."""
-    timeline = simulate(fused_sparse_dist(), FUSED_NS, engine="DataFlowPipeline", max_depth=5, iterations=4000)
-    assert len(timeline.spans) == 9 * 4000
-    assert timeline.retired_ns[3999] == timeline.end_ns

@@ -51,8 +51,11 @@ def trained(
     return [loss.item() for loss in work.losses], {key: value.clone() for key, value in work.weights().items()}
 
 
-@pytest.mark.parametrize("as_documented", first_of([False, True], 1), ids=["bundled", "as_documented"])
-@pytest.mark.parametrize("name", first_of(NAMES, 2))
+@pytest.mark.parametrize(
+    ("name", "as_documented"),
+    first_of([*((name, False) for name in NAMES), *((name, True) for name in TELLING)], 2),
+    ids=[*NAMES, *(f"{name} as documented" for name in TELLING)],
+)
 def test_every_engine_trains_the_same_to_the_last_bit(name: str, as_documented: bool) -> None:
     losses, weights = trained(name, "serial")
     assert len(losses) == 12 and len(set(losses)) == 12
