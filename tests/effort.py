@@ -108,7 +108,7 @@ def _quarter(full: int) -> int:
     return max(full // 4, min(full, 5))
 
 
-LISTS = 5 if SLOW else 2
+LISTS = 3 if SLOW else 2
 """How many lists a test tries that takes its examples from `at_once`: the first is of the simplest there are."""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipelines.models.catalog import load_catalog
@@ -15,16 +17,23 @@ from tests.effort import named
 from tests.harness import connect, kernel, rows_of
 
 
+@cache
+def bandwidths(path: Path) -> duckdb.DuckDBPyConnection:
+    """With the bandwidths of a real trace."""
+    con, _ = connect(path)
+    run_models(con, load_catalog(), ["collective_bandwidth"])
+    return con
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", named(["a100_nccl_metadata", "b200_eager_71_process_groups", "mi300_rccl_metadata"]))
 def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
     reference = json.loads((shared / "golden" / "modelling" / f"comm__{trace}.json").read_text())["rows"]
-    rows = rows_of(
-        shared / "traces" / "single" / f"{trace}.json.gz",
-        "collective_bandwidth",
-        "event_id, duration_ns, collective_name, group_size, group_name, stream, bytes, algbw_gigabytes_per_s, busbw_lower_gigabytes_per_s",
-        "start_ns",
-    )
+    con = bandwidths(shared / "traces" / "single" / f"{trace}.json.gz")
+    rows = con.execute(
+        "SELECT event_id, duration_ns, collective_name, group_size, group_name, stream, bytes, algbw_gigabytes_per_s, "
+        "busbw_lower_gigabytes_per_s FROM collective_bandwidth ORDER BY start_ns"
+    ).fetchall()
     # The reference knows NCCL's kernels only: those of symmetric memory (multimem_all_reduce on the B200) are ours.
     events = json.loads(gzip.decompress((shared / "traces" / "single" / f"{trace}.json.gz").read_bytes()))[
         "traceEvents"
@@ -49,7 +58,8 @@ def test_ideal_times_of_a_step_are_the_reference_s(shared: Path) -> None:
     reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
     expected = {row["step"]: row["t_c2c_ideal_us"] for row in reference["exposure_real_mi300_resnet_ckpt"]}
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
-    rows = rows_of(trace, "collective_bandwidth", "step, ideal_ns, spans_nodes, limit_gigabytes_per_s")
+    columns = "step, ideal_ns, spans_nodes, limit_gigabytes_per_s"
+    rows = bandwidths(trace).execute(f"SELECT {columns} FROM collective_bandwidth ORDER BY ALL").fetchall()
     for step, ideal_us in expected.items():
         own = [row for row in rows if f"ProfilerStep#{row[0]}" == step]
         assert {row[2:] for row in own} == {(False, 448.0)}

@@ -89,7 +89,7 @@ def flops(op: str, dims: list, concrete: list[str] | None = None, tensors: int |
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(sizes, sizes, sizes, sizes)
 def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> None:
     assert flops("aten::mm", [[m, k], [k, n]]) == counted(lambda t: t.ones(m, k) @ t.ones(k, n))
@@ -102,7 +102,7 @@ def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> No
 
 
 @pytest.mark.slow  # 6 s: torch and its counter are loaded; test_shapes_that_torch_was_asked_about has recorded answers
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),
     st.integers(0, 2), st.integers(1, 2), st.booleans(), st.integers(8, 12),

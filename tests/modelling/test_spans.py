@@ -13,10 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
 from tests.effort import named
-from tests.harness import connect
 from tests.modelling.real_traces import computed
 
 TRACES = ("a100_nccl_metadata", "v100_ns_absolute", "mi300_rccl_metadata", "h100_qwen")
@@ -113,13 +110,12 @@ def crossing_pairs(path: Path, in_ns: Callable[[str], int]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", named(TRACES))
-def test_crossing_pairs_are_counted_in_exact_time(shared: Path, name: str) -> None:
+def test_crossing_pairs_are_counted_in_exact_time(
+    shared: Path, trace: tuple[Any, dict], request: pytest.FixtureRequest
+) -> None:
     """The reference read times as floats: where they are absolute microseconds, 778 of its pairs are rounding."""
-    path = shared / "traces" / "single" / f"{name}.json.gz"
-    reference = json.loads((shared / "golden" / "modelling" / f"spans__{name}.json").read_text())["summary"]
-    con, _ = connect(path)
-    run_models(con, load_catalog(), ["span_attribution"])
+    con, reference = trace
+    path = shared / "traces" / "single" / f"{request.node.callspec.params['trace']}.json.gz"
     exact = crossing_pairs(path, lambda text: round(Decimal(text) * 1000))
     assert con.execute("SELECT n_crossing_pairs FROM span_attribution").fetchall() == [(exact,)]
-    assert crossing_pairs(path, lambda text: round(float(text) * 1000)) == reference["crossing_host_pairs"]
+    assert crossing_pairs(path, lambda text: round(float(text) * 1000)) == reference["summary"]["crossing_host_pairs"]
