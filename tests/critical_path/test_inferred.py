@@ -64,7 +64,7 @@ def window_of(number: int) -> Window:
     return load(BATCH.show(number), all_made(), BATCH.window(number))
 
 
-LATER = Batch("_inferred_waits", "_event_waits")
+LATER = Batch("_inferred_waits", "_event_waits", "_call_waits", "critical_path_edges")
 """Traces of slow tests."""
 
 
@@ -284,30 +284,41 @@ def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 
 
-@pytest.mark.slow  # 5 s
-def test_what_was_not_waited_for() -> None:
-    # Rows of another kind of wait say nothing of these.
-    others = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
-    # Stream 24's work was launched after the call that waits, and ended between; the collective is what was waited for.
-    later = [*STREAMS, call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)]
-    # It ended after the work began, but for 2 us, which clocks of streams differ by: the gemm begins at 815.
-    beside = [
-        [*STREAMS, call("cudaLaunchKernel", 20, 2, 9), kernel("copy", 600, us, 9, stream=24)] for us in (300, 218, 216)
+def blocked(name: str) -> list[dict[str, Any]]:
+    """A call that blocks from 50 to 1050 us, beside a kernel that ends at 1000 us."""
+    return [
+        op("step", 0, 2000),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 980, 1)),
+        call(name, 50, 1000, 2),
     ]
+
+
+# A call that does not block, or only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do.
+NOT_BLOCKING = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
+NOT_WAITED_FOR = later(
+    # Rows of another kind of wait say nothing of these.
+    [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)],
+    # Stream 24's work was launched after the call that waits, and ended between; the collective is what was waited for.
+    [*STREAMS, call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)],
+    # It ended after the work began, but for 2 us, which clocks of streams differ by: the gemm begins at 815.
+    *([*STREAMS, call("cudaLaunchKernel", 20, 2, 9), kernel("copy", 600, us, 9, stream=24)] for us in (300, 218, 216)),
     # Another thread launched it after the call began.
-    of_another_thread = [
+    [
         *blocked("cudaStreamSynchronize"),
         call("cudaLaunchKernel", 500, 5, 7, tid=2),
         kernel("copy", 600, 445, 7, stream=9),
-    ]
-    # A call that does not block, or only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do.
-    names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
-    traces = [others, later, *beside, of_another_thread, *map(blocked, names)]
-    of_others, of_later, *of_beside, blocking = (all_waits := inferred_in(traces))[:6]
+    ],
+    *map(blocked, NOT_BLOCKING),
+)
+
+
+@pytest.mark.slow  # 5 s
+def test_what_was_not_waited_for() -> None:
+    of_others, of_later, *of_beside, blocking = (all_waits := waits_in(NOT_WAITED_FOR))[:6]
     assert of_others == {4: (1, "wait_call"), 7: (4, "wait_call")} and of_later[7] == (4, "wait_call")
     assert [waits[7] for waits in of_beside] == [(4, "wait_call"), (4, "wait_call"), (9, "wait_call")]
     assert blocking[3] == (2, "blocking_call")
-    assert all_waits[6:] == [{}] * len(names)
+    assert all_waits[6:] == [{}] * len(NOT_BLOCKING)
 
 
 GAPS = (  # the gap, what other work covers of it, how late before its end that ended (us); it was waited for
@@ -342,15 +353,6 @@ def test_where_no_calls_are_shown_times_must_tell() -> None:
     assert is_inferred[len(GAPS) :] == both
 
 
-def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
-    """A call that blocks from 50 to 1050 us, beside a kernel that ends at 1000 us."""
-    return [
-        op("step", 0, 2000),
-        *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 980, 1)),
-        call(name, 50, 1000, 2),
-    ]
-
-
 @pytest.mark.slow  # 5 s
 def test_a_blocking_call_waited_for_what_ended_in_it() -> None:
     names = ("cudaStreamSynchronize", "hipDeviceSynchronize", "cudaFree", "cuStreamSynchronize")
@@ -381,20 +383,21 @@ def two_streams(second_ends: float, name: str = "cudaStreamSynchronize") -> list
     ]
 
 
+ONE_OF_TWO = (
+    (601.5, "cudaStreamSynchronize", 7),
+    (600.8, "cudaStreamSynchronize", 9),
+    (601.5, "cudaDeviceSynchronize", 9),
+)
+TWO_STREAMS = later(*(two_streams(end, name) for end, name, _ in ONE_OF_TWO))
+
+
 @pytest.mark.slow  # 4 s
 def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
     """Of two that fit about as well, for the work launched last; one for the device for what ended last."""
-    cases = (
-        (601.5, "cudaStreamSynchronize", 7),
-        (600.8, "cudaStreamSynchronize", 9),
-        (601.5, "cudaDeviceSynchronize", 9),
-    )
-    all_waits = inferred_in([two_streams(end, name) for end, name, _ in cases])
-    assert [waits[10] for waits in all_waits] == [(source, "blocking_call") for *_, source in cases]
-    con, _ = connect(two_streams(601.5))
-    run_models(con, load_catalog(), ["critical_path_edges"])
+    all_waits = waits_in(TWO_STREAMS)
+    assert [waits[10] for waits in all_waits] == [(source, "blocking_call") for *_, source in ONE_OF_TWO]
     sources = "SELECT src_event_id FROM critical_path_edges WHERE dst_event_id = 10 AND NOT dst_is_start AND src_event_id <> 10"
-    assert con.execute(sources).fetchall() == [(7,)]  # and not for the work launched last as well
+    assert LATER.rows(TWO_STREAMS[0], sources) == [(7,)]  # and not for the work launched last as well
 
 
 STILL_RUNNING = BATCH.append(
@@ -406,10 +409,8 @@ def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
     assert waits_of(STILL_RUNNING)[10] == (7, "blocking_call")
 
 
-@pytest.mark.slow  # 4 s
-def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
-    """As in a job with torchrec: by the GPU's clock a copy ended 12 us after the call that waited for it 35 ms."""
-    traces = [
+LONG_AND_SHORT = later(
+    *(
         [
             *(call("cudaLaunchKernel", 0, 5, 1), kernel("other", 20, took / 2, 1, stream=44)),
             *(call("cudaLaunchKernel", 10, 5, 2), kernel("gemm", 30, 70 + took - 40, 2)),
@@ -417,13 +418,16 @@ def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
             call("cudaStreamSynchronize", 70, took, 4),
         ]
         for took in (35_000, 700)
-    ]
-    assert [waits[6] for waits in inferred_in(traces)] == [(5, "blocking_call"), (1, "blocking_call")]
-    connections = each(traces, "_call_waits", "critical_path_windows", "_profiles")
-    sources = [
-        con.execute("SELECT source_event_id FROM _call_waits WHERE event_id = 6").fetchall() for con in connections
-    ]
-    assert sources == [[(5,)], [(1,)]]
+    )
+)
+
+
+@pytest.mark.slow  # 4 s
+def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
+    """As in a job with torchrec: by the GPU's clock a copy ended 12 us after the call that waited for it 35 ms."""
+    assert [waits[6] for waits in waits_in(LONG_AND_SHORT)] == [(5, "blocking_call"), (1, "blocking_call")]
+    query = "SELECT source_event_id FROM _call_waits WHERE event_id = 6"
+    assert [LATER.rows(number, query) for number in LONG_AND_SHORT] == [[(5,)], [(1,)]]
 
 
 NOT_HELD_UP = BATCH.append([
@@ -461,21 +465,22 @@ def waited_for(name: str) -> list[dict[str, Any]]:
     ]
 
 
+FOR_THE_DEVICE = ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "hipFree")
+FOR_A_STREAM = ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")
+FOUND_DONE = later(*map(waited_for, (*FOR_THE_DEVICE, *FOR_A_STREAM)))
+
+
 @pytest.mark.slow  # 4 s
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
     """Told by its role alone: it was short, and nothing ended near it. Where work takes longer, it would have waited."""
-    device = ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "hipFree")
-    names = {name: {2, 4} for name in device}
-    names |= {name: {4} for name in ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")}
-    con, trace_ids = connect_all(map(waited_for, names))
-    run_models(con, load_catalog(), ["_inferred_waits", "critical_path_edges"])
-    assert con.execute("FROM _inferred_waits").fetchall() == []
-    for trace_id, sources in zip(trace_ids, names.values(), strict=True):
-        only(con, trace_id, ["critical_path_edges"])
-        edges = con.execute(
-            "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
-            "WHERE dst_event_id = 5 AND NOT dst_is_start AND src_event_id <> 5"
-        ).fetchall()
+    query = (
+        "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
+        "WHERE dst_event_id = 5 AND NOT dst_is_start AND src_event_id <> 5"
+    )
+    all_sources = [*[{2, 4}] * len(FOR_THE_DEVICE), *[{4}] * len(FOR_A_STREAM)]
+    for number, sources in zip(FOUND_DONE, all_sources, strict=True):
+        assert LATER.rows(number, "FROM _inferred_waits") == []
+        edges = LATER.rows(number, query)
         # It found them done, so that no edge claims more than a return takes.
         assert {source for source, *_ in edges} == sources
         assert {tuple(rest) for _, *rest in edges} == {(False, 2000, True)}

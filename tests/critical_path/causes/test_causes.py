@@ -119,6 +119,8 @@ def _some() -> list[Path]:
 
 TRACES: dict[str, list[dict[str, Any]]] = {}
 """Hand-made traces; each stands beside its test."""
+MORE: dict[str, list[dict[str, Any]]] = {}
+"""Those of slow tests."""
 
 
 def answered_by_trace(traces: Mapping[str, Path | list[dict[str, Any]]]) -> dict[str, list[Why]]:
@@ -139,6 +141,12 @@ def answered() -> dict[str, list[Why]]:
 def whole(answered: dict[str, list[Why]]) -> dict[str, Why]:
     """The answer for the whole of each."""
     return {name: answers_of_trace[0] for name, answers_of_trace in answered.items()}
+
+
+@pytest.fixture(scope="module")
+def more() -> dict[str, Why]:
+    """The answer for the whole of each of MORE."""
+    return dict(zip(MORE, answers_of_all(MORE.values()), strict=True))
 
 
 def test_small_shared_traces(shared: Path, answered: dict[str, list[Why]]) -> None:
@@ -191,11 +199,6 @@ THREAD = "outside operators, thread 1"
 
 Causes = dict[tuple[str, str], int]
 """Time by cause and name, us."""
-
-
-def causes_of_all(*traces: list[dict[str, Any]]) -> list[Causes]:
-    """Of each; the models run once."""
-    return [checked(why) for why in answers_of_all([*LAUNCHED, *events] for events in traces)]
 
 
 def checked(why: Why) -> Causes:
@@ -273,10 +276,12 @@ OWNERS: dict[str, tuple[list[dict[str, Any]], Causes]] = {
 }
 
 
+MORE |= {rule: [*LAUNCHED, *events] for rule, (events, _) in OWNERS.items()}
+
+
 @pytest.mark.slow  # 4 s
-def test_whose_time_it_is() -> None:
-    all_causes = causes_of_all(*(events for events, _ in OWNERS.values()))
-    assert dict(zip(OWNERS, all_causes, strict=True)) == {rule: causes for rule, (_, causes) in OWNERS.items()}
+def test_whose_time_it_is(more: dict[str, Why]) -> None:
+    assert {rule: checked(more[rule]) for rule in OWNERS} == {rule: causes for rule, (_, causes) in OWNERS.items()}
 
 
 SYNCED = [kernel("gemm", 30, 300, 1), call("cudaDeviceSynchronize", 50, 285, 9), sync("Context Sync", 51, 280, 9)]
@@ -296,29 +301,30 @@ def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own(wh
     assert row["halved_saves_ns"] is None
 
 
+MORE["wait in an operator"] = [
+    *(*LAUNCHED, kernel("gemm", 30, 300, 1)),
+    op("aten::item", 50, 300),
+    call("cudaMemcpyAsync", 55, 5, 3),
+    kernel("Memcpy DtoH (Device -> Pageable)", 331, 2, 3, cat="gpu_memcpy"),
+    call("cudaStreamSynchronize", 62, 280, 9),
+    sync("Stream Sync", 63, 270, 9, stream=7),
+    *AGAIN,
+]
+MORE["wait outside of operators"] = [
+    *(*LAUNCHED, kernel("gemm", 30, 300, 1)),
+    op("aten::to", 45, 12),
+    call("cudaMemcpyAsync", 46, 5, 3),
+    kernel("Memcpy DtoH (Device -> Pinned)", 331, 2, 3, cat="gpu_memcpy"),
+    call("cudaStreamSynchronize", 62, 280, 9),
+    sync("Stream Sync", 63, 270, 9, stream=7),
+    *AGAIN,
+]
+
+
 @pytest.mark.slow  # 4 s
-def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
+def test_a_synchronization_that_a_copy_needs_is_its_operators_own(more: dict[str, Why]) -> None:
     """So it is where the wait is outside of operators, but what it waits for is a copy to the host."""
-    of_item, copied = causes_of_all(
-        [
-            kernel("gemm", 30, 300, 1),
-            op("aten::item", 50, 300),
-            call("cudaMemcpyAsync", 55, 5, 3),
-            kernel("Memcpy DtoH (Device -> Pageable)", 331, 2, 3, cat="gpu_memcpy"),
-            call("cudaStreamSynchronize", 62, 280, 9),
-            sync("Stream Sync", 63, 270, 9, stream=7),
-            *AGAIN,
-        ],
-        [
-            kernel("gemm", 30, 300, 1),
-            op("aten::to", 45, 12),
-            call("cudaMemcpyAsync", 46, 5, 3),
-            kernel("Memcpy DtoH (Device -> Pinned)", 331, 2, 3, cat="gpu_memcpy"),
-            call("cudaStreamSynchronize", 62, 280, 9),
-            sync("Stream Sync", 63, 270, 9, stream=7),
-            *AGAIN,
-        ],
-    )
+    of_item, copied = (checked(more[f"wait {where}"]) for where in ("in an operator", "outside of operators"))
     assert of_item[("host_operators", "aten::item")] == 17
     assert not [cause for cause, _ in of_item if cause == "synchronization"]
     assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # its return alone
@@ -341,10 +347,14 @@ def copied(name: str, *around: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+COPIED = ("Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)")
+MORE |= {name: copied(name, op("aten::to", 50, 390)) for name in COPIED}
+
+
 @pytest.mark.slow  # 3 s
-@pytest.mark.parametrize("name", ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"])
-def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str) -> None:
-    why = answer(copied(name, op("aten::to", 50, 390)))
+@pytest.mark.parametrize("name", COPIED)
+def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str, more: dict[str, Why]) -> None:
+    why = more[name]
     check(why)
     (row,) = [row for row in why.rows if row["cause"] == "copies"]
     assert row["duration_ns"] == 100_000
@@ -424,14 +434,19 @@ def test_communication_beside_which_something_computes_is_not_said_to_have_nothi
     assert ", halving it 5.0 us" in single.description(1) and "halving" not in double.description(1)
 
 
-@pytest.mark.slow  # 4 s
-def test_calls_of_other_vendors_launch() -> None:
-    events = [*LAUNCHED, kernel("gemm", 50, 300, 1)]
-    kinds = [f"{kind}_runtime" for kind in ("cuda", "xpu", "mtia", "privateuse1")]
-    traces = [
-        [{**event, "cat": kind} if event["cat"] == "cuda_runtime" else event for event in events] for kind in kinds
+RUNTIMES = [f"{kind}_runtime" for kind in ("cuda", "xpu", "mtia", "privateuse1")]
+MORE |= {
+    kind: [
+        *({**event, "cat": kind} if event["cat"] == "cuda_runtime" else event for event in LAUNCHED),
+        kernel("gemm", 50, 300, 1),
     ]
-    cuda, *others = map(by_cause, answers_of_all(traces))
+    for kind in RUNTIMES
+}
+
+
+@pytest.mark.slow  # 4 s
+def test_calls_of_other_vendors_launch(more: dict[str, Why]) -> None:
+    cuda, *others = (by_cause(more[kind]) for kind in RUNTIMES)
     assert others == [cuda] * 3
     assert cuda["gpu_computing", "aten::mm"] == 300
 
@@ -466,25 +481,23 @@ PROFILERS = (
 NO_PROFILERS = ("train.py(101): start_trace", "myjob/profiler.py(9): start_trace", "profiler.py(356): wrapper")
 
 
-@pytest.mark.slow  # 9 s
-def test_starting_and_stopping_the_profiler_is_the_profiler_itself() -> None:
+def around(frame: str) -> list[dict[str, Any]]:
+    return [
+        *(x("python_function", frame, 0, 9000), op("aten::mm", 9100, 40)),
+        *(call("cudaLaunchKernel", 9110, 10, 1), kernel("gemm", 9125, 30, 1)),
+        *(x("python_function", frame, 9200, 700), x("python_function", "threading.py(1): run", 9300, 400)),
+        *(op("aten::mm", 9950, 40), call("cudaLaunchKernel", 9960, 10, 2), kernel("gemm", 9975, 30, 2)),
+    ]
+
+
+@pytest.mark.slow  # 4 s
+def test_starting_and_stopping_the_profiler_is_the_profiler_itself(more: dict[str, Why]) -> None:
     """Before the first kernel and between others; what merely has a profiler's word in its name is the host's."""
-
-    def around(frame: str) -> list[dict[str, Any]]:
-        return [
-            *(x("python_function", frame, 0, 9000), op("aten::mm", 9100, 40)),
-            *(call("cudaLaunchKernel", 9110, 10, 1), kernel("gemm", 9125, 30, 1)),
-            *(x("python_function", frame, 9200, 700), x("python_function", "threading.py(1): run", 9300, 400)),
-            *(op("aten::mm", 9950, 40), call("cudaLaunchKernel", 9960, 10, 2), kernel("gemm", 9975, 30, 2)),
-        ]
-
-    all_causes = causes_of_all(*map(around, (*PROFILERS, *NO_PROFILERS)))
-    for frame, causes in zip((*PROFILERS, *NO_PROFILERS), all_causes, strict=True):
+    for frame in (*PROFILERS, *NO_PROFILERS):
+        causes = checked(more[frame])
         of_profiler = sum(us for (cause, _), us in causes.items() if cause == "profiler")
         assert of_profiler == (9700 if frame in PROFILERS else 0), (frame, causes)
-    together = answer(
-        [event for place, frame in enumerate(PROFILERS[:2]) for event in moved(around(frame), 10_050 * place)]
-    )
+    together = more["profilers one after another"]
     assert together.rows[0]["cause"] == "profiler" and "it waits for the profiler itself" in together.sentence
 
 
@@ -496,6 +509,12 @@ def moved(events: list[dict[str, Any]], by_us: float) -> list[dict[str, Any]]:
         return event["args"] if correlation is None else {**event["args"], "correlation": correlation + int(by_us)}
 
     return [{**event, "ts": event["ts"] + by_us, "args": args(event)} for event in events]
+
+
+MORE |= {frame: [*LAUNCHED, *around(frame)] for frame in (*PROFILERS, *NO_PROFILERS)}
+MORE["profilers one after another"] = [
+    event for place, frame in enumerate(PROFILERS[:2]) for event in moved(around(frame), 10_050 * place)
+]
 
 
 @pytest.mark.slow  # 5 s
