@@ -130,9 +130,13 @@ def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], w
 
 def create_step(con: duckdb.DuckDBPyConnection, model: str, step: str, *tables: str) -> None:
     """Create a step (CTE) of a model as a table of that name, what the model reads, and these tables."""
-    catalog = load_catalog()
-    run_models(con, catalog, [*catalog.models[model].dependencies, *tables])
-    steps, _, _ = catalog.models[model].sql.partition("\n)\nSELECT")
+    run_models(con, load_catalog(), [*load_catalog().models[model].dependencies, *tables])
+    step_table(con, model, step)
+
+
+def step_table(con: duckdb.DuckDBPyConnection, model: str, step: str) -> None:
+    """Create a step (CTE) of a model as a table of that name, where what the model reads is there."""
+    steps, _, _ = load_catalog().models[model].sql.partition("\n)\nSELECT")
     con.execute(f"CREATE TABLE {step} AS {steps}\n)\nFROM {step}")
 
 

@@ -92,15 +92,20 @@ def check(*traces: Path | dict[str, Any]) -> int:
     create_step(con, "_bound_work", "device_floors", *TABLES)
     for trace, trace_id in zip(traces, trace_ids, strict=True):
         only(con, trace_id, TABLES)
-        file = File(trace)
-        check_rule_in(con)
-        _launch_delays_are_idle_time(con, file)
-        _no_stretch_is_charged_twice(con, file)
-        _shares_sum(con)
-        _inferred_waits_are_possible(con, file)
-        _caveats_speak(con)
+        check_in(con, trace)
     query = "SELECT count(*) FROM memory.main.critical_path_edges WHERE waits_for_earlier_work"
     return con.execute(query).fetchall()[0][0]
+
+
+def check_in(con: duckdb.DuckDBPyConnection, trace: Path | dict[str, Any]) -> None:
+    """Of the trace whose windows `con` shows, in TABLES and device_floors."""
+    file = File(trace)
+    check_rule_in(con)
+    _launch_delays_are_idle_time(con, file)
+    _no_stretch_is_charged_twice(con, file)
+    _shares_sum(con)
+    _inferred_waits_are_possible(con, file)
+    _caveats_speak(con)
 
 
 def check_rule(*traces: dict[str, Any]) -> None:

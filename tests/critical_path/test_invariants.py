@@ -46,17 +46,6 @@ def _shared_traces() -> list[Path]:
     return sorted(path for path in paths if not str(path).removesuffix(".json.gz").endswith(TWINS))
 
 
-@pytest.mark.slow  # random captures are above
+@pytest.mark.slow  # random captures are above; the large ones are in causes/test_causes.py
 def test_small_shared_traces(shared: Path) -> None:
     check(*(path for path in _shared_traces() if path.stat().st_size <= LARGE))
-
-
-@pytest.mark.slow
-def test_a_large_shared_trace(trace: Path) -> None:
-    check(trace)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "trace" in metafunc.fixturenames:
-        paths = [path for path in _shared_traces() if path.stat().st_size > LARGE]
-        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])

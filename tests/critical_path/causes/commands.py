@@ -101,15 +101,17 @@ def asked(trace: list[dict] | dict | Path) -> Iterator[Asked]:
         yield subject
 
 
-def asked_all(traces: Iterable[list[dict] | dict | Path], *, steps: bool = False) -> list[Asked]:
+def asked_all(
+    traces: Iterable[list[dict] | dict | Path], *, steps: bool = False, tables: Iterable[str] = ()
+) -> list[Asked]:
     """Each of the traces, in one connection; the models run once for all of them and for all that is asked.
 
-    With `steps`, also `why` of their steps.
+    With `steps`, also `why` of their steps; `tables`: what else is there.
     """
     con, trace_ids = connect_all(traces)
     if steps:
         request_windows(con, usual_windows(con, trace_ids))
-    run_models(con, load_catalog(), {*TABLES, *_OF_WINDOW, *of_window._CAUSE_MODELS, "category_sides"})
+    run_models(con, load_catalog(), {*TABLES, *_OF_WINDOW, *of_window._CAUSE_MODELS, "category_sides", *tables})
     return [Asked(con, trace_id) for trace_id in trace_ids]
 
 

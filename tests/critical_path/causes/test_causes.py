@@ -17,10 +17,12 @@ import pytest
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes.edge_causes import stream_name
 from pipelines.faces.why import Why
+from pipelines.models.catalog import load_catalog
+from tests.critical_path import invariants
 from tests.critical_path.test_invariants import _shared_traces
 from tests.critical_path.whatif.test_bounds import check as check_predictions
 from tests.effort import LARGE
-from tests.harness import call, kernel, op, rows_of, sync, x
+from tests.harness import call, kernel, op, rows_of, step_table, sync, x
 
 from .answered import answer, answers, answers_of_all
 from .commands import asked_all
@@ -179,10 +181,13 @@ def test_all_small_shared_traces(shared: Path) -> None:
 
 @pytest.mark.slow
 def test_a_large_shared_trace(trace: Path) -> None:
-    """What holds for every prediction holds, too: its models are those of the causes."""
-    (subject,) = asked_all([trace], steps=True)
+    """What holds for its path and for every prediction holds, too: the models of all run once."""
+    of_path = {*invariants.TABLES, *load_catalog().models["_bound_work"].dependencies}
+    (subject,) = asked_all([trace], steps=True, tables=of_path)
     with subject.con:
+        step_table(subject.con, "_bound_work", "device_floors")
         check_all(trace, *subject.whys())
+        invariants.check_in(subject.con, trace)
         check_predictions(subject.window)
 
 
