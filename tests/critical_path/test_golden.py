@@ -26,10 +26,6 @@ GOLDEN = SHARED / "golden" / "hta"
 FRACTIONAL = ("a100_nccl_metadata", "mi250_minitoy", "v100_ns_absolute")
 OF_A_JOB = ("sampled_128__rank1__ProfilerStep_0", "sampled_128__incllast__rank1__ProfilerStep_1")
 """Of the cases of a real job's ranks, those that count as small: without and with the last step."""
-REPEATED = ("sampled_128", "v100_54mb_rank1__ProfilerStep_0")
-"""Of their large cases, others show the same: steps, and launches without weight."""
-LARGE_OF_A_JOB = ("sampled_128__rank0__ProfilerStep_0__zwl", "sampled_128__incllast__rank0__full")
-"""Of the many large cases of that job's ranks, those that are compared, too."""
 EDGES = "src_node_id, dst_node_id, weight_ns, edge_type"
 
 
@@ -40,10 +36,7 @@ def _cases() -> list[str]:
 
 def _exact_cases() -> list[str]:
     rounded = tuple(f"{name}__" for name in FRACTIONAL)
-    exact = (n for n in _cases() if not n.startswith(rounded))
-    return [n for n in exact if n in LARGE_OF_A_JOB or not (n.startswith(REPEATED) and _is_large(n))] or [
-        "reference material is not there"
-    ]
+    return [n for n in _cases() if not n.startswith(rounded)] or ["reference material is not there"]
 
 
 def _unrounded_cases() -> list[str]:
