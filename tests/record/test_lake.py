@@ -93,27 +93,6 @@ def test_a_folder_named_as_a_column_does_not_replace_it(tmp_path: Path) -> None:
     assert con.execute("SELECT DISTINCT source FROM host_samples").fetchall() == [("proc",)]
 
 
-@pytest.mark.slow  # 2 s: test_sampled_work.py
-def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from pipelines.record.spans import record_spans
-
-    net, lake = torch.nn.Linear(4, 2), Lake(tmp_path / "lake")
-    with record_spans(net, tmp_path / "in", 1, run_id="r") as spans:
-        for _ in range(3):
-            with spans.step():
-                net(torch.randn(5, 4)).sum().backward()
-    (row,) = ingest([tmp_path / "in"], lake).rows
-    counted = asked(lake, "SELECT count(*) FROM span_sample_operators")[0][0]
-    assert (row.status, row.n_events) == ("ok", 9 + counted) and counted
-    query = "SELECT phase, count(*), count(DISTINCT step), min(input_shapes), min(duration_ns) > 0 FROM span_samples GROUP BY phase ORDER BY phase"
-    assert asked(lake, query) == [
-        ("backward", 3, 3, "[[5, 4]]", True),
-        ("forward", 3, 3, "[[5, 4]]", True),
-        ("step", 3, 3, "[[5, 4]]", True),
-    ]
-
-
 @pytest.mark.slow  # 1 s
 def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.record.folder.PART_ROWS", 10)
