@@ -147,7 +147,7 @@ MODULES = ("pipelines.base.stopping", "pipelines.faces.cli.app", "threading", "t
 
 @pytest.mark.parametrize(
     ("module", "number"),
-    first_of([(module, number) for number in (signal.SIGTERM, signal.SIGINT) for module in MODULES], 2),
+    first_of([*((module, signal.SIGTERM) for module in MODULES), (MODULES[0], signal.SIGINT)], 2),
 )
 def test_a_signal_during_an_import_ends_the_command_at_once(module: str, number: int) -> None:
     program = (
