@@ -40,7 +40,7 @@ def test_units_under_anything_else_make_the_tables_of_one_process(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
-    write_capture(CaptureSpec(seed=1, ranks=3, steps=1, layers=1, ops_per_layer=1), tmp_path / "job")
+    write_capture(CaptureSpec(seed=1, ranks=2, steps=1, layers=1, ops_per_layer=1), tmp_path / "job")
     files = [str(path) for path in sorted((tmp_path / "job").glob("rank*"))]
     reference, by_xargs, by_slurm = (Lake(tmp_path / name) for name in ("reference", "by-xargs", "by-slurm"))
     ingest(files, reference)
@@ -51,13 +51,13 @@ def test_units_under_anything_else_make_the_tables_of_one_process(
     _, slurm = blocks("bash", by_slurm.root)
     tasks = [
         subprocess.Popen(["bash", "-e", "-c", slurm], env={**os.environ, "SLURM_ARRAY_TASK_ID": str(number)})
-        for number in range(4)  # three files: a task without any is fine
+        for number in (1, 2, 3)  # two files: a task without any is fine
     ]
-    assert [task.wait() for task in tasks] == [0] * 4
+    assert [task.wait() for task in tasks] == [0] * 3
     materialize_all(by_slurm)
     for lake in (by_xargs, by_slurm):
         with lake.connect(stored_tables()) as con, reference.connect(stored_tables()) as reference_con:
-            assert con.execute("SELECT count(*) FROM traces").fetchall() == [(3,)]
+            assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]
             wrong, n_tables, n_rows = differences(con, reference_con)
         assert wrong == [] and n_tables > 60 and n_rows > 500
 
