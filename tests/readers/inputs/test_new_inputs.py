@@ -20,8 +20,6 @@ from typing import Any
 
 import pytest
 
-from tests.effort import SLOW
-
 ROOT = Path(__file__).parents[3]
 NEW = {
     "pipelines/toy/__init__.py": '"""Profiles of a made-up tool."""\n',
@@ -204,7 +202,7 @@ def test_new_inputs_go_through_all_commands(copy: Path) -> None:
     }
     assert report["y.note"]["reason"] == "the note has no id; give it one"
     assert "JSONDecodeError" in report["z.note"]["reason"] and "DatabaseError" in report["none.toy"]["reason"]
-    tracelake(copy, "materialize", *([] if SLOW else (*SAME[1:], "note_lengths")))
+    tracelake(copy, "materialize", *SAME[1:], "note_lengths")
     checks = {
         "notes": "SELECT string_agg(note_id || ' ' || n) || ' ' || (SELECT count(*) FROM notes) FROM note_lengths",
         "rejects": "SELECT count(*) FROM rejects",

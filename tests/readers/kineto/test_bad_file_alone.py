@@ -83,9 +83,7 @@ def test_a_rank_in_the_name_that_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [f"{ODD_BYTES}.json", f"{ODD_BYTES}/x.json", "back\\slash.json", "a\\x41.json", "x\n.json"]
-)
+@pytest.mark.parametrize("name", [f"{ODD_BYTES}/x.json", "a\\x41.json", "x\n.json"])
 def test_any_name_of_a_file_can_be_stored_and_found_again(tmp_path: Path, name: str) -> None:
     write_trace(tmp_path / "in" / "good.json", 1)
     write_trace(tmp_path / "in" / name, 2)

@@ -79,15 +79,8 @@ def check(trace: dict[str, Any], tables: Sequence[str]) -> None:
             assert other[table] == expected[table], (name, table)
 
 
-@pytest.mark.slow  # 5 s
-def test_replays_of_a_graph() -> None:
-    check(replays(), FEW)
-
-
 @pytest.mark.slow  # of all tables, and of real traces
-@pytest.mark.parametrize(
-    "name", ["critical_path/cuda_event_sync", "h100_pairs/pageable_copies.A", "h100_pairs/side_stream_binds.A"]
-)
+@pytest.mark.parametrize("name", ["critical_path/cuda_event_sync", "h100_pairs/pageable_copies.A"])
 def test_real_traces(name: str, shared: Path) -> None:
     check(document(shared / "traces" / f"{name}.json.gz"), ALL)
 

@@ -33,8 +33,8 @@ def document(rank: int, n: int = 30, array: bool = False, more: str = "") -> byt
     return (text if array else text[:-1] + more + "}").encode()
 
 
-@pytest.mark.parametrize("pieces", first_of([((700, 300),), ((12 << 20, 2 << 20),), ((2000, 100),)], 1))
-@pytest.mark.parametrize("between", first_of([b" \n\n", b"", b"\n"], 1))
+@pytest.mark.parametrize("pieces", first_of([((700, 300),), ((12 << 20, 2 << 20),)], 1))
+@pytest.mark.parametrize("between", first_of([b" \n\n", b""], 1))
 @pytest.mark.parametrize("array", first_of([False, True], 1))
 def test_two_traces_in_one_file_are_refused(
     tmp_path: Path, pieces: tuple[int, int], between: bytes, array: bool
@@ -261,7 +261,7 @@ events = st.fixed_dictionaries(
 
 
 @pytest.mark.slow  # 5 s
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(events, min_size=1, max_size=6))
 def test_both_readers_give_the_same(trace_events: list[dict]) -> None:
     text = json.dumps({"traceEvents": trace_events, "traceName": "x"}).encode()

@@ -119,7 +119,11 @@ def _listed() -> list[str]:
     lines = [line.split("\t") for line in listing.read_text().splitlines()[1:]] if listing.is_file() else []
     other = ("execution_trace", "meta-", "result-", "ms-", "mw-", "trace-ST")
     documents = (cells for cells in lines if cells[0].endswith((".json", ".json.gz")))  # what has a traceEvents
-    return [cells[0] for cells in documents if cells[5] and not any(o in cells[0] for o in other)]
+    names = [cells[0] for cells in documents if cells[5] and not any(o in cells[0] for o in other)]
+    # Of the ranks of a capture the first, of programs that were recorded twice one recording, of two very large ones one.
+    first = {name.rpartition("/")[0]: name for name in reversed(names) if name.startswith("ranks/")}
+    names = [name for name in names if first.get(name.rpartition("/")[0], name) == name]
+    return [name for name in names if not name.endswith((".B.json.gz", "mi300_sd35_62mb.json.gz"))]
 
 
 def _by_size(names: list[str]) -> list[Any]:
@@ -185,7 +189,7 @@ def files(draw: st.DrawFn) -> tuple[str, list[Any]]:
     return f'{{{head}, "traceEvents": {array}, {tail}}}', entries
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(file=files(), pieces=st.sampled_from(PIECES))
 def test_any_file_that_json_reads(file: tuple[str, list[Any]], pieces: tuple[int, int]) -> None:
     text, entries = file
@@ -243,7 +247,7 @@ DAMAGES = {
 }
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data(), pieces=st.sampled_from(PIECES))
 def test_a_broken_event_moves_no_other(data: st.DataObject, pieces: tuple[int, int]) -> None:
     n = data.draw(st.integers(2, 12))

@@ -226,9 +226,11 @@ def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
     assert "truncated" in checks and LOST not in checks
 
 
-@pytest.mark.slow  # every real trace of the reference material
+@pytest.mark.slow
 def test_no_real_trace_lost_any(shared: Path) -> None:
-    for path in sorted((shared / "traces").glob("*/*.json.gz")):
+    """Of the reference material all but the largest, and of programs that were recorded twice one recording."""
+    paths = [path for path in (shared / "traces").glob("*/*.json.gz") if not path.name.endswith(".B.json.gz")]
+    for path in sorted(path for path in paths if path.stat().st_size < 1_500_000):
         con = duckdb.connect()
         load_trace(con, path, lean=True, folder=None)
         assert con.execute(f"SELECT detail FROM findings WHERE check_name = '{LOST}'").fetchall() == [], path

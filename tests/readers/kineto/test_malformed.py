@@ -164,7 +164,7 @@ def test_a_begin_and_an_end_that_are_no_pair_are_counted_both(tmp_path: Path, en
 
 
 @pytest.mark.slow  # 4 s
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(place=st.integers(0, 300), junk=st.binary(min_size=1, max_size=3))
 @example(place=295, junk=b"\x80\x80")  # DuckDB's message about it ends within a character
 def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, place: int, junk: bytes) -> None:

@@ -81,11 +81,6 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
     assert len(seen) == len(traces)
 
 
-@pytest.mark.slow  # the same, in pieces, is below
-def test_each_rank_is_as_in_its_own_file(tmp_path: Path) -> None:
-    check_each_rank({f"TP{i:02}": rank(i) for i in range(3)}, tmp_path)
-
-
 @pytest.mark.parametrize(("piece", "ranks"), first_of([(400, 4), (1500, 8)], 1))
 def test_pieces_of_other_ranks_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, ranks: int

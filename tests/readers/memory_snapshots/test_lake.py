@@ -130,7 +130,7 @@ def test_levels_are_those_of_the_allocator(tmp_path: Path, max_entries: int) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(24), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @example(1, 5)  # at the snapshot another stream still uses what was given back, and nothing else was
 @given(st.integers(0, 10**6), st.integers(5, 60))
 def test_levels_of_any_history(tmp_path_factory: pytest.TempPathFactory, seed: int, n: int) -> None:

@@ -190,13 +190,6 @@ def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> No
     assert _owner(_joined(tmp_path, allocator, [*events, other])) == (7, None, None, None, None, None)
 
 
-@pytest.mark.slow  # the first test, with less
-def test_a_trace_that_shows_no_allocations_need_not_show_this_one(tmp_path: Path) -> None:
-    allocator, _ = _allocation(100)
-    events = [*WINDOW, _event(Call("op", "a", 1, 50_000, 150_000))]
-    assert _owner(_joined(tmp_path, allocator, events)) == (7, "a", None, "clock", 0.7, None)
-
-
 @pytest.mark.slow  # one that is not shown is above
 def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path) -> None:
     allocator, address = _allocation(100)
@@ -306,7 +299,7 @@ def _searched(calls: list[Call], first: int, last: int, tids: set[int]) -> tuple
     return None, None
 
 
-@pytest.mark.parametrize("seed", first_of(range(examples(24)), 1))
+@pytest.mark.parametrize("seed", first_of(range(examples(12)), 1))
 def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     calls = [call for tid in (1, 2, 3)[: rng.randint(1, 3)] for call in _nested(rng, tid, 0, 900_000)]

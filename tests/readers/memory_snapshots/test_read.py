@@ -165,15 +165,16 @@ Path(sys.argv[1], "dump").write_bytes(c10d._dump_fr_trace())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 1000])
-def test_what_pytorchs_own_pickler_writes_is_read(tmp_path: Path, size: int) -> None:
+def test_what_pytorchs_own_pickler_writes_is_read(tmp_path: Path) -> None:
     """Snapshots are written by the pickler in C++ that writes dumps of the Flight Recorder, which needs no GPU."""
     pytest.importorskip("torch")
     command = [sys.executable, "-c", CPP_PICKLE, str(tmp_path)]
     subprocess.run(command, check=True, timeout=120, env=os.environ | {"TORCH_FR_BUFFER_SIZE": "100"})
     data = (tmp_path / "dump").read_bytes()
-    stream = PickleStream(pieces(data, size), lambda item: item, list.extend, lambda listing: listing)
-    assert stream.load() == pickle.loads(data) and data.count(b"all_reduce") > 0
+    assert data.count(b"all_reduce") > 0
+    for size in (1, 1000):
+        stream = PickleStream(pieces(data, size), lambda item: item, list.extend, lambda listing: listing)
+        assert stream.load() == pickle.loads(data), size
 
 
 def test_equal_stacks_are_one(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(24), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 20))
 def test_who_the_others_wait_for_is_what_a_walk_finds(
     tmp_path_factory: pytest.TempPathFactory, seed: int, n_ranks: int, n_calls: int

@@ -34,9 +34,9 @@ def write_large(path: Path, n: int) -> Path:
 
 @pytest.mark.slow  # that logs are ingested is in test_logs.py
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-@pytest.mark.parametrize("n", [300, 1_000_000])
-def test_memory_stays_below_the_bound(tmp_path: Path, n: int) -> None:
-    """Half a gigabyte in the large one, of which DuckDB may hold 300 MB."""
+def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
+    """Half a gigabyte, of which DuckDB may hold 300 MB."""
+    n = 1_000_000
     log = write_large(tmp_path / "a.log", n)
     done = subprocess.run(
         [sys.executable, "-c", CHILD, log, tmp_path / "lake"], capture_output=True, text=True, check=True

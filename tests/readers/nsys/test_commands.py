@@ -27,11 +27,6 @@ def path_of(text: str) -> dict[str, Any]:
     return {key: said[key] for key in ("success", "summary", "path_length_us") if key in said}
 
 
-@pytest.mark.slow  # test_events.py has its path, commands are below
-def test_the_path_of_a_small_file(tmp_path: Path) -> None:
-    assert "gemm" in run("critical-path", str(written(small(), tmp_path)))
-
-
 @pytest.mark.slow
 def test_the_path_of_a_file(tmp_path: Path) -> None:
     (rank,) = write_capture(CaptureSpec(ranks=1, steps=1, layers=2, gz=False), tmp_path).ranks

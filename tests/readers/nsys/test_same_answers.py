@@ -99,11 +99,6 @@ def pairs_of(folder: Path, specs: dict[str, CaptureSpec], schema: dict[str, tupl
     return pairs
 
 
-@pytest.mark.slow  # 5 s
-def test_a_synthetic_capture(tmp_path: Path) -> None:
-    compare(pairs_of(tmp_path, {"side streams": SPECS["side streams"]}, NEW))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_synthetic_captures(tmp_path: Path, schema: str) -> None:
@@ -136,14 +131,9 @@ def random_pairs(folder: Path, seeds: int, schema: dict[str, tuple[str, ...]]) -
 
 
 @pytest.mark.slow
-def test_few_random_captures(tmp_path: Path) -> None:
-    compare(random_pairs(tmp_path, 3, NEW), OF_RANDOM)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("schema", [NEW, OLD], ids=["new", "old"])
-def test_random_captures(tmp_path: Path, schema: dict[str, tuple[str, ...]]) -> None:
-    compare(random_pairs(tmp_path, 40, schema), OF_RANDOM)
+@pytest.mark.parametrize(("schema", "n"), [(NEW, 20), (OLD, 10)], ids=["new", "old"])
+def test_random_captures(tmp_path: Path, schema: dict[str, tuple[str, ...]], n: int) -> None:
+    compare(random_pairs(tmp_path, n, schema), OF_RANDOM)
 
 
 @pytest.mark.slow

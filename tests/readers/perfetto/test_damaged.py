@@ -47,7 +47,7 @@ BOUNDARIES = boundaries()
 
 
 @pytest.mark.slow  # one cut is in test_events.py
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.booleans())
 def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: int, packed: bool) -> None:
     """What is there was written, and either nothing is missing or a finding tells."""
@@ -67,7 +67,7 @@ def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: in
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
 def test_changed_bytes_are_no_bug(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]) -> None:
     changed = bytearray(WHOLE)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
-from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.read.query_tables import tables_read
 from pipelines.readers.ingest import ingest
-from pipelines.runs.materialize.run_order import materialize_all
 
 _PROGRAM = """
 import torch
@@ -54,10 +54,9 @@ def test_every_kernel_of_a_compiled_program_is_found(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     rows = ingest([job / "trace.json", job / "torch_trace", mappings], lake).rows
     assert [row.status for row in rows] == ["ok"] * 3
-    materialize_all(lake)
-    columns = "name, operators, source_lines, n_entries, matched_by, confidence"
-    with analyst(lake) as con:
-        kernels = con.execute(f"SELECT {columns} FROM kernel_provenance").fetchall()
+    query = "SELECT name, operators, source_lines, n_entries, matched_by, confidence FROM kernel_provenance"
+    with open_analyst(lake.root, tables_read(query)) as con:
+        kernels = con.execute(query).fetchall()
     # Every kernel that the trace ran is there, those of the backward pass with their lines only.
     events = json.loads((job / "trace.json").read_text())["traceEvents"]
     ran = {event["name"].partition("_cpp_")[2] for event in events if "_cpp_fused" in event["name"]}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.models.questions import load_questions
-from tests.effort import examples, first_of
+from tests.effort import SLOW, first_of
 from tests.harness import kernel, op, x
 from tests.readers.provenance.joined import joined
 from tests.readers.provenance.make import GENUINE, folder_file, graph_lines, stack, written
@@ -110,7 +110,7 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
 def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) -> None:
     chance = random.Random(7)
     traces, files, cases = {}, [], {}
-    for number in range(examples(256)):
+    for number in range(64 if SLOW else 32):
         graphs = _made(chance)
         folder = tmp_path / str(number)
         files.append(written(folder / "a.log", [f"{line}" for line in _log(graphs)] + [f"\t{number}"]))

@@ -383,7 +383,7 @@ def test_what_agents_lack_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = write(tmp_path_factory.mktemp("bytes"), rows_of_small())

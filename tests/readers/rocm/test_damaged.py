@@ -105,7 +105,7 @@ def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
     """Either a rejection that says what to do, or a trace."""
@@ -113,7 +113,7 @@ def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, cha
 
 
 @pytest.mark.slow
-@settings(max_examples=3, phases=[Phase.explicit, Phase.generate], deadline=None)
+@settings(max_examples=2, phases=[Phase.explicit, Phase.generate], deadline=None)
 @given(st.lists(steps(), min_size=8, max_size=8))
 def test_models_run_on_whatever_is_in_the_tables(
     tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[Any, ...]]]
@@ -128,7 +128,7 @@ def test_models_run_on_whatever_is_in_the_tables(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(st.data())
 def test_nothing_that_is_needed_is_missing_silently(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
