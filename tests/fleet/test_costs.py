@@ -168,7 +168,6 @@ def test_random_traces_painted() -> None:
     ("folder", "wait_us"),
     [
         pytest.param("dlrm_8", 46_806, marks=pytest.mark.slow),
-        pytest.param("torchrec_4", 346_783, marks=pytest.mark.slow),
         pytest.param("torchrec_unequal", 509_917, marks=pytest.mark.slow),
     ],
 )

@@ -16,7 +16,6 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures, stale_captures
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
-from tests.effort import SLOW
 from tests.lake.world import kept, killed, shown
 
 TABLES = [
@@ -87,7 +86,7 @@ def test_the_truth_of_a_simulation(capture: Capture, whole: Path) -> None:
 @pytest.mark.slow
 def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, whole: Path, tmp_path: Path) -> None:
     grown = Lake(tmp_path / "grown")
-    sizes = (2, 3, 4) if SLOW else (2, 4)
+    sizes = (2, 4)
     for before, n in zip((0, *sizes), sizes, strict=False):
         ingest(capture.paths[max(before - 1, 0) : n], grown)  # with one that is known
         assert stale_captures(grown, load_catalog(), TABLES)
@@ -99,18 +98,6 @@ def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, wh
     # The older ones stay until retention, and nobody sees them.
     assert len(table_files(grown.root, CAPTURE_MARK)) == len(sizes)
     assert shown(grown, TABLES) == shown(Lake(whole / "lake"), TABLES)
-
-
-@pytest.mark.slow  # tests/runs/materialize/test_once.py has it
-def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
-    files = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
-    assert not stale_captures(lake, load_catalog(), TABLES)
-    assert materialize_captures(lake, TABLES) == []
-    assert {path: path.stat().st_mtime_ns for path in files} == files
-    (path,) = table_files(lake.root, "straggler_ranks")
-    path.unlink()
-    assert stale_captures(lake, load_catalog(), ["straggler_ranks"])
-    assert [done.table for done in materialize_captures(lake, ["straggler_ranks"])] == ["straggler_ranks"]
 
 
 @pytest.mark.slow  # 3 s: kills of a run are in lake/test_crash.py

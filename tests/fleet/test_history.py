@@ -168,7 +168,7 @@ def test_the_check_fails_loudly(history: Lake) -> None:
     assert "slower" in str(result.metadata["found"].value)
 
 
-@pytest.mark.slow  # few captures are insufficient, below
+@pytest.mark.slow  # verdicts of few values are in test_regression.py
 def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from assets.regressions import no_regression
@@ -270,10 +270,3 @@ def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
         columns = "job, capture_id, n_captures, step_ns, gpu_seconds, price, currency"
         jobs = con.execute(f"SELECT {columns} FROM ({models['jobs'].sql}) ORDER BY job").fetchall()
     assert jobs == [("a", "a1", 2, 500, 7, 7, "EUR"), ("b", "b1", 1, None, None, None, None)]
-
-
-@pytest.mark.slow  # verdicts of few values are in test_regression.py
-def test_few_captures_are_insufficient(tmp_path: Path) -> None:
-    captures = [write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(6)]
-    verdicts = regressions(analyst(lake_of(tmp_path / "lake", *captures)))
-    assert {verdict.verdict.status for verdict in verdicts} == {"INSUFFICIENT"}

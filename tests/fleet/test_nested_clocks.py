@@ -46,9 +46,7 @@ def _add(kernels: Kernels, group: str, start: int, end: int, seq: int) -> None:
 
 @pytest.mark.parametrize(
     ("n_nodes", "skew_ns"),
-    first_of(
-        [(2, 0), (2, 2_000_000), (2, 10**12), (2, 100_000), *((12, ns) for ns in (0, 100_000, 2_000_000, 10**12))], 3
-    ),
+    first_of([(2, 0), (2, 2_000_000), (2, 10**12), (12, 100_000), (12, 10**12)], 3),
 )
 def test_offsets_are_right_however_far_the_clocks_are_apart(n_nodes: int, skew_ns: int) -> None:
     kernels, offsets = nested(n_nodes, max(skew_ns, 1), seed=n_nodes)

@@ -75,13 +75,6 @@ def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> 
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 
-@pytest.mark.slow  # one that changed in the same file is above
-def test_captures_in_one_file_keep_their_rows(lake: Lake) -> None:
-    materialize_all(lake, FIRST)
-    materialize_all(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
-    assert len(asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks")) == 2
-
-
 @pytest.mark.slow  # a capture that grew is in test_growth.py
 def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lake, tmp_path: Path) -> None:
     three = write_capture(CaptureSpec(ranks=3, steps=3, straggler=1), tmp_path / "three").paths

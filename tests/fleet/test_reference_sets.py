@@ -12,10 +12,8 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import CAPTURE_TABLES
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
-from tests.effort import SLOW
 
 # Of simulated ranks it is in test_late_ranks.py and test_simulated_clocks.py.
 SETS = [
@@ -34,7 +32,7 @@ def con_of(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
         lake = Lake(tmp_path_factory.mktemp(name) / "lake")
         folder = shared / "traces" / "ranks" / name
         ingest(sorted(path for path in folder.glob("*.json.gz") if "execution" not in path.name), lake)
-        materialize_captures(lake, CAPTURE_TABLES if SLOW else READ)
+        materialize_captures(lake, READ)
         return duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True)
 
     return opened

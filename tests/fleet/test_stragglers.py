@@ -13,13 +13,8 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.roles import RolesError, read_roles
 from pipelines.fleet.heat_map import rank_step_heat_map
-from pipelines.lake import Lake
-from pipelines.readers.ingest import ingest
-from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.effort import slow_if
 
-CULPRITS = {"dlrm_8": 7, "torchrec_4": 2, "torchrec_unequal": 2}
 MICROSECOND = 1_000
 
 
@@ -29,9 +24,9 @@ def run(*words: object) -> Any:
     return json.loads(result.output)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=slow_if(name != "dlrm_8")) for name in CULPRITS])
-def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.slow  # other captures are in test_reference_sets.py
+@pytest.mark.parametrize(("name", "culprit"), [("dlrm_8", 7), ("torchrec_unequal", 2)])
+def test_real_captures(shared: Path, tmp_path: Path, name: str, culprit: int) -> None:
     files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]
     picture = tmp_path / "heat.svg"
     answer = run(*files, "--out", picture)
@@ -47,7 +42,7 @@ def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
         assert row["n_last"] == expected["last_by_dur"]
     assert answer["agreement"] == pytest.approx(lane["culprit_agreement"])
     assert next(iter(ranks)) == lane["culprit_ranking"][0]
-    assert (answer["stragglers"], answer["culprit_uncertain"]) == ([CULPRITS[name]], False)
+    assert (answer["stragglers"], answer["culprit_uncertain"]) == ([culprit], False)
     by_step = [row["caused_wait_ns"] or 0 for row in answer["cells"]]
     assert sum(by_step) == sum(row["caused_wait_ns"] for row in answer["ranks"])
     svg = ET.fromstring(picture.read_text())
@@ -55,14 +50,7 @@ def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
     assert len(boxes) == len([row for row in answer["cells"] if row["caused_wait_ns"] is not None])
 
 
-@pytest.mark.slow  # the same capture is above
-def test_the_longest_collective_is_the_victims(shared: Path, tmp_path: Path) -> None:
-    answer = run(shared / "traces" / "ranks" / "dlrm_8" / "worker*.json.gz")
-    waits = {row["rank"]: row["wait_ns"] for row in answer["ranks"]}
-    assert max(waits, key=lambda rank: waits[rank]) == 1 and answer["stragglers"] == [7]
-
-
-@pytest.mark.slow  # a changed table of roles is above
+@pytest.mark.slow  # a changed table of roles: tests/runs/store/test_user_tables.py
 def test_groups_that_the_user_tells(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=4, steps=4, straggler=3, seed=2), tmp_path / "in")
     roles = tmp_path / "roles.csv"
@@ -94,21 +82,6 @@ def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> 
     lake = tmp_path / "lake"
     result = CliRunner().invoke(app, ["stragglers", "abc123", "--roles", str(roles), "--lake", str(lake)])
     assert result.exit_code == 1 and "--roles is for files" in result.output
-
-
-@pytest.mark.slow  # 2 s: a changed file of a user is seen in runs/store/test_user_tables.py, too
-def test_a_changed_table_of_roles_is_seen(tmp_path: Path) -> None:
-    capture = write_capture(CaptureSpec(ranks=2, steps=2), tmp_path / "in")
-    lake = Lake(tmp_path / "lake")
-    ingest(capture.paths, lake)
-    for groups in ([], ["a", "b"], ["a", "a"]):
-        rows = [f"{rank},dp,{group}" for rank, group in enumerate(groups)]
-        (lake.root / "roles.csv").write_text("\n".join(["rank,role,group", *rows, ""]))
-        materialize_captures(lake, ["capture_roles"])
-        with lake.connect(["capture_roles"]) as con:
-            assert con.execute("SELECT group_name FROM capture_roles ORDER BY rank").fetchall() == [
-                (g,) for g in groups
-            ]
 
 
 BAD_ROLES = {

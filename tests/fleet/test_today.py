@@ -20,8 +20,6 @@ from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.fleet.fleet import _causes, _show
 from pipelines.faces.cli.options import DEFAULT_LAKE
-from pipelines.faces.report import page as report
-from pipelines.faces.report import subject
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.faces.serve.newest import NEWEST
 from pipelines.fleet.trends import fleet_today
@@ -153,22 +151,13 @@ def test_a_file_is_written_whole(lake: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(together="fleet today")
-@pytest.mark.parametrize("reports", [False, True])
-def test_the_page_links_a_report_of_each_newest_capture(
-    lake: Path, jobs: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: bool
-) -> None:
-    if not reports:  # they and their tables take seconds, and tests/faces/report has them
-        monkeypatch.setattr(report, "page", lambda capture: f"<h1>{capture}</h1>")
-        monkeypatch.setattr(subject, "find_subject", lambda _, capture, lake: f"{capture} of {lake}")
-        monkeypatch.setattr(subject, "TABLES", ())
-        monkeypatch.setattr(subject, "CAPTURE_TABLES", ())
+def test_the_page_links_a_report_of_each_newest_capture(lake: Path, jobs: dict, tmp_path: Path) -> None:
     run("fleet", "--lake", lake, "--out", tmp_path / "pages")
     page = (tmp_path / "pages" / "index.html").read_text()
     links = re.findall(r'<a href="([^"]+)"', page)
     assert sorted(links) == sorted(f"{row['capture_id']}.html" for row in jobs.values())
     pages = [(tmp_path / "pages" / link).read_text() for link in links]
     assert all("<h1>" in page for page in pages)
-    assert reports or all(f" of {lake.absolute()}</h1>" in page for page in pages)
     assert "<script>" not in page
     assert re.search(r'title="[^"]+/broken[^"]*\.json">[^</"]*broken[^</"]*\.json<', page)  # by its name
     assert 'id="trends"' in page and "<svg" in page and 'id="causes"' in page

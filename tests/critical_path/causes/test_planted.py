@@ -1,5 +1,5 @@
 """Eleven programs, each with one planted cause: it comes first, and what it saves is what a second run without it saves. The
-twelfth, a late rank, is in tests/fleet/path/test_capture_causes.py.
+twelfth, a late rank, is in tests/fleet/path/test_capture_fixes.py.
 """
 
 from __future__ import annotations

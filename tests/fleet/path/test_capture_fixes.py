@@ -24,6 +24,7 @@ from pipelines.fleet.path.capture_fixes import RankOnPath, _even
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.fleet.path.commands import check_commands
 from tests.fleet.path.opened_once import opened_once
+from tests.fleet.path.test_capture_causes import check, check_numbers
 from tests.fleet.path.test_retimed import drifting
 
 EVEN = CaptureSpec(ranks=3, steps=6, shape="planted", sync_each_step=False, collective_skew_ns=0)
@@ -51,47 +52,35 @@ def gives_its_number(fix: dict[str, Any]) -> None:
     assert 100 * (before - after) / before == pytest.approx(fix["saves_percent"], abs=1e-6)
 
 
-@pytest.mark.slow  # 19 s
-def test_a_late_rank_as_fast_as_the_others_saves_what_a_second_run_does(tmp_path: Path) -> None:
+@pytest.mark.slow  # shared captures are in test_capture_causes.py
+def test_a_late_rank_is_named_and_as_fast_as_the_others_it_saves_what_a_second_run_does(tmp_path: Path) -> None:
+    """Ranks that are alike have no late one; the screen has each fix with its command."""
     lengths = []
     for folder, spec in (("late", LATE), ("even", EVEN)):
         capture = write_capture(spec, tmp_path / folder)
         lengths.append(max(rank.truth.full.length_ns for rank in capture.ranks))
+    saved = pytest.approx(100 * (1 - lengths[1] / lengths[0]), abs=POINTS)
     answer = asked("why", tmp_path / "late")
-    first = answer["fixes"][0]
+    check(answer)
+    cause, suggestions = answer["causes"][0], answer["fixes"]
+    assert (cause["cause"], cause["late_cause"], cause["rank"]) == ("late_rank", "gpu_computing", 1)
+    assert cause["name"] == "rank 1, GPU computing: aten::mm"
+    assert 100 * cause["cause_saves_us"] / answer["window"]["length_us"] == saved
+    assert "waiting for a late rank (rank 1, GPU computing: aten::mm)" in answer["sentence"]
+    first = suggestions[0]
     assert (first["fix"], first["name"]) == ("even_ranks", "rank 1")
-    assert first["saves_percent"] == pytest.approx(100 * (1 - lengths[1] / lengths[0]), abs=POINTS)
+    assert first["saves_percent"] == saved
     assert "make rank 1 as fast as the others" in answer["sentence"] and "{" not in first["change"]
-    assert [fix["saves_us"] for fix in answer["fixes"]] == sorted(
-        (fix["saves_us"] for fix in answer["fixes"]), reverse=True
-    )
+    assert [fix["saves_us"] for fix in suggestions] == sorted((fix["saves_us"] for fix in suggestions), reverse=True)
+    check_numbers(tmp_path / "late", answer)
     gives_its_number(first)
-
-
-@pytest.mark.slow
-def test_the_screen_has_each_with_its_command(tmp_path: Path) -> None:
-    write_capture(LATE, tmp_path)
-    shown = " ".join(CliRunner().invoke(app, ["why", str(tmp_path)]).stdout.split())
-    suggestions = asked("why", tmp_path)["fixes"]
+    even = asked("why", tmp_path / "even")
+    assert all(cause["cause"] != "late_rank" for cause in even["causes"])
+    assert all(fix["fix"] != "even_ranks" for fix in even["fixes"])
+    shown = " ".join(CliRunner().invoke(app, ["why", str(tmp_path / "late")]).stdout.split())
     assert "What would help, each by itself: -" in shown
     for fix in suggestions[:5]:
-        gives_its_number(fix)
         assert f"{-fix['saves_percent']:.1f} %" in shown and " ".join(fix["command"].split()) in shown
-
-
-@pytest.mark.slow
-def test_ranks_that_are_alike_have_no_late_one(tmp_path: Path) -> None:
-    write_capture(EVEN, tmp_path)
-    assert all(fix["fix"] != "even_ranks" for fix in asked("why", tmp_path)["fixes"])
-
-
-@pytest.mark.slow  # 20 s: a synthetic capture is above
-@pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "h100_ddp_late"])
-def test_of_shared_captures_each_number_is_that_of_its_command(shared: Path, name: str) -> None:
-    answer = asked("why", shared / "traces/ranks" / name)
-    if isinstance(answer, list):  # no path leads through its ranks
-        return
-    check_commands(shared / "traces/ranks" / name, {fix["command"]: fix["saves_us"] for fix in answer["fixes"]})
 
 
 @pytest.mark.slow
@@ -101,14 +90,6 @@ def test_of_a_rank_whose_clock_drifts_too(tmp_path: Path, monkeypatch: pytest.Mo
     drifting(tmp_path)
     suggestions = asked("why", tmp_path)["fixes"]
     check_commands(tmp_path, {fix["command"]: fix["saves_us"] for fix in suggestions})
-
-
-@pytest.mark.slow
-def test_ranks_on_an_h100_without_what_makes_one_late(shared: Path) -> None:
-    """Without 50 ms of `augment` a step takes 88.9 ms instead of 132.5."""
-    first = asked("why", shared / "traces/ranks/h100_ddp_late")["fixes"][0]
-    assert (first["fix"], first["name"]) == ("even_ranks", "rank 3") and "augment" in first["command"]
-    assert first["saves_percent"] == pytest.approx(100 * (1 - 88.9 / 132.5), abs=4)
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.materialize.per_trace import materialize
-from tests.harness import connect
+from tests.harness import connect_all
 
 TABLES = ("capture_critical_path", "capture_paths", "capture_ranks", "collectives", "collective_ranks", "clock_offsets")
 GRAPHS = ("critical_path_nodes", "critical_path_edges")
@@ -198,15 +198,14 @@ def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckd
 @pytest.mark.slow(together="capture of dlrm")  # every nanosecond is compared above
 def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckDBPyConnection, shared: Path) -> None:
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
-    graphs, said = [], reference(shared, "last_gpu_end")
-    for rank, path in zip(ranks_of(tables, capture_id), files_of(shared, "dlrm_8"), strict=True):
-        con, trace_id = connect(path)
-        assert trace_id == rank.trace_id
-        window = WindowRequest(trace_id, profile="hta")
-        request_windows(con, [window], {("hta", "zero_weight_launch"): "true"})
-        run_models(con, load_catalog(), ["critical_path_nodes", "critical_path_edges"])
-        graphs += load_ranks(con, {rank.rank: trace_id})
-        assert len(graphs[-1].node) == said["nodes"][str(rank.rank)]
+    ranks, said = ranks_of(tables, capture_id), reference(shared, "last_gpu_end")
+    con, trace_ids = connect_all(files_of(shared, "dlrm_8"))
+    assert [*trace_ids] == [rank.trace_id for rank in ranks]
+    windows = [WindowRequest(trace_id, profile="hta") for trace_id in trace_ids]
+    request_windows(con, windows, {("hta", "zero_weight_launch"): "true"})
+    run_models(con, load_catalog(), ["critical_path_nodes", "critical_path_edges"])
+    graphs = [*load_ranks(con, {rank.rank: rank.trace_id for rank in ranks})]
+    assert {str(graph.rank): len(graph.node) for graph in graphs} == said["nodes"]
     joined = join_ranks(graphs, instances_of(tables, capture_id))
     assert (len(joined), joined.n_edges, len(joined.meetings)) == (32_586, 33_054, 8)
 
@@ -288,9 +287,3 @@ def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, t
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "no trace found in" in said(str(empty))
-
-
-@pytest.mark.slow(together="capture of dlrm")
-def test_files_of_several_captures_are_refused(said: Callable[..., str], shared: Path) -> None:
-    mixed = [str(files_of(shared, name)[rank]) for name in ("dlrm_8", "torchrec_4") for rank in (0, 1)]
-    assert "several captures" in said(*mixed)

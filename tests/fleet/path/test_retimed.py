@@ -53,7 +53,7 @@ def asked(folder: Path, *words: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow  # 4 s: everything faster is what happens, too
+@pytest.mark.slow  # 4 s
 def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_path: Path) -> None:
     folder, before = capture
     actual = write_capture(replace(SPEC, straggler=None), tmp_path)
@@ -66,14 +66,6 @@ def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_
     other = asked(folder, "--scale", "rank:0:class:COMPUTATION=0.5")
     assert other["after"]["length_us"] > 0.98 * other["before"]["length_us"]
     assert set(answer["ranks"]) == {"0", "1", "2"} and answer["caveats"] == []
-
-
-@pytest.mark.slow
-def test_everything_faster_is_what_happens(capture: tuple[Path, Capture], tmp_path: Path) -> None:
-    folder, before = capture
-    actual = before.again({"class:COMPUTATION": 0.5}, tmp_path)
-    answer = asked(folder, "--scale", "class:COMPUTATION=0.5")
-    assert answer["after"]["length_us"] == pytest.approx(us(actual), rel=0.01)
 
 
 @pytest.mark.slow  # 5 s: an operator of one rank is in tests/critical_path/whatif
@@ -106,7 +98,7 @@ def union(stretches: list[tuple[float, float]]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("collective_ns", "computation"), [(SPEC.collective_ns, 1), (3_000_000, 1), (3_000_000, 0.5)])
+@pytest.mark.parametrize(("collective_ns", "computation"), [(SPEC.collective_ns, 1), (3_000_000, 0.5)])
 def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
     tmp_path: Path, collective_ns: int, computation: float
 ) -> None:
