@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from bench.growth import seed_lake
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +34,7 @@ def run(folder: Path, module: str, *words: str) -> str:
         ("engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch"),
         ("scale_sizing", "{} --mb 0.1", "duckdb"),
         ("scale_ranks", "{} --ranks 8", "duckdb"),
-        pytest.param("scale_engines", "spark --quick --only kernel", "pyspark", marks=pytest.mark.spark),
+        pytest.param("scale_engines", "spark --quick --only kernel_c --traces {}", "pyspark", marks=pytest.mark.spark),
     ],
 )
 def test_a_program_prints_its_numbers(tmp_path: Path, module: str, words: str, needs: str) -> None:
@@ -42,6 +45,8 @@ def test_a_program_prints_its_numbers(tmp_path: Path, module: str, words: str, n
 
 @pytest.mark.slow  # tests/models/test_plans.py runs models on the same traces
 def test_growth_of_a_lake_and_of_a_day(tmp_path: Path) -> None:
+    seed_lake(tmp_path / "seed", ranks=1)
+    shutil.copytree(tmp_path / "seed", tmp_path / "seed1")  # the same for both
     for module in ("growth", "daily"):
         assert run(tmp_path, module, "{}", "--sizes", "1")
 

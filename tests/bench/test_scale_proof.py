@@ -21,7 +21,7 @@ def test_tables_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Pat
     command = [sys.executable, "-m", "bench.scale_proof", str(tmp_path / "proof")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [*command, "--store", store, "--traces", "16"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        [*command, "--store", store, "--traces", "8"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal to one process" in done.stdout and "killed a node" in done.stdout

@@ -19,14 +19,13 @@ from bench.attack.mutate import good, made
 from bench.attack.tally import Tally
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
-from tests.effort import SLOW
 
 SEED = 14
 
 
 @pytest.mark.slow  # tests/readers/kineto/test_malformed.py
 def test_mutated_files_go_in_or_are_rejected() -> None:
-    n = 40 if SLOW else 20
+    n = 20
     tally, counts, failures = attacked(range(n), SEED, models=False)
     assert (tally.tried, tally.lost, tally.tracebacks) == (n, 0, 0), "\n".join(tally.notes)
     assert not failures, "\n".join(tally.notes)
@@ -35,7 +34,7 @@ def test_mutated_files_go_in_or_are_rejected() -> None:
 
 @pytest.mark.slow  # of make attack
 def test_models_run_on_what_went_in() -> None:
-    tally = attack(6 if SLOW else 3, SEED)
+    tally = attack(3, SEED)
     assert tally.tracebacks == 0, "\n".join(tally.notes)
 
 

@@ -12,14 +12,13 @@ from bench.attack.tools import KINDS, SHARED, attack, made, tried
 from pipelines.readers import events_by_sql
 from pipelines.readers.counters.rocprof import Rocprof
 from pipelines.readers.xplane.planes import Space
-from tests.effort import SLOW
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
 
 
 @pytest.mark.slow
 def test_mutated_files_of_other_tools() -> None:
-    n = 21 if SLOW else 7  # kinds take turns: one of each
+    n = 7  # kinds take turns: one of each
     tally = attack(n, 14)
     assert tally.passed and tally.survived == n, "\n".join(tally.notes)
 
