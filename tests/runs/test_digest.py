@@ -27,13 +27,11 @@ from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import Merge, compact
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
 from pipelines.lake.retain.retention import retire
-from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs import digest
 from pipelines.runs.check import check
 from pipelines.runs.digest import reduce_old
 from pipelines.runs.forget import forget
-from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.requested_tables import requested_tables
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -47,9 +45,9 @@ NONE = timedelta(0)
 ANSWERS = (
     ["why", "{trace}", "--json"],
     ["why", "{capture}", "--json"],
-    ["fleet", "--json"],
 )
 MORE_ANSWERS = (
+    ["fleet", "--json"],
     ["why", "{trace}", "--step", "all", "--json"],
     ["compare", "{trace}", "{other}", "--json"],
     ["compare", "{trace}", "{other}", "--by", "cause", "--json"],
@@ -112,6 +110,22 @@ def lake(whole: Path) -> Iterator[Lake]:
         yield lake
 
 
+@pytest.fixture(scope="module")
+def after(whole: Path) -> Path:
+    """What the lake of `whole` is once its old capture is a digest."""
+    with kept(whole) as lake:
+        reduce_old(lake, 14, NONE, now=NOW)
+        return Path(shutil.copytree(lake.root, whole / "after"))
+
+
+@pytest.fixture
+def reduced(lake: Lake, after: Path) -> Lake:
+    """The lake of `after`, in the place of that of `whole`."""
+    shutil.rmtree(lake.root)
+    shutil.copytree(after, lake.root)
+    return Lake(lake.root)
+
+
 @pytest.fixture
 def small(only_old: Path) -> Iterator[Lake]:
     """The lake of `only_old`, likewise."""
@@ -171,8 +185,8 @@ def without(text: str) -> Any:
 
 @pytest.mark.parametrize(
     ("of", "commands"),
-    first_of([("small", ANSWERS[:2]), ("lake", ANSWERS), ("lake", MORE_ANSWERS)], 1),
-    ids=["small", "few", "more"],
+    first_of([("small", ANSWERS), ("lake", MORE_ANSWERS)], 1),
+    ids=["small", "more"],
 )
 def test_answers_are_the_same(of: str, commands: Iterable[list[str]], request: pytest.FixtureRequest) -> None:
     lake: Lake = request.getfixturevalue(of)
@@ -184,14 +198,12 @@ def test_answers_are_the_same(of: str, commands: Iterable[list[str]], request: p
 
 
 @pytest.mark.slow  # 4 s
-@pytest.mark.parametrize("words", [["why", "trace"], ["why", "capture"], ["compare", "trace", "other"]])
-def test_answers_say_that_only_the_digest_is_kept(lake: Lake, words: list[str]) -> None:
-    command, *subjects = words
-    of_lake = names(lake)
-    reduce_old(lake, 14, NONE, now=NOW)
-    answer = run(command, *(of_lake[subject] for subject in subjects), "--json", "--lake", lake.root)
-    (text,) = {caveat["detail"] for caveat in _caveats(answer)}
-    assert "only its digest is kept" in text
+def test_answers_say_that_only_the_digest_is_kept(reduced: Lake) -> None:
+    of_lake = names(reduced)
+    for command, *subjects in (["why", "trace"], ["why", "capture"], ["compare", "trace", "other"]):
+        answer = run(command, *(of_lake[subject] for subject in subjects), "--json", "--lake", reduced.root)
+        (text,) = {caveat["detail"] for caveat in _caveats(answer)}
+        assert "only its digest is kept" in text, command
 
 
 def _caveats(text: str) -> list[dict[str, str]]:
@@ -208,9 +220,9 @@ def _caveats(text: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow  # 15 s
-def test_what_it_cannot_answer_is_said(lake: Lake, tmp_path: Path) -> None:
+def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
+    lake = reduced
     of_lake, at = names(lake), ("--lake", lake.root)
-    reduce_old(lake, 14, NONE, now=NOW)
     for words in (
         ["what-if", of_lake["trace"], "--scale", "stream:7=0.5"],
         ["what-if", of_lake["capture"], "--remove", "cause:late_rank"],
@@ -249,8 +261,8 @@ def test_only_its_tables_are_left_and_the_others_go_after_the_grace(lake: Lake) 
 
 
 @pytest.mark.slow  # 10 s
-def test_nothing_of_it_is_computed_again(lake: Lake) -> None:
-    reduce_old(lake, 14, NONE, now=NOW)
+def test_nothing_of_it_is_computed_again(reduced: Lake, whole: Path) -> None:
+    lake = reduced
     of_digest = {name: size for name, size in files_of(lake).items() if lake.is_digest(Batch(Path(name).stem))}
     assert of_digest
     assert not requested_tables(lake, (*OF_TRACES, *OF_CAPTURES)).are_stale
@@ -258,11 +270,6 @@ def test_nothing_of_it_is_computed_again(lake: Lake) -> None:
     assert computed and not [done for done in computed if lake.is_digest(done.batch)]
     assert of_digest.items() <= files_of(lake).items()
     assert reduce_old(lake, 14, NONE, now=NOW) == []
-
-
-@pytest.mark.slow  # 4 s; what was removed is in tests/lake/test_retention.py
-def test_its_content_is_known_to_ingestion(lake: Lake, whole: Path) -> None:
-    reduce_old(lake, 14, NONE, now=NOW)
     assert {row.status for row in ingest([whole / "old"], lake).rows if row.trace_id} == {"known"}
 
 
@@ -288,13 +295,30 @@ def test_a_trace_stays_whole_while_a_rank_of_its_capture_is_younger(tmp_path: Pa
     assert len(reduce_old(lake, 14, dry_run=True, now=NOW + 12 * DAY)) == 3
 
 
-@pytest.mark.slow  # 11 s
-def test_no_rank_joins_it_any_more(whole: Path, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    (first,) = put(lake, whole / "old", 20, 0)
+@pytest.fixture(scope="module")
+def first_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with a digest of the capture's first rank; the other has not come."""
+    folder = tmp_path_factory.mktemp("first")
+    lake = Lake(folder / "lake")
+    write(folder, "old")
+    put(lake, folder / "old", 20, 0)
     reduce_old(lake, 14, NONE, now=NOW)
+    return folder
+
+
+@pytest.fixture
+def lone(first_rank: Path) -> Iterator[Lake]:
+    """The lake of `first_rank`, which is there again afterwards."""
+    with kept(first_rank) as lake:
+        yield lake
+
+
+@pytest.mark.slow  # 11 s
+def test_no_rank_joins_it_any_more(lone: Lake, first_rank: Path) -> None:
+    lake = lone
+    (first,) = lake.known_traces()
     before = rows(lake, "SELECT * FROM capture_causes ORDER BY ALL", "capture_causes")
-    (late,) = put(lake, whole / "old", 1, 1)
+    (late,) = put(lake, first_rank / "old", 1, 1)
     materialize_all(lake, OF_CAPTURES)
     of_trace = dict(rows(lake, "SELECT trace_id, capture_id FROM capture_ranks", "capture_ranks"))
     assert of_trace[first] != of_trace[late]
@@ -305,12 +329,10 @@ def test_no_rank_joins_it_any_more(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # 12 s
-def test_another_job_in_its_folder_changes_nothing(whole: Path, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    put(lake, whole / "old", 20, 0)
-    reduce_old(lake, 14, NONE, now=NOW)
+def test_another_job_in_its_folder_changes_nothing(lone: Lake, first_rank: Path) -> None:
+    lake = lone
     before = rows(lake, "SELECT * FROM captures", "captures")
-    ingest([next((whole / "old").glob("*rank1.*"))], lake, job="another")
+    ingest([next((first_rank / "old").glob("*rank1.*"))], lake, job="another")
     materialize_all(lake, OF_CAPTURES)
     assert before[0] in rows(lake, "SELECT * FROM captures", "captures")
     assert not requested_tables(lake, OF_CAPTURES).are_stale
@@ -330,9 +352,9 @@ def test_states_of_captures_that_digests_replace_go(lake: Lake) -> None:
 
 
 @pytest.mark.slow  # 8 s
-def test_a_forgotten_rank_takes_its_capture_along(lake: Lake) -> None:
+def test_a_forgotten_rank_takes_its_capture_along(reduced: Lake) -> None:
+    lake = reduced
     of_lake = names(lake)
-    reduce_old(lake, 14, NONE, now=NOW)
     forget(lake, of_lake["trace"])
     materialize_all(lake, OF_CAPTURES, force=True)  # the other rank forms no capture without its events
     traces = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id", "traces")
@@ -367,9 +389,9 @@ def test_a_batch_with_wrong_bytes_stays_as_it_is(small: Lake, monkeypatch: pytes
 
 
 @pytest.mark.slow  # 5 s each
-@pytest.mark.parametrize("table", ["digest_work", "capture_causes", "capture_ranks"])
-def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(lake: Lake, table: str) -> None:
-    reduce_old(lake, 14, NONE, now=NOW)
+@pytest.mark.parametrize("table", ["digest_work", "capture_ranks"])
+def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(reduced: Lake, table: str) -> None:
+    lake = reduced
     (file,) = (path for path in lake.root.glob(f"{table}/day=*/*.parquet") if lake.is_digest(Batch(path.stem)))
     file.write_bytes(file.read_bytes()[:-1])
     (fault,) = check(lake, repair=True).faults
@@ -428,29 +450,6 @@ def n_ranks(lake: Lake) -> list[tuple[Any, ...]]:
     return rows(lake, query, "captures", "rank_steps")
 
 
-@pytest.mark.slow  # 15 s; it is in short above
-def test_a_run_that_is_killed_between_two_days_loses_no_rank(two_days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace, replaced = digest.replace_batches, []
-
-    def killed_at_the_second(*arguments: Any) -> Merge:
-        replaced.append(arguments)
-        if len(replaced) == 2:
-            raise KeyboardInterrupt
-        return replace(*arguments)
-
-    with kept(two_days) as lake:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(digest, "replace_batches", killed_at_the_second)
-            reduce_old(lake, 14, NONE, now=NOW)
-        assert [lake.is_digest(batch) for batch in lake.batches()] == [True, False]
-        materialize_all(lake, OF_CAPTURES)
-        assert rows(lake, "SELECT n_ranks FROM captures", "captures") == [(2,)]
-        assert "reduced" in [r.state for r in reduce_old(lake, 14, NONE, now=NOW)]
-        materialize_all(lake, OF_CAPTURES)
-        assert rows(lake, "SELECT n_ranks FROM captures", "captures") == [(2,)]
-        assert all(map(lake.is_digest, lake.batches())) and not requested_tables(lake, OF_CAPTURES).are_stale
-
-
 @pytest.mark.slow  # 10 s; it is in short above
 def test_batches_of_a_capture_stay_whole_together(two_days: Path) -> None:
     with kept(two_days) as lake:
@@ -458,27 +457,6 @@ def test_batches_of_a_capture_stay_whole_together(two_days: Path) -> None:
         assert [r.state for r in reduce_old(lake, 14, NONE, now=NOW)] == ["incomplete"] * 2
         assert not any(map(lake.is_digest, lake.batches()))
         assert n_ranks(lake) == [(2, 2)]
-
-
-@pytest.mark.slow  # 5 s; so does a damaged file, above
-def test_a_trace_on_which_a_model_failed_keeps_its_batch_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, _ = lake.batches()
-
-    def failing(con: Any, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
-        def starts(name: str) -> None:
-            on_model(name)
-            if name == "temporal_breakdown":
-                raise ValueError("this trace is odd")
-
-        return run_models(con, catalog, tables, on_model=starts, **named)
-
-    monkeypatch.setattr(per_trace, "run_models", failing)
-    materialize_all(lake, ["temporal_breakdown", "rank_steps"], force=True)
-    steps = rows(lake, "SELECT count(*) FROM rank_steps", "rank_steps")
-    assert [(r.state, r.batch_id) for r in reduce_old(lake, 14, NONE, now=NOW)] == [("incomplete", old.batch_id)]
-    assert old in lake.batches() and not lake.is_digest(old)
-    materialize_all(lake, ["rank_steps"])
-    assert rows(lake, "SELECT count(*) FROM rank_steps", "rank_steps") == steps != [(0,)]
 
 
 @pytest.mark.slow  # 14 s
@@ -513,16 +491,6 @@ def test_forgotten_captures_stay_forgotten(tmp_path: Path) -> None:
     before = rows(lake, "SELECT capture_id FROM captures ORDER BY ALL", "captures")
     reduce_old(lake, 14, NONE, now=NOW)
     assert len(before) == 2 and rows(lake, "SELECT capture_id FROM captures ORDER BY ALL", "captures") == before
-
-
-@pytest.mark.slow  # 5 s
-def test_without_the_ranks_of_its_captures_a_digest_has_none(lake: Lake) -> None:
-    reduce_old(lake, 14, NONE, now=NOW + 30 * DAY)
-    for file in lake.root.glob("capture_ranks/day=*/*.parquet"):
-        file.write_bytes(file.read_bytes()[:-1])
-    assert len(check(lake, repair=True).faults) >= 1
-    materialize_all(lake, OF_CAPTURES)
-    assert json.loads(run("fleet", "--lake", lake.root, "--json"))["n_captures"] == 0
 
 
 @pytest.mark.slow  # 4 s
@@ -562,15 +530,15 @@ def test_overlays_go_along(lake: Lake) -> None:
 def test_digests_are_compacted_and_removed_like_other_batches(whole: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for name in ("old", "new"):
-        put(lake, whole / name, 20, 0, 1)
+        put(lake, whole / name, 20, 0)
         reduce_old(lake, 14, NONE, now=NOW)
     assert len(lake.batches()) == 2
     causes = rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes")
-    assert [merge.n_traces for merge in compact(lake, grace=NONE, now=NOW).merges] == [4]
+    assert [merge.n_traces for merge in compact(lake, grace=NONE, now=NOW).merges] == [2]
     (merged,) = lake.batches()
     assert lake.is_digest(merged)
     assert rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes") == causes
-    assert [len(r.traces) for r in retire(lake, 15, NONE, now=NOW)] == [4]
+    assert [len(r.traces) for r in retire(lake, 15, NONE, now=NOW)] == [2]
     assert not lake.exists or not lake.batches()
 
 
@@ -609,17 +577,14 @@ def do_reduce(root: Path, now: datetime) -> None:
 
 @pytest.mark.slow  # 10 s
 @pytest.mark.kills
-def test_killed_at_a_step_and_run_again(whole: Path, tmp_path: Path) -> None:
+def test_killed_at_a_step_and_run_again(whole: Path) -> None:
     """A kill before and after each rename and each removal: a reader sees each trace once, whole or as a digest."""
-    lake = Lake(tmp_path / "lake")
-    for name, days_ago in (("old", 20), ("new", 1)):
-        put(lake, whole / name, days_ago, 0, 1)
-    materialize_all(lake, (*OF_TRACES, *OF_CAPTURES))
+    lake = Lake(whole / "lake")
     causes = "SELECT trace_id, round(sum(share_percent), 6) FROM causes WHERE window_id = 'full' GROUP BY 1 ORDER BY 1"
     before = rows(lake, causes, "causes")
     ranks = "SELECT capture_id, rank, trace_id FROM capture_ranks ORDER BY ALL"
     members = rows(lake, ranks, "capture_ranks")
-    for step, lake in killed(tmp_path, 40, do_reduce, NOW, calls=("replace", "unlink")):
+    for step, lake in killed(whole, 40, do_reduce, NOW, calls=("replace", "unlink")):
         assert rows(lake, causes, "causes") == before, step
         assert rows(lake, ranks, "capture_ranks") == members, step
         do_reduce(lake.root, NOW)

@@ -86,19 +86,17 @@ ENGINE = ("--engine", "in-process")
 
 
 @pytest.mark.slow  # 6 s
-@pytest.mark.parametrize("engine", [(), ENGINE], ids=["folder", "engine"])
 def test_materialize_names_what_it_left_out_until_it_is_there(
-    lake: Lake, poison: str, fail: Fail, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, ...]
+    lake: Lake, poison: str, fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("materialize", *TABLES, "--lake", lake.root, "--json", *engine)
+    words = ("materialize", *TABLES, "--lake", lake.root, "--json")
     fail(poison, "merged_intervals")
     first = call(*words)
     assert first.exit_code == 1, first.output
     (line,) = lines(first.stderr)
     assert f"temporal_breakdown lacks trace {poison} (" in line and "/in/rank" in line
     assert "the model merged_intervals failed on it (ValueError: this trace is odd)" in line
-    if not engine:
-        assert {row["table"] for row in json.loads(first.stdout)} == {*TABLES}
+    assert {row["table"] for row in json.loads(first.stdout)} == {*TABLES}
     with lake.connect(TABLES) as con:  # everything else is stored
         counts = "SELECT (SELECT count(DISTINCT trace_id) FROM kernels), (SELECT count(DISTINCT trace_id) FROM temporal_breakdown)"
         assert con.execute(counts).fetchall() == [(3, 2)]
@@ -106,10 +104,10 @@ def test_materialize_names_what_it_left_out_until_it_is_there(
     monkeypatch.setattr(per_trace, "run_models", run_models)
     again = call(*words)  # up to date, and still without the trace
     assert again.exit_code == 1 and lines(again.stderr) == [line]
-    assert call("materialize", "kernels", "--lake", lake.root, *engine).exit_code == 0  # which lacks nothing
+    assert call("materialize", "kernels", "--lake", lake.root).exit_code == 0  # which lacks nothing
 
     (way,) = re.findall("To compute them again: tracelake (.*)", again.stderr)
-    mended = call(*way.split(), *engine)
+    mended = call(*way.split())
     assert mended.exit_code == 0 and not lines(mended.stderr), mended.stderr
     assert call(*words).exit_code == 0
     with lake.connect(TABLES) as con:

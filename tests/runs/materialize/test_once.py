@@ -122,20 +122,6 @@ def test_a_run_publishes_once(lake: Lake, rewritten: list[Path], tmp_path: Path)
     assert {Path(path).parts[-3] for path in changed} == set(TABLES[:2])
 
 
-@pytest.mark.slow  # a run with both publishes once, above
-def test_captures_with_their_tables_of_traces_are_published_once(tmp_path: Path, rewritten: list[Path]) -> None:
-    lake = Lake(tmp_path / "lake")
-    ingest(capture(tmp_path / "in", ranks=2), lake)
-    done = per_capture.materialize_captures(lake, ["straggler_ranks"])
-    assert {result.table for result in done} > {
-        *per_capture.trace_tables(load_catalog(), ["straggler_ranks"]),
-        *TABLES[2:],
-    }
-    assert len(rewritten) == 1
-    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-        assert con.execute("SELECT n_ranks FROM captures").fetchall() == [(2,)]
-
-
 @pytest.mark.slow  # 3 s
 def test_what_was_made_before_a_failure_is_published(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake)

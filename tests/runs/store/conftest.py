@@ -56,10 +56,11 @@ def on_s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{servers.BUCKET}/{uuid4().hex}"
 
 
-_SLOW = [of_kind(kind, pytest.mark.slow) for kind in ("duckdb", "postgres")]
+_POSTGRES = of_kind("postgres", pytest.mark.slow)
+ALL_KINDS = ["folder", of_kind("sqlite"), of_kind("duckdb", pytest.mark.slow), _POSTGRES]
 
 
-@pytest.fixture(params=["folder", of_kind("sqlite"), *_SLOW])
+@pytest.fixture(params=["folder", of_kind("sqlite"), _POSTGRES])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     """Opens the store: each call returns another handle of the same one. With Postgres the files are on S3."""
     kind = request.param

@@ -18,7 +18,7 @@ from pipelines.runs.store.ducklake import store as ducklake
 from tests.effort import steps
 from tests.lake.world import PROCESSES, assert_whole, run_killed, steps_of
 from tests.runs.store.conftest import of_kind
-from tests.runs.store.world import STORED, copy_of, make_unit, shown
+from tests.runs.store.world import STORED, make_unit, shown
 
 MOMENTS = [
     ("put_files", "before"),
@@ -101,8 +101,6 @@ def test_a_ducklake_commit_killed_at_several_moments(kind: str, request: pytest.
 def test_writers_side_by_side_with_kills(opened: Callable[[], Store], tmp_path: Path) -> None:
     """Three writers; each unit is committed by two of them, from copies with other batches; four of them are killed."""
     address, choice = opened().address, random.Random(3)
-    if address.startswith("ducklake:duckdb"):
-        pytest.skip("a catalog in a DuckDB file is for one process at a time")
     seeds = [(0, 1), (1, 2), (3, 4), (4, 5)]
     units = [make_unit(tmp_path / f"unit{who}{seeds_of}", seeds_of) for seeds_of in seeds for who in "ab"]
     todo, live, kills = [unit.root for unit in units], [], 4
@@ -134,8 +132,6 @@ def test_writers_side_by_side_with_kills(opened: Callable[[], Store], tmp_path: 
 @pytest.mark.slow
 def test_readers_see_whole_traces_during_commits(opened: Callable[[], Store], tmp_path: Path) -> None:
     store = opened()
-    if store.address.startswith("ducklake:duckdb"):
-        pytest.skip("a catalog in a DuckDB file is for one process at a time")
     store.commit(make_unit(tmp_path / "first", (0,)))
     roots = [make_unit(tmp_path / f"unit{seed}", (seed,)).root for seed in (1, 2, 3)]
     process = PROCESSES.Process(target=_commit_all, args=(store.address, roots, keys()))
@@ -156,15 +152,3 @@ def test_readers_see_whole_traces_during_commits(opened: Callable[[], Store], tm
 def _commit_all(address: str, roots: list[Path], environment: dict[str, str]) -> None:
     for root in roots:
         do_commit(address, root, environment)
-
-
-@pytest.mark.slow  # a unit that is committed twice is in test_store.py
-def test_the_same_unit_from_two_copies_at_once(opened: Callable[[], Store], tmp_path: Path) -> None:
-    """Copies have the same batch: the one that comes second must not take away the files of the first."""
-    unit = make_unit(tmp_path / "unit", (7, 8))
-    other = copy_of(unit, tmp_path / "copy")
-    store = opened()
-    store.commit(unit)
-    before = shown(store, STORED)
-    assert not opened().commit(other).traces
-    assert shown(store, STORED) == before

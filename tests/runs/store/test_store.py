@@ -16,6 +16,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BatchSpan, CommittedRows
 from tests.lake.world import write_trace
+from tests.runs.store.conftest import ALL_KINDS
 from tests.runs.store.world import STORED, make_unit, shown, trace_ids
 
 Open = Callable[[], Store]
@@ -29,9 +30,9 @@ REAL = (
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
-    """Units that share a trace, and one with the traces of both."""
+    """Units that share a trace."""
     folder = tmp_path_factory.mktemp("units")
-    seeds = {"first": (0, 1), "second": (1, 2), "both": (0, 1, 2)}
+    seeds = {"first": (0, 1), "second": (1, 2)}
     return {name: make_unit(folder / name, of) for name, of in seeds.items()}
 
 
@@ -66,6 +67,7 @@ def test_a_forgotten_trace_is_committed_again_beside_the_others_of_its_batch(ope
     assert shown(store, STORED) == before
 
 
+@pytest.mark.parametrize("opened", ALL_KINDS, indirect=True)
 def test_commands_get_the_same_answers_from_each_kind(opened: Open, units: dict[str, Lake]) -> None:
     store, everything = opened(), BatchSpan(frozenset(), "")
     store.commit(units["first"])
@@ -109,34 +111,25 @@ def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:
     assert len(shown(store, ["rejects"])["rejects"]) == 1
 
 
-@pytest.mark.slow  # one is committed in test_commands_get_the_same_answers_from_each_kind
-def test_of_a_partly_known_unit_the_rest_is_committed(opened: Open, units: dict[str, Lake], tmp_path: Path) -> None:
-    store = opened()
-    store.commit(units["first"])
-    done = store.commit(units["second"])
-    assert set(done.known) == trace_ids(units["first"]) & trace_ids(units["second"])
-    assert set(done.traces) == trace_ids(units["second"]) - trace_ids(units["first"])
-    whole = open_store(str(tmp_path / "whole"))
-    whole.commit(units["both"])
-    assert shown(store, STORED) == shown(whole, STORED)
-
-
-@pytest.mark.slow
-def test_all_tables_show_the_rows_of_a_folder_lake(opened: Open, tmp_path: Path, shared: Path) -> None:
-    """Real traces with all tables, as a unit, against a folder lake that computed them itself."""
+@pytest.fixture(scope="module")
+def with_all_tables(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> tuple[Lake, Lake]:
+    """Real traces with all tables, as a unit, and a folder lake that computed them itself."""
     from pipelines.lake.publish.analyst_file import publish
     from pipelines.runs.materialize.run_order import materialize_all
 
-    files = [shared / "traces" / name for name in REAL]
-    files += [
-        write_trace(tmp_path / f"capture/rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in (0, 1)
-    ]
-    unit, folder = Lake(tmp_path / "unit"), Lake(tmp_path / "folder")
+    made, files = tmp_path_factory.mktemp("all"), [shared / "traces" / name for name in REAL]
+    files += [write_trace(made / f"capture/rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in (0, 1)]
+    unit, folder = Lake(made / "unit"), Lake(made / "folder")
     for lake in (unit, folder):
         ingest(files, lake)
         materialize_all(lake, None)
     publish(folder)
-    store = opened()
+    return unit, folder
+
+
+@pytest.mark.slow
+def test_all_tables_show_the_rows_of_a_folder_lake(opened: Open, with_all_tables: tuple[Lake, Lake]) -> None:
+    (unit, folder), store = with_all_tables, opened()
     done = store.commit(unit)
     assert done.traces and done.keys["captures"]
     assert shown(store) == shown(open_store(str(folder.root)))

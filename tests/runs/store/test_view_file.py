@@ -28,7 +28,6 @@ def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, mo
 @pytest.mark.parametrize(
     "opened",
     [
-        of_kind("folder", pytest.mark.slow),  # tests/lake/test_empty_file.py
         of_kind("sqlite"),
         *(of_kind(kind, pytest.mark.slow) for kind in ("duckdb", "postgres")),
     ],
