@@ -103,9 +103,3 @@ def test_a_wide_answer_is_read_at_120_columns(lake: Path, monkeypatch: pytest.Mo
     lines = wide.stdout.splitlines()
     assert max(map(len, lines)) <= 120 and sum("gpu_busy_ns" in line for line in lines) == 5  # a block for each row
     assert "--format csv has them in lines" in wide.stderr
-
-
-@pytest.mark.slow  # what --json prints: test_json_schemas.py
-def test_materialize_gives_numbers_as_numbers(lake: Path) -> None:
-    rows = json.loads(run("materialize", "launches", "--lake", lake, "--force", "--json").stdout)
-    assert {type(row["rows"]) for row in rows} == {int} and {type(row["seconds"]) for row in rows} <= {float, int}

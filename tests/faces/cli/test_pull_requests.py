@@ -64,12 +64,6 @@ def test_where_to_look_is_what_was_compared(tmp_path: Path) -> None:
     assert not any("--lake" in command for command in _where_to_look("cause", files, [], lake))
 
 
-@pytest.mark.slow  # of text, with the same function
-def test_exit_codes_are_those_of_text(tmp_path: Path) -> None:
-    control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)
-    assert run("compare", control, test, "--format", "markdown", "--fail-on", "5%", code=3).stdout.startswith("###")
-
-
 @pytest.mark.slow  # 6 s
 def test_caveats_are_in_the_comment_once(tmp_path: Path) -> None:
     control, test = trace(tmp_path, "a.json", 100), trace(tmp_path, "b.json", 200)

@@ -19,7 +19,6 @@ from pipelines.faces.notebook import TraceAnalysis
 from pipelines.faces.notebook.answers import SHOWN, Answer
 from pipelines.faces.notebook.plots import Chart, Plots
 from pipelines.lake import Lake
-from pipelines.models.questions import NotAsked
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -142,18 +141,6 @@ def test_a_saved_question_is_of_the_traces_of_the_analysis(both: TraceAnalysis) 
     assert {row["rank"] for row in both.ask("gpu-parts", rank=1).to_dicts()} == {1}
     with pytest.raises(KeyError, match="gpu-parts"):
         both.ask("nonsense")
-
-
-@pytest.mark.slow  # step losses and causes are computed first
-def test_saved_questions_answer_too(both: TraceAnalysis) -> None:
-    answer = both.ask("step-losses", top=4)
-    assert len(answer) == 4 and {row["job"] for row in answer.to_dicts()} == {"both"}
-    assert answer.reading in answer._repr_html_()
-    assert {row["rank"] for row in both.ask("why", rank=1).to_dicts()} == {1}
-    with pytest.raises(KeyError, match="step-losses"):
-        both.ask("nonsense")
-    with pytest.raises(NotAsked):
-        both.ask("schedules", rank=1)
 
 
 def test_an_answer_shows_its_first_rows_and_nothing_runs() -> None:

@@ -328,9 +328,7 @@ def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, sha
 
 @pytest.mark.parametrize(
     "arguments",
-    first_of(
-        [{"trace_files": ["~/run/a.json.gz"]}, {"trace_files": {0: "~/run/a.json.gz"}}, {"trace_dir": "~/run"}], 1
-    ),
+    first_of([{"trace_files": ["~/run/a.json.gz"]}, {"trace_dir": "~/run"}], 1),
 )
 def test_trace_loads_as_htas(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.faces.notebook import TraceAnalysis
 
-PATHS = ("simple_add__alexfwd_1", "alexnet__alexfwd_1", "alexnet__alexfwd_0-1", "cuda_event_sync__ProfilerStep_0")
+PATHS = ("alexnet__alexfwd_1", "alexnet__alexfwd_0-1", "cuda_event_sync__ProfilerStep_0")
 # Whole microseconds, every step kept, no cuda_sync rows: HTA counts the rows that we count.
 ANALYSES = "sampled_128__incllast__analyses"
 
@@ -26,7 +26,7 @@ def records(table: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
-@pytest.mark.slow  # of the first, each edge, the path and rows of its breakdown are in test_as_hta.py
+@pytest.mark.slow  # each edge, the path and rows of the breakdown of simple_add are in test_as_hta.py
 @pytest.mark.parametrize("case", PATHS)
 def test_breakdown_and_summary_of_a_path(shared: Path, case: str) -> None:
     expected = golden(shared, case)

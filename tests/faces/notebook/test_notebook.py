@@ -32,7 +32,6 @@ from pipelines.faces.notebook import (
 )
 from pipelines.faces.notebook.critical_path import PathAndSuccess
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
-from tests.effort import first_of
 from tests.harness import x
 
 WINDOW: dict[str, Any] = {"annotation": "ProfilerStep", "instance_id": (1, 2)}
@@ -70,11 +69,10 @@ def path(asked: tuple[CriticalPath, list[Any]]) -> CriticalPath:
 
 
 @pytest.mark.slow  # tests/faces/test_subject.py
-@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
-def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture, profile: str) -> None:
-    path = analysis.critical_path_analysis(rank=0, profile=profile, **WINDOW)
+def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture) -> None:
+    path = analysis.critical_path_analysis(rank=0, **WINDOW)
     file = capture.ranks[0].path
-    window = ("--annotation", "ProfilerStep", "--instance", "1:2", "--profile", profile)
+    window = ("--annotation", "ProfilerStep", "--instance", "1:2")
     expected = printed("critical-path", file, *window, "--alternatives", 2)
     assert path.alternatives(2) == expected.pop("alternatives") != []
     answer = path.answer.as_json()
@@ -265,12 +263,11 @@ def events_of(file: str) -> list[dict]:
 
 
 @pytest.mark.slow  # tests/faces/drawings
-@pytest.mark.parametrize("options", first_of([{}, {"only_show_critical_events": False, "show_all_edges": True}], 1))
-def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, tmp_path: Path, options: dict) -> None:
+def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, tmp_path: Path) -> None:
     """The command's, also of a restored path; the path of another rank is refused."""
     restored = restore_cpgraph(path.save(tmp_path / "a"))
-    drawn = analysis.overlay_critical_path_analysis(0, restored, str(tmp_path / "ours"), **options)
-    flags = ("--no-counters", *(("--all-edges",) if options else ("--only-critical",)))
+    drawn = analysis.overlay_critical_path_analysis(0, restored, str(tmp_path / "ours"))
+    flags = ("--no-counters", "--only-critical")
     window = ("--annotation", "ProfilerStep", "--instance", "1:2")
     theirs = printed("overlay", capture.ranks[0].path, "--out", tmp_path / "theirs", *window, *flags)["path"]
     assert Path(drawn).name == Path(theirs).name == f"overlaid_critical_path_{capture.ranks[0].path.name}"

@@ -8,7 +8,6 @@ import pytest
 
 from pipelines.faces.notebook import TraceAnalysis
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.effort import first_of
 from tests.faces.cli.test_limiting_findings import CAPTURES
 
 
@@ -27,12 +26,11 @@ def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFi
         assert {"no_sync_events", "inferred_waits"} <= {caveat["caveat"] for caveat in path.caveats}
 
 
-@pytest.mark.slow  # 10 s each
-@pytest.mark.parametrize("check", first_of(list(CAPTURES), 1))
-def test_what_limits_a_capture_stands_beside_answers_about_captures(check: str, tmp_path: Path) -> None:
+@pytest.mark.slow  # 10 s; tests/faces/cli/test_limiting_findings.py has each of them
+def test_what_limits_a_capture_stands_beside_answers_about_captures(tmp_path: Path) -> None:
     write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), tmp_path / "ranks")
     write_capture(CaptureSpec(ranks=2, steps=3, seed=8), tmp_path / "whole")
-    sentence = CAPTURES[check](tmp_path / "ranks")
+    sentence = CAPTURES["missing_ranks"](tmp_path / "ranks")
     with TraceAnalysis(trace_dir=tmp_path / "whole", lake=tmp_path / "lake", job="whole") as whole:
         assert whole.ask("captures").caveats == []
     with TraceAnalysis(trace_dir=tmp_path / "ranks", lake=tmp_path / "lake", job="ranks") as analysis:
