@@ -14,12 +14,12 @@ import duckdb
 import pytest
 
 from pipelines.lake import Batch, Lake
-from pipelines.lake.commit.catalog_file import CATALOG, rebuild
+from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact
-from pipelines.lake.retain.retention import keep_notice, notices, retire, retired_traces
+from pipelines.lake.retain.retention import notices, retire
 from pipelines.readers.ingest import ingest
 from pipelines.runs.digest import reduce_old
 from pipelines.runs.materialize.per_trace import materialize
@@ -134,17 +134,6 @@ def test_every_upkeep_deletes_what_retention_has_hidden(lake: Lake, monkeypatch:
     assert removed == [oldest] and {r.state for r in reduce_old(lake, 60, now=NOW + DAY)} == {"hidden"}
     assert [(r.batch_id, r.state) for r in reduce_old(lake, 60, now=NOW + 2 * DAY)] == [(second, "removed")]
     assert {Path(name).stem for name in files_of(lake)} == {batch.batch_id for batch in lake.batches()}
-
-
-@pytest.mark.slow  # as in test_compact.py
-def test_a_reader_from_before_reads_on_during_the_grace(lake: Lake) -> None:
-    views = lake.connect(["events", "kernels"])
-    shell = duckdb.connect(str(lake.root / ANALYST), read_only=True)
-    retire(lake, 10, now=NOW)
-    for con in (views, shell):
-        assert assert_whole(con) == 4
-        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
-        con.close()
 
 
 @pytest.mark.slow  # what is hidden stays, above
@@ -289,13 +278,3 @@ def test_command_line(lake: Lake, tmp_path: Path) -> None:
     assert [(row["batch_id"], row["state"], len(row["traces"])) for row in answer] == [(oldest.batch_id, "due", 2)]
     missing = CliRunner().invoke(app, ["retention", "--keep-days", "1", "--lake", str(tmp_path / "nowhere")])
     assert missing.exit_code == 1
-
-
-@pytest.mark.slow  # what was removed does not come back, above
-def test_what_was_removed_is_known_to_a_catalog_that_is_made_again(lake: Lake) -> None:
-    keep_notice(lake, "forgotten-x", ["forgotten"])
-    retire(lake, 30, grace=timedelta(0), now=NOW)
-    before = retired_traces(lake)
-    assert len(before) == 3
-    (lake.root / CATALOG).unlink()
-    assert retired_traces(lake) == before and n_traces(lake) == 2

@@ -14,7 +14,6 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.layout import ANALYST, table_file, table_files
 from pipelines.lake.names import time_in_id
-from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
@@ -69,18 +68,7 @@ def test_the_events_of_a_batch_are_sorted_by_trace(tmp_path: Path) -> None:
     assert len({trace_id for trace_id, _ in keys}) == 5
 
 
-@pytest.mark.slow  # 2 s: test_empty_file.py has the same file
-def test_an_empty_lake_is_published_with_all_tables_and_types(tmp_path: Path) -> None:
-    with duckdb.connect(str(publish(Lake(tmp_path / "lake"))), read_only=True) as con:
-        types = column_types(load_catalog())
-        assert {*types} == {row[0] for row in con.execute("SHOW TABLES").fetchall()}
-        for table, columns in types.items():
-            assert [(r[0], r[1]) for r in con.execute(f"DESCRIBE {table}").fetchall()] == columns
-            if load_catalog().models[table].kind != "rules":
-                assert con.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
-
-
-@pytest.mark.slow  # an empty one is above
+@pytest.mark.slow  # an empty one is in test_empty_file.py
 def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in"), lake)
@@ -99,17 +87,6 @@ def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Pat
         kinds = dict(con.execute("SELECT table_name, table_type FROM information_schema.tables").fetchall())
     assert kinds["events"] == kinds["kernels"] == "VIEW"
     assert kinds["traces"] == kinds["temporal_breakdown"] == kinds["kernel_classes"] == "BASE TABLE"
-
-
-@pytest.mark.slow  # tests/lake/test_compact.py has a reader that opened before
-def test_an_open_shell_keeps_its_state_while_more_is_ingested(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    ingest([write_trace(tmp_path / "a.json", 1)], lake)
-    with duckdb.connect(str(publish(lake)), read_only=True) as con:
-        ingest([write_trace(tmp_path / "b.json", 2)], lake)
-        materialize(lake, ["kernels"])
-        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(1,)]
-        assert con.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(1,)]
 
 
 @pytest.mark.slow  # tests/runs/store has outdated tables

@@ -35,7 +35,7 @@ def test_sweeping_among_publishers(tmp_path: Path) -> None:
     try:
         for publisher in publishers:
             assert publisher.stdout and publisher.stdout.readline()
-        for _ in range(1500):
+        for _ in range(500):
             assert lake.sweep() == []
     finally:
         for publisher in publishers:

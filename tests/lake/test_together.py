@@ -16,7 +16,7 @@ from pipelines.lake.retain.compaction import compact
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.events import EventBatch
 from tests.effort import SLOW
-from tests.lake.world import PROCESSES, assert_whole, capture, shown, write_trace
+from tests.lake.world import PROCESSES, assert_whole, capture, write_trace
 
 N_FILES = 8 if SLOW else 4
 
@@ -64,24 +64,6 @@ def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
     publish(Lake(root))
     with duckdb.connect(str(root / ANALYST), read_only=True) as con:
         assert assert_whole(con) == N_FILES
-
-
-@pytest.mark.slow  # three processes; one that commits first is below
-def test_the_same_files_by_two_processes_at_once(tmp_path: Path) -> None:
-    files = capture(tmp_path / "in", ranks=4)
-    alone, together = Lake(tmp_path / "alone"), Lake(tmp_path / "together")
-    ingest(files, alone)
-    writers = [PROCESSES.Process(target=write_all, args=(together.root, files)) for _ in range(3)]
-    for process in writers:
-        process.start()
-    for process in writers:
-        process.join()
-    assert [process.exitcode for process in writers] == [0] * 3
-    assert shown(together) == shown(alone)
-
-
-def write_all(root: Path, files: list[Path]) -> None:
-    ingest(files, Lake(root))
 
 
 def test_a_trace_that_another_process_commits_first_is_known(tmp_path: Path, monkeypatch) -> None:

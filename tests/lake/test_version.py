@@ -108,20 +108,6 @@ def test_so_do_all_ways_in_python(old: Path) -> None:
             way(old)
 
 
-@pytest.mark.slow  # a lake of one file is made again below
-@pytest.mark.parametrize("is_noted", [True, False])
-def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) -> None:
-    if not is_noted:  # only a cache
-        (old / CATALOG).unlink()
-    with pytest.raises(OtherLayout) as refused:
-        Lake(old)
-    words = command_in(str(refused.value))
-    assert words[:3] == ["ingest", "--lake", f"{old}-new"]
-    assert len(words) == 6 and not any("broken" in word for word in words)  # what was rejected is not named
-    assert CliRunner().invoke(app, words).exit_code == 0
-    assert traces(f"{old}-new") == traces(made / "lake")
-
-
 def test_an_older_layout_is_named(old: Path) -> None:
     (old / MARKER).write_text("1\n")
     say_version(old, 0)
@@ -154,9 +140,7 @@ def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", first_of(["two\nlines.json", "caf\udce9.json", "a b.json", "it's.json", "tab\there\r.json", "$x`y.json"], 1)
-)
+@pytest.mark.parametrize("name", first_of(["two\nlines.json", "caf\udce9.json", "it's a $x`y.json"], 1))
 def test_any_name_gets_through(name: str, tmp_path: Path) -> None:
     file = tmp_path / "in" / "plain.json"
     write_trace(file, 1)

@@ -119,7 +119,7 @@ def killed(
 ) -> Iterator[tuple[int, Lake]]:
     """The lake that was prepared in `folder` as `verb(root, *args)` leaves it that is killed, at some of its steps.
 
-    The seed chooses one; with SLOW=1 there are four, and `make attack` takes each. The verb must have `least` steps.
+    The seed chooses one; with SLOW=1 there are two, and `make attack` takes each. The verb must have `least` steps.
     """
     with kept(folder) as lake:
         n = steps_of(verb, lake.root, *args, calls=calls)
