@@ -1,8 +1,5 @@
 """The project loads, and its asset graph is the SQL's."""
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,19 +16,9 @@ from dagster_project.sensors import daily
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def test_definitions_are_valid() -> None:
     dg.Definitions.validate_loadable(defs)
-
-
-@pytest.mark.slow  # a process; the tests of runs load the same definitions
-def test_dagster_definitions_validate(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "dagster_project.definitions"]
-    env = {**os.environ, "DAGSTER_HOME": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "yes"}
-    run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_every_public_table_is_an_asset_and_no_private_one() -> None:

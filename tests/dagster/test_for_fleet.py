@@ -13,7 +13,6 @@ from dagster_project import sensors
 from dagster_project.definitions import definitions
 from dagster_project.runs_in_progress import PURPOSE_TAG
 from dagster_project.sensors import daily_schedule, trace_file_sensor
-from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
 from pipelines.runs.store import open_store
 from tests.dagster.test_sensors import namesake
@@ -39,20 +38,10 @@ SOME = ("kernels", "captures", "capture_ranks")
 
 
 @pytest.mark.slow  # 13 s; what a run is asked for is below, and a run of all in test_run.py
-@pytest.mark.parametrize(
-    ("tables", "computed"),
-    [
-        (SOME, ["kernels", "capture_ranks"]),
-        (FLEET_TABLES, ["causes", "fixes", "capture_summary"]),
-    ],
-    ids=["some", "all"],
-)
-def test_a_run_computes_what_pages_alerts_and_why_read(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, tables: tuple[str, ...], computed: list[str]
-) -> None:
-    """The names of all are in the request, below."""
-    left_out = {dg.AssetKey("quality")} if tables == SOME else set()  # it needs half of the models
-    monkeypatch.setattr(sensors, "FLEET_TABLES", tables)
+def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of all that pages, alerts and why read are in the request, below."""
+    left_out = {dg.AssetKey("quality")}  # it needs half of the models
+    monkeypatch.setattr(sensors, "FLEET_TABLES", SOME)
     request = request_of_sensor(lake)
     job = definitions(str(lake.root)).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:
@@ -66,12 +55,12 @@ def test_a_run_computes_what_pages_alerts_and_why_read(
     reported = {
         event.asset_key.to_user_string() for event in result.get_asset_materialization_events() if event.asset_key
     }
-    assert {"traces", "fleet_today", *computed} <= reported
+    assert {"traces", "fleet_today", "kernels", "capture_ranks"} <= reported
     assert reported.isdisjoint({"call_stacks", "memory_timeline", "overlay"})
     with open_store(lake.root).analyst() as con:
-        assert con.execute(f"SELECT count(*) FROM {computed[0]}").fetchone() != (0,)
+        assert con.execute("SELECT count(*) FROM kernels").fetchone() != (0,)
         assert con.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
-    assert all(map(lake.batches, computed)) and not lake.batches("call_stacks")
+    assert all(map(lake.batches, ("kernels", "capture_ranks"))) and not lake.batches("call_stacks")
 
 
 def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,20 +1,16 @@
 """What the UI says of a table: rows as the logs say, compared with the files; checks that look at new files only."""
 
 import os
-import time
 from pathlib import Path
 
-import dagster as dg
 import duckdb
 import pytest
 
-from assets.checks import Keys
 from assets.metadata import Span, shown
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
-from pipelines.runs.store import open_store
 from tests.dagster.tiny import write_trace
 
 ALL = Span(frozenset(), "")
@@ -58,23 +54,3 @@ def test_only_the_newest_file_is_opened_and_one_of_another_size_is_counted(lake:
     rows = f"(SELECT * FROM read_parquet('{ALL.files(lake, 'kernels')[1]}'))"
     duckdb.sql(f"FROM {rows} UNION ALL FROM {rows} UNION ALL FROM {rows}").write_parquet(first)
     assert said(lake, "kernels") == counted(lake, "kernels") != before
-
-
-@pytest.mark.slow  # 4 s; test_run.py: a check reads what was committed since
-def test_a_check_reads_what_was_logged_since_it_passed(lake: Lake, tmp_path: Path) -> None:
-    keys, last = Keys("steps", [("threads", ["trace_id", "thread_id"])]), None
-
-    def n_read() -> int:
-        nonlocal last
-        time.sleep(0.05)
-        with open_store(lake).rows() as rows:
-            result = keys.evaluate(rows, ALL, last)
-        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", result.passed, result.metadata)
-        return int(str(last.metadata["files"].value))
-
-    assert (n_read(), n_read()) == (2, 0)
-    ingest([write_trace(tmp_path / "late.json", 9)], lake)
-    materialize(lake, ["threads"], and_publish=False)
-    assert (n_read(), n_read()) == (1, 0)
-    materialize(lake, ["threads"], lake.batches()[:1], force=True, and_publish=False)
-    assert (n_read(), n_read()) == (1, 0)

@@ -315,10 +315,7 @@ def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> No
     assert world.tick() == []
 
 
-@pytest.mark.parametrize("until_it_is_in", [False, pytest.param(True, marks=pytest.mark.slow)])  # a process of seconds
-def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(
-    world: World, monkeypatch: pytest.MonkeyPatch, until_it_is_in: bool
-) -> None:
+def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     good = age(write_trace(world.inbox / "rank0.json"))
     locked = world.inbox / "locked"
     locked.mkdir()
@@ -342,11 +339,6 @@ def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(
     assert world.tick() == []
     for name in ("locked", "linked", "lost", "pipe"):
         assert f"{name} " in world.reason
-    if until_it_is_in:
-        done = world.start(request)
-        assert done.wait() == 0, done.communicate()[0]
-        assert world.tick() == []
-        assert "no new files" in world.reason
 
 
 def test_a_folder_that_is_deeper_than_a_path_may_be(world: World) -> None:

@@ -122,17 +122,6 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     assert (shown["overlay"]["files"], shown["overlay"]["batches_without_path"]) == (1, 1)
 
 
-@pytest.mark.slow  # three runs; which captures are the newest is seen without one below
-def test_overlays_are_of_the_newest_capture_of_each_job(run, inbox: Path, tmp_path: Path) -> None:
-    for number, job in enumerate(("first", "second", "first")):
-        (inbox / job).mkdir(exist_ok=True)
-        write_trace(inbox / job / f"{number}.rank0.json", shift=number * 10_000_000)
-        shown = materialized(run(only=["critical_path", "captures", "capture_ranks", "overlay"]))["overlay"]
-    there = sorted(path.name for path in (tmp_path / "lake" / "overlays").rglob("*.json*"))
-    assert [name.split("_")[3][0] for name in there] == ["1", "2"]
-    assert (shown["files"], shown["written"], shown["removed"]) == (2, 1, 1)
-
-
 @pytest.mark.slow  # tests/dagster/test_today.py has the page
 def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -> None:
     (inbox / "first").mkdir()
@@ -159,7 +148,7 @@ def test_overlays_of_a_capture_that_came_during_the_run_stay(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_empty_inbox(run, inbox: Path) -> None:
-    result = run()
+    result = run(only=SOME)
     assert result.success
     assert materialized(result)["events"]["dagster/row_count"] == 0
 
@@ -171,7 +160,7 @@ def test_real_traces(run, inbox: Path) -> None:
         pytest.skip(f"no traces in {SHARED}")
     for source in sources:
         shutil.copy(source, inbox)
-    result = run(overlays="all")
+    result = run(only=("critical_path_windows", "critical_path", "quality", "overlay"), overlays="all")
     made = materialized(result)
     assert made["traces"]["dagster/row_count"] == len(sources)
     assert made["overlay"]["files"] == len(sources)
@@ -305,20 +294,12 @@ AFTER = ("step_times", "captures", "capture_ranks", "rank_steps")
 ALONE = ("captures", "capture_ranks")  # they read no table of traces, so either may come first
 
 
-@pytest.mark.parametrize(
-    ("runs", "left_out"),
-    [
-        ([(("kernels", *AFTER), 1)], 0),
-        ([(("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)], 1),
-    ],
-)
 @pytest.mark.slow  # tests/runs/materialize/test_once.py has it without Dagster
-def test_a_run_publishes_once(
-    run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: list, left_out: int
-) -> None:
+def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With tables of traces and of captures, with pictures of both; a run of tables of traces alone; one with nothing new."""
     times, rewrite = [], publishing._rewrite
     monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
+    runs = (("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)
     for number, (only, expected) in enumerate(runs):
         times.clear()
         write_trace(inbox / f"rank{number}.json", shift=number)
@@ -326,7 +307,7 @@ def test_a_run_publishes_once(
         assert len(times) == expected, only
         with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
             assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(number + 1,)]
-    for expected in (1, 0)[1 - left_out :]:  # what the run before left out; nothing
+    for expected in (1, 0):  # what the run before left out; nothing
         times.clear()
         assert run(only=("kernels", *AFTER)).success
         assert len(times) == expected

@@ -84,20 +84,6 @@ def test_what_was_measured_before_a_plan_failed_is_kept(tmp_path: Path, monkeypa
     assert len(Lake(tmp_path).known(RUN_MARK)) == 1
 
 
-@pytest.mark.slow  # tests/schedule/test_runner.py
-def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) -> None:
-    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
-    chosen = {"plans": ["no_such_plan"], "engines": ["sw"], "device": "simulated"}
-    with dg.DagsterInstance.ephemeral() as instance:
-        result = job.execute_in_process(
-            run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance, raise_on_error=False
-        )
-    assert not result.success
-    failure = result.failure_data_for_node("schedules")
-    assert failure is not None and "no_such_plan" in str(failure.error)
-    assert not Lake(tmp_path).known(RUN_MARK)
-
-
 def test_an_illegal_plan_fails_its_check(tmp_path: Path) -> None:
     legal = (FOLDER / "mlp.toml").read_text()
     (plan := tmp_path / "backwards.toml").write_text(legal.replace('"CopyBatch"]', '"Backward"]'))
