@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_command_says_so_beside_its_numbers(files: tuple[Path, Path]) -> None:
-    """Each of them does: test_limiting_findings.py."""
+    """So do the others: test_limiting_findings.py."""
     for file, n in zip(files, (0, 1), strict=True):
         assert run("breakdown", file).stdout.count(f"caveat: {SENTENCE}") == n
     (answer,) = json.loads(run("breakdown", files[1], "--json").stdout)
