@@ -29,10 +29,12 @@ ONE_OF_EACH_KIND = {"single", "dialects", "critical_path"}
 
 
 def _files() -> list[Path]:
-    found: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+    by_folder: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for path in sorted(path for path in TRACES.rglob("*.json*") if is_trace(path)):
-        found[path.parent.relative_to(TRACES).parts[:2]].append(path)
-    return [path for folder, paths in found.items() for path in (paths if folder[0] in ONE_OF_EACH_KIND else paths[:2])]
+        by_folder[path.parent.relative_to(TRACES).parts[:2]].append(path)
+    return [
+        path for folder, paths in by_folder.items() for path in (paths if ONE_OF_EACH_KIND & {*folder} else paths[:2])
+    ]
 
 
 FILES = _files()
