@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
 
-from bench.attack.stops import attack
+from bench.attack import stops
 from tests.effort import SEED
 
 
 @pytest.mark.slow  # of make attack
-def test_commands_stop_at_random_moments() -> None:
-    tally = attack(3, SEED, inf)
+def test_commands_stop_at_random_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stops, "_SPEC", replace(stops._SPEC, steps=10))
+    tally = stops.attack(3, SEED, inf)
     assert (tally.survived, tally.passed) == (3, True), tally.notes
