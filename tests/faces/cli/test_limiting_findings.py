@@ -142,18 +142,16 @@ STORED = ("why", "breakdown", "graphs")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All traces, with the tables that STORED read."""
     folder = tmp_path_factory.mktemp("limited")
-    ingest([write(folder, check)[0] for check in TRACES], Lake(folder / "lake"))
+    ingest([write(folder, check)[0] for check in (*TRACES, "truncated")], Lake(folder / "lake"))
     materialize(Lake(folder / "lake"), [*why.TABLES, "temporal_breakdown", "graph_kernels", "kernels"])
     return folder / "lake"
 
 
 NOT_ASKED = {("slice", "unread_events")}
 """A slice of kernels, where there are none."""
-COMMANDS = [command for command in OF_A_TRACE if command != "capture-path"]
-PAIRS = [(command, check) for i, check in enumerate(TRACES) for command in COMMANDS[i % 4 :: 4]]
+PAIRS = [(command, check) for check in (*TRACES, "truncated") for command in OF_A_TRACE if command != "capture-path"]
 PAIRS = [pair for pair in PAIRS if pair not in NOT_ASKED]
-CAPTURE_PAIRS = [(command, check) for i, check in enumerate(CAPTURES) for command in [*OF_A_CAPTURE][i % 3 :: 3]]
-"""Each command with some findings, and each finding with some commands."""
+CAPTURE_PAIRS = [(command, check) for check in CAPTURES for command in OF_A_CAPTURE]
 
 
 @pytest.mark.parametrize("check", ["repeated_gpu_rows", "negative_duration", "unread_events"])
