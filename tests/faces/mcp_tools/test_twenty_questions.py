@@ -18,14 +18,11 @@ from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
-from tests.effort import SEED
 
 QUESTIONS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("twenty_questions.toml").read_text())[
     "questions"
 ]
-ASKED = QUESTIONS[SEED % 2 :: 2]
-"""Half of them, which the seed chooses: each tool is in both."""
-FILES = {question[key] for question in ASKED for key in ("trace", "control", "test") if key in question}
+FILES = {question[key] for question in QUESTIONS for key in ("trace", "control", "test") if key in question}
 _MINUS = "\N{MINUS SIGN}"
 POINTS = 5
 """Percent of a step that a savings may be off its second run."""
@@ -33,7 +30,7 @@ POINTS = 5
 
 @pytest.fixture(scope="module")
 def ids(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tool], dict[str, str]]:
-    """The tools of a lake with all files of these questions, and the id of each trace or capture."""
+    """The tools of a lake with all files of the questions, and the id of each trace or capture."""
     lake, ids = Lake(tmp_path_factory.mktemp("questions") / "lake"), {}
     for name in sorted(FILES):
         path = shared / "traces" / name
@@ -82,7 +79,7 @@ def test_there_are_twenty() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("question", ASKED, ids=lambda question: question["question"])
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["question"])
 def test_a_question(question: dict[str, Any], ids: tuple[dict[str, Tool], dict[str, str]], shared: Path) -> None:
     tools, id_of = ids
     tool = question["tool"]
