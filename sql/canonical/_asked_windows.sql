@@ -8,7 +8,7 @@ WITH asked AS (
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
 ),
 -- If an annotation equals the whole name of an event, only that name matches: ProfilerStep#5 does not match
--- ProfilerStep#50.
+-- ProfilerStep#50. In default, the name of a step matches no other step even if the trace does not contain it.
 named AS (
     SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
     FROM asked AS w
@@ -24,7 +24,9 @@ loosely AS (
     SELECT w.*
     FROM asked AS w
     LEFT JOIN named_windows AS n ON n.trace_id = w.trace_id AND n.window_id = w.window_id
-    WHERE w.annotation <> '' AND n.window_id IS NULL
+    WHERE
+        w.annotation <> '' AND n.window_id IS NULL
+        AND NOT (w.instances_on_cpu AND regexp_matches(w.annotation, '^ProfilerStep#[0-9]+$'))
 ),
 candidates AS (
     SELECT trace_id, window_id, trace_profile_id, instances_on_cpu, event_id, name FROM named

@@ -74,6 +74,21 @@ def test_instances(number: int) -> None:
     assert instances().get(str(number)) == INSTANCES[number][-1]
 
 
+def test_a_step_that_is_not_in_the_trace_is_no_part_of_another_steps_name() -> None:
+    asked = [
+        ("default", "ProfilerStep#5"),
+        ("default", "Step#5"),
+        ("default", "ProfilerStep#50"),
+        ("hta", "ProfilerStep#5"),
+    ]
+    windows = [WindowRequest("", f"{profile} {name}", profile, name) for profile, name in asked]
+    assert bounds(TRACE[1:], *windows) == [
+        ("default ProfilerStep#50", 20_000, 30_000),
+        ("default Step#5", 20_000, 30_000),
+        ("hta ProfilerStep#5", 20_000, 30_000),  # HTA: the first row whose name holds it
+    ]
+
+
 @pytest.mark.slow  # 1 s
 def test_instances_are_steps_and_not_their_gpu_copies() -> None:
     copies = [x("gpu_user_annotation", f"ProfilerStep#{n}", 20 * i + 2, 9, 7, 0) for i, n in enumerate((5, 50, 51, 6))]
