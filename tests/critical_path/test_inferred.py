@@ -591,6 +591,39 @@ def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> N
     assert summary["gpu_earlier_work"] > 99 and "gpu_kernel_launch_overhead" not in summary
 
 
+def slow_call(cat: str) -> list[dict[str, Any]]:
+    """A call of 5 ms into a stream that has been idle: its work begins late in it and ends 12 us after it."""
+    return [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("earlier", 10, 10, 1)),
+        *(call("cudaLaunchKernel", 100, 5000, 2), kernel("late", 5092, 20, 2, cat=cat)),
+    ]
+
+
+SLOW_LAUNCH, SLOW_COPY = BATCH.append(slow_call("kernel")), BATCH.append(slow_call("gpu_memcpy"))
+
+
+def test_a_launch_that_was_slow_itself_waited_for_nothing_of_before_the_trace() -> None:
+    """It loads the kernel's module, say. The call of a copy does not return before the copy has ended."""
+    assert waits_of(SLOW_LAUNCH) == {} and waits_of(SLOW_COPY) == {3: (None, "before_trace")}
+    assert summary_of(SLOW_LAUNCH)["gpu_kernel_launch_overhead"] > 95 and summary_of(SLOW_COPY)["gpu_earlier_work"] > 95
+
+
+def side_stream(after: float) -> list[dict[str, Any]]:
+    """A graph of two streams, in a trace with stream waits: the second stream's work begins `after` us after the first's."""
+    return [
+        *(call("cudaStreamWaitEvent", 1, 1, 1), call("cudaGraphLaunch", 10, 15, 2)),
+        *(kernel("first", 1500, 1800, 2, 7), kernel("side", 1500 + after, 1400, 2, 9)),
+    ]
+
+
+IN_GRAPH, WITH_GRAPH = BATCH.append(side_stream(2100)), BATCH.append(side_stream(0))
+
+
+def test_a_graph_that_has_begun_waits_for_nothing_of_before_the_trace() -> None:
+    assert waits_of(IN_GRAPH) == {2: (None, "before_trace")}
+    assert waits_of(WITH_GRAPH) == {event: (None, "before_trace") for event in (2, 3)}
+
+
 @pytest.mark.slow
 def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> None:
     """Rank 2 of torchrec_4 is the straggler; the others wait for it in every step but the first, which allocates."""

@@ -11,7 +11,8 @@
 -- one (_likely_waits) has an advantage of half of the median.
 -- The first work on a stream waited for work from before the trace if it began more than 1 ms after its launch
 -- returned. So did a copy that a call waited for, if it began more than 1 ms after the call began and its stream was
--- idle when the call began.
+-- idle when the call began. Later work of a graph's launch did not: once its first work has begun, the launch waits for
+-- nothing earlier.
 WITH inferring AS (
     SELECT p.trace_profile_id, p.trace_id, s.trace_profile_id IS NOT NULL AS is_recorded
     FROM _profiles AS p
@@ -204,6 +205,11 @@ in_order AS (
 ),
 latest AS (
     SELECT * FROM in_order WHERE event_before IS NULL OR event_before <> event_id
+),
+launch_starts AS (
+    SELECT trace_profile_id, launch_event_id, min(start_ns) AS first_ns
+    FROM work
+    GROUP BY trace_profile_id, launch_event_id
 )
 SELECT
     trace_profile_id,  -- The trace as a profile sees it.
@@ -222,15 +228,20 @@ GROUP BY o.trace_profile_id, o.event_id, o.end_ns
 UNION ALL
 SELECT w.trace_profile_id, w.event_id, NULL, w.start_ns, FALSE, 'before_trace'
 FROM work AS w
+JOIN inferring AS i ON i.trace_profile_id = w.trace_profile_id
+JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = w.event_id
 JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
+JOIN launch_starts AS f ON f.trace_profile_id = w.trace_profile_id AND f.launch_event_id = w.launch_event_id
 LEFT JOIN latest AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
 LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_id = w.event_id
 WHERE
-    l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded
+    l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded AND w.start_ns = f.first_ns
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > threshold('before_trace_ns')
-        -- A call that waited for its own copy, which began late although no recorded work held it up.
-        OR w.end_ns <= c.start_ns + c.duration_ns + greatest(
+        -- A call that waited for its own copy, which began late although no recorded work held it up. A launch that
+        -- took long was slow itself: it loaded a module, say.
+        OR e.cat = 'gpu_memcpy'
+        AND w.end_ns <= c.start_ns + c.duration_ns + greatest(
             threshold('call_disagrees_ns'),
             least(threshold('call_disagrees_most_ns'), c.duration_ns * threshold('call_disagrees_percent') // 100)
         )
