@@ -73,31 +73,38 @@ ASOF JOIN _step_marks AS s ON s.trace_id = w.trace_id AND s.end_ns > w.at_ns;
 -- that was launched earlier ends. So does a step whose number shows that the preceding step is missing.
 -- check: unique(trace_id, step)
 WITH worked AS (
-    SELECT
-        trace_id, step, max(CASE WHEN is_own THEN end_ns END) AS own_end_ns,
-        max(CASE WHEN NOT is_own THEN end_ns END) AS earlier_end_ns
+    SELECT trace_id, step, max(end_ns) AS own_end_ns
     FROM _step_work
+    WHERE is_own
     GROUP BY trace_id, step
 ),
 ends AS (
     SELECT
         m.trace_id, m.step, m.place, m.goes_on, m.start_ns AS host_start_ns, m.end_ns AS host_end_ns, m.host_ns,
-        w.earlier_end_ns,
         max(greatest(m.end_ns, coalesce(w.own_end_ns, m.end_ns))) OVER (
             PARTITION BY m.trace_id ORDER BY m.place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS end_ns
     FROM _step_marks AS m
     LEFT JOIN worked AS w ON w.trace_id = m.trace_id AND w.step = m.step
 ),
+-- Work that ends later than the step did not hold it up.
+earlier AS (
+    SELECT e.trace_id, e.step, max(w.end_ns) AS earlier_end_ns
+    FROM ends AS e
+    JOIN _step_work AS w ON w.trace_id = e.trace_id AND w.step = e.step
+    WHERE NOT w.is_own AND NOT e.goes_on AND w.end_ns < e.end_ns
+    GROUP BY e.trace_id, e.step
+),
 bounds AS (
     SELECT
-        *,
+        e.*,
         greatest(
-            host_start_ns, coalesce(lag(end_ns) OVER (PARTITION BY trace_id ORDER BY place), host_start_ns),
-            -- Work that ends later than the step did not hold it up.
-            CASE WHEN NOT goes_on AND earlier_end_ns < end_ns THEN earlier_end_ns ELSE host_start_ns END
+            e.host_start_ns,
+            coalesce(lag(e.end_ns) OVER (PARTITION BY e.trace_id ORDER BY e.place), e.host_start_ns),
+            coalesce(w.earlier_end_ns, e.host_start_ns)
         ) AS start_ns
-    FROM ends
+    FROM ends AS e
+    LEFT JOIN earlier AS w ON w.trace_id = e.trace_id AND w.step = e.step
 ),
 usual AS (
     SELECT

@@ -156,6 +156,13 @@ def lengths_of(
     return con.execute("SELECT start_ns, end_ns, warm_up_times FROM step_lengths ORDER BY step").fetchall()
 
 
+@pytest.mark.parametrize(("copy_ns", "start"), [(None, 35), (54, 54), (55, 35), (106, 35)])
+def test_work_that_outlasts_the_first_step_hides_no_other(copy_ns: int | None, start: int) -> None:
+    """Earlier work ends at 35, and a copy on another stream at `copy_ns`; the step itself ends at 55."""
+    launched = [Launched(0, 5, 35, 7), *([Launched(1, 6, copy_ns, 9)] if copy_ns else []), Launched(12, 35, 55, 7)]
+    assert [bounds[:2] for bounds in lengths_of([(10, 20)], launched)] == [(start, 55)]
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), min_size=1, max_size=6),
