@@ -241,27 +241,6 @@ work AS (
 inferred AS (
     SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
 ),
--- Materialized, as in _call_waits: DuckDB may otherwise join each wait with each window of its trace first.
-calls AS MATERIALIZED (
-    SELECT c.window_no, w.trace_profile_id, c.event_id
-    FROM _clip AS c
-    JOIN windows AS w ON w.window_no = c.window_no AND w.infer_waits
-    WHERE c.side = 'cpu'
-),
--- Waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that held up
--- work.
-unstated AS (
-    SELECT
-        c.window_no, count(*) AS n, count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,
-        count(*) FILTER (WHERE e.evidence = 'record') AS n_with_record
-    FROM _event_waits AS e
-    JOIN _recording_traces AS r ON r.trace_profile_id = e.trace_profile_id
-    JOIN calls AS c ON c.trace_profile_id = e.trace_profile_id AND c.event_id = e.wait_call_event_id
-    WHERE
-        e.is_best AND e.is_inferred
-        AND (e.source_kernel_id IS NOT NULL OR e.wait_event_id <> e.wait_call_event_id)
-    GROUP BY c.window_no
-),
 first_steps AS (
     SELECT
         trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps
@@ -309,13 +288,13 @@ found AS (
     WHERE s.trace_profile_id IS NULL
     UNION ALL
     SELECT
-        window_no, 'unstated_waits', 'warning', n, NULL,
-        CAST(n AS VARCHAR) || CASE WHEN n = 1 THEN ' wait for an event does' ELSE ' waits for events do' END
-        || ' not state ' || CASE WHEN n_with_record = n THEN '' ELSE 'the record or ' END
+        window_no, 'unstated_waits', 'warning', n_waits, NULL,
+        CAST(n_waits AS VARCHAR) || CASE WHEN n_waits = 1 THEN ' wait for an event does' ELSE ' waits for events do' END
+        || ' not state ' || CASE WHEN n_with_record = n_waits THEN '' ELSE 'the record or ' END
         || 'the stream that they waited for (Kineto with CUDA 12.9 and later, Cuspy): '
-        || CASE WHEN n_inferred = n THEN 'it is' ELSE CAST(n_inferred AS VARCHAR) || ' of them are' END
+        || CASE WHEN n_inferred = n_waits THEN 'it is' ELSE CAST(n_inferred AS VARCHAR) || ' of them are' END
         || ' inferred from calls and times'
-    FROM unstated
+    FROM _unstated_waits
     UNION ALL
     SELECT
         window_no, 'inferred_waits', 'info', n_inferred, NULL,

@@ -25,7 +25,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.batch import Batch
-from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, x
+from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, sync, x
 
 
 def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
@@ -46,12 +46,14 @@ def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """Of the quick tests below, but for those that set switches."""
     folder = tmp_path_factory.mktemp("caveats")
-    batch = Batch(*ANSWERED)
+    batch = Batch(*ANSWERED, "_stated_windows")
     capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), folder)
     batch.add("capture", capture.ranks[0].path, "", "ProfilerStep#1", "ProfilerStep#0")
     batch.add("cut", cut(folder))
     batch.add("cut work", [*STEPS, *WORK], "ProfilerStep#1")
     batch.add_all(TRACES.items())
+    for name, (trace, _) in WAITING.items():
+        batch.add(name, trace, "", "ProfilerStep#1", "ProfilerStep#2")
     return batch
 
 
@@ -126,6 +128,46 @@ def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
     assert (said["severity"], said["time_us"]) == ("warning", 800) and "covers 20.0 % of the window" in said["detail"]
     assert of_more["coverage"]["severity"] == "info"
     assert "coverage" not in of_most
+
+
+def waiting_steps(of_second: dict[str, int] | None) -> list[dict[str, Any]]:
+    """Two steps, in each of which a stream waits for another; these numbers are in the row of the second wait, if any."""
+    events = []
+    for number in (1, 2):
+        at, first = 2000 * number, 10 * number
+        stated = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": first + 2}
+        of_row = stated if number == 1 else of_second
+        events += [
+            x("user_annotation", f"ProfilerStep#{number}", at, 1900),
+            call("cudaLaunchKernel", at + 10, 5, first),
+        ]
+        events += [kernel("source", at + 20, 400, first, 7), call("cudaEventRecord", at + 20, 2, first + 2)]
+        events += [call("cudaStreamWaitEvent", at + 30, 2, first + 3)]
+        events += [] if of_row is None else [sync("Stream Wait Event", at + 33, 1, first + 3, 20, **of_row)]
+        events += [call("cudaLaunchKernel", at + 40, 5, first + 4), kernel("waiting", at + 425, 300, first + 4, 20)]
+    return events
+
+
+WAITING: dict[str, tuple[list[dict[str, Any]], list[bool]]] = {
+    # whether the trace states the waits of: all of it, step 1, step 2
+    "all stated": (
+        waiting_steps({"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 22}),
+        [True, True, True],
+    ),
+    "one not": (waiting_steps({"wait_on_stream": -1, "wait_on_cuda_event_record_corr_id": -1}), [False, True, False]),
+    "one without a row": (waiting_steps(None), [False, True, False]),
+    "no rows": ([e for e in waiting_steps(None) if e["cat"] != "cuda_sync"], [False, False, False]),
+    "no GPU work": ([x("user_annotation", f"ProfilerStep#{n}", 20 * n, 10) for n in (1, 2)], [True, True, True]),
+}
+
+
+def test_a_window_states_its_waits_if_no_caveat_says_otherwise(traces: Batch) -> None:
+    """What-if asks the model of a file, and the caveats of a window in a lake and of a saved path (`of_saved`)."""
+    for name, (_, stated) in WAITING.items():
+        for window, is_stated in zip(("", "ProfilerStep#1", "ProfilerStep#2"), stated, strict=True):
+            unstated = {"no_sync_events", "unstated_waits"} & caveats_in(traces, name, window).keys()
+            states = traces.show(name, window).execute("SELECT count(*) FROM _stated_windows").fetchall()
+            assert (states == [(1,)], not unstated) == (is_stated, is_stated), (name, window)
 
 
 def test_time_in_which_only_collectives_ran_or_nothing_is_told(traces: Batch) -> None:

@@ -81,7 +81,7 @@ PRIVATE = (
     "_edges",
     "_path_bounds",
     "_refused_windows",
-    "_stated_traces",
+    "_stated_windows",
     "critical_path_windows",
     "critical_path_events",
 )
@@ -211,7 +211,7 @@ def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, He
         with subject(trace.trace_id, trace.lake, WINDOW_TABLES) as (con, trace_id):
             has_sync = load(con, load_catalog(), WindowRequest(trace_id)).states_waits
         assert has_sync == (b'"cuda_sync"' in gzip.decompress(trace.file.read_bytes()))
-    assert "_stated_traces" not in ran
+    assert "_stated_windows" not in ran
 
 
 @pytest.mark.slow  # 2 s: the answers are compared above

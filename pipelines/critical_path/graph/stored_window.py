@@ -40,8 +40,8 @@ _EDGES = f"""
     FROM critical_path_edges AS e JOIN edge_types AS t ON t.edge_type = e.edge_type
 """
 _STATED = """
-    CREATE VIEW _stated_traces AS
-    SELECT 1 AS trace_profile_id
+    CREATE VIEW _stated_windows AS
+    SELECT 1 AS window_no
     WHERE NOT EXISTS (FROM critical_path_caveats WHERE caveat IN ('no_sync_events', 'unstated_waits'))
 """
 _BOUNDS = """
@@ -82,7 +82,7 @@ def use_stored(
     available = set(stored)
     if "critical_path_caveats" in stored:
         con.execute(_STATED)
-        available.add("_stated_traces")
+        available.add("_stated_windows")
     if "critical_path_edges" in stored:
         run_models(con, catalog, ["edge_types"])
         con.execute(_EDGES)

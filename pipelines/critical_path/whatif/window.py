@@ -110,7 +110,7 @@ class Window:
     - `owner` is the index in `events` of the event whose time the edge is, `attributed` the id of that event. Both are
       -1 if there is none. `src_event`, `dst_event` are the indices of the events at the edge's ends.
     - `earlier` marks edges that wait for work from outside the window, `inferred` waits that no cuda_sync row states.
-      `states_waits` is whether the trace states all waits of streams.
+      `states_waits` is whether the trace states all waits of the window's streams.
     - `owners` are the operators, modules and layers of GPU work, None unless requested.
     - `named_stretches` looks up host events of the trace by name, including events that are not in the graph because
       all of their time belongs to other events.
@@ -256,7 +256,7 @@ def load(
     run_models(
         con,
         catalog,
-        [*_GRAPH, "_profiles", "_refused_windows", "_stated_traces"],
+        [*_GRAPH, "_profiles", "_refused_windows", "_stated_windows"],
         stored,
         on_model,
     )
@@ -267,7 +267,7 @@ def load(
     edges, events = (database.arrow_result(con, q.format(of=condition)).to_arrow_table() for q in (_EDGES, EVENTS))
     rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
     ((measured, states_waits),) = con.execute(
-        "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _stated_traces) FROM _profiles"
+        "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _stated_windows) FROM _profiles"
     ).fetchall()
     return _window(
         request.trace_id,

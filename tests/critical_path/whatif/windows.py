@@ -20,7 +20,7 @@ from tests.harness import connect, connect_all, only
 
 MADE: dict[str, list[dict] | dict | Path] = {}
 """Traces of several files' tests, by name: the models run once for all that are here when a test first looks at one."""
-OF_WINDOW = (*window._GRAPH, "_profiles", "_refused_windows", "_stated_traces", "threads")
+OF_WINDOW = (*window._GRAPH, "_profiles", "_refused_windows", "_stated_windows", "threads")
 """Tables of which `load` reads the rows of one window."""
 
 
