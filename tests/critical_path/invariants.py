@@ -216,7 +216,8 @@ def _inferred_waits_are_possible(con: duckdb.DuckDBPyConnection, file: File) -> 
     """
     rows = con.execute(
         "SELECT DISTINCT src_event_id, dst_event_id, dst_is_start, window_id FROM critical_path_edges WHERE is_inferred "
-        "AND edge_type NOT IN ('HOST_GAP', 'THREAD_HAND_OFF')"  # a thread waited for another one
+        "AND edge_type NOT IN ('HOST_GAP', 'THREAD_HAND_OFF') "  # a thread waited for another one
+        "AND NOT waits_for_earlier_work"  # what was waited for is no node of the window
     ).fetchall()
     query = "SELECT src_event_id, dst_event_id FROM critical_path WHERE path_weight_ns > 0"
     on_path = {*con.execute(query).fetchall()}

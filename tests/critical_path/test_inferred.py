@@ -689,6 +689,51 @@ def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
     )
 
 
+def after_a_step(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    """A step of 100 us launches work until 1015 us; the events of the next step follow."""
+    return [
+        *(x("user_annotation", "ProfilerStep#1", 0, 100), x("user_annotation", "ProfilerStep#2", 100, 1200)),
+        *(call("cudaLaunchKernel", 5, 5, 1), kernel("earlier", 15, 1000, 1), op("step", 110, 1100)),
+        *events,
+    ]
+
+
+CALL = (call("cudaStreamSynchronize", 120, 903, 9), call("cudaLaunchKernel", 1100, 5, 2), kernel("next", 1110, 30, 2))
+OTHER_STREAM = (call("cudaLaunchKernel", 150, 5, 2), kernel("next", 1020, 300, 2, 9))
+# events of the second step; whether its wait for the first is inferred
+FOR_EARLIER_WORK = {
+    "a call": (CALL, True),
+    "a recorded call": ((*CALL, sync("Stream Sync", 121, 900, 9, 7)), False),
+    "another stream": (OTHER_STREAM, True),
+    "the same stream": ((call("cudaLaunchKernel", 150, 5, 2), kernel("next", 1020, 300, 2)), False),
+    # Work of the same stream ends later than what an inferred wait is for.
+    "both": ((*OTHER_STREAM, call("cudaLaunchKernel", 15, 5, 3), kernel("latest", 1016, 3, 3, 9)), False),
+}
+EARLIER = {
+    name: BATCH.append(after_a_step(*events), "ProfilerStep#2") for name, (events, _) in FOR_EARLIER_WORK.items()
+}
+OF_EARLIER_WORK = "SELECT DISTINCT is_inferred FROM critical_path WHERE bound_by = 'gpu_earlier_work'"
+
+
+def test_an_inferred_wait_for_earlier_work_is_marked_so() -> None:
+    assert {name: BATCH.rows(number, OF_EARLIER_WORK) for name, number in EARLIER.items()} == {
+        name: [(is_inferred,)] for name, (_, is_inferred) in FOR_EARLIER_WORK.items()
+    }
+    assert BATCH.rows(FIRST_WORK, OF_EARLIER_WORK) == [(True,)]
+
+
+@pytest.mark.slow  # 2 s: the path that covers its window is above
+def test_an_inferred_wait_for_earlier_work_is_marked_so_on_a_path_of_parts() -> None:
+    con, trace_ids = connect_all([after_a_step(*events) for events, _ in FOR_EARLIER_WORK.values()])
+    windows = [WindowRequest(trace_id, annotation="ProfilerStep#2") for trace_id in trace_ids]
+    request_windows(con, windows, {("default", "covers_window"): "false"})
+    run_models(con, load_catalog(), ANSWERED)
+    query = "SELECT DISTINCT is_inferred FROM critical_path_edges WHERE waits_for_earlier_work AND weight_ns > 0"
+    for window, (name, (_, is_inferred)) in zip(windows, FOR_EARLIER_WORK.items(), strict=True):
+        answer_in(con, window)
+        assert con.execute(query).fetchall() == [(is_inferred,)], name
+
+
 ORPHAN = BATCH.append([
     x("user_annotation", "ProfilerStep#0", 0, 100),
     *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),

@@ -344,6 +344,7 @@ bound_calls AS (
         r.event_id * 2 + 1 AS node_id,  -- End node of the call.
         r.source_event_id,  -- GPU work that it waited for.
         r.source_in_window,  -- That work belongs to the window.
+        r.is_inferred,  -- No cuda_sync row records the wait.
         -- From the end of that work to the end of the call, ns.
         greatest(r.end_ns - r.source_end_ns, 0) AS remaining_ns,
         -- Duration of the call without a wait, ns.
@@ -426,7 +427,12 @@ host_claims AS (
             NOT b.source_in_window AND 2 * b.remaining_ns <= h.elapsed_ns,
             NOT p.source_in_window AND 2 * p.asked_ns >= h.elapsed_ns, FALSE
         ) AS is_earlier,
-        h.is_inferred,  -- A hand-off between threads, inferred from the times alone.
+        -- A hand-off between threads, inferred from the times alone, or an inferred wait for work from outside the
+        -- window.
+        h.is_inferred OR coalesce(
+            NOT b.source_in_window AND 2 * b.remaining_ns <= h.elapsed_ns AND b.is_inferred,
+            NOT p.source_in_window AND 2 * p.asked_ns >= h.elapsed_ns, FALSE
+        ) AS is_inferred,
         h.is_inferred AS yields  -- Edges that other models add into the same node replace this edge.
     FROM _host_edges AS h
     LEFT JOIN bound_calls AS b ON b.window_no = h.window_no AND b.node_id = h.dst_node_id

@@ -11,12 +11,12 @@
 WITH call_waits AS (
     SELECT
         window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
-        FALSE AS is_inferred
+        FALSE AS is_inferred, is_inferred AS is_unrecorded
     FROM _sync_edges
     WHERE NOT dst_is_start AND explains_wait
     UNION ALL
     SELECT
-        window_no, dst_event_id * 2 + 1, src_ns, src_in_window, weight_ns, TRUE
+        window_no, dst_event_id * 2 + 1, src_ns, src_in_window, weight_ns, TRUE, TRUE
     FROM _inferred_edges
     WHERE NOT dst_is_start
 ),
@@ -107,7 +107,10 @@ SELECT
     e.is_earlier OR coalesce(
         NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns, FALSE
     ) AS waits_for_earlier_work,
-    e.is_inferred  -- A wait that no cuda_sync row records, inferred from calls and timing.
+    -- A wait that no cuda_sync row records, inferred from calls and timing.
+    e.is_inferred OR coalesce(
+        NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns AND c.is_unrecorded, FALSE
+    ) AS is_inferred
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no
 LEFT JOIN explained_calls AS c ON c.window_no = e.window_no AND c.dst_node_id = e.call_node_id

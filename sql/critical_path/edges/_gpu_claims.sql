@@ -253,6 +253,7 @@ SELECT
     CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
     gap_ns,  -- Least gap on its device, ns.
     waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
+    outside_is_inferred,  -- An inferred wait alone shows that work.
     -- It was launched behind work from outside the window.
     coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,
     -- What held up its start: launch, last (the work before it), wait, or start (nothing in the window).
@@ -302,7 +303,8 @@ work_claims AS (
         END,
         CASE WHEN k.bound_by = 'launch' THEN k.since_launch_ns ELSE least(k.launch_ns, k.since_launch_ns) END,
         CASE WHEN NOT (k.waits_for_earlier_work OR coalesce(k.held_up_since_launch, FALSE)) THEN c.event_id END,
-        k.bound_by = 'launch' AND k.waits_for_earlier_work, FALSE, FALSE
+        k.bound_by = 'launch' AND k.waits_for_earlier_work,
+        k.bound_by = 'launch' AND k.waits_for_earlier_work AND k.outside_is_inferred, FALSE
     FROM _bound_work AS k
     CROSS JOIN _edge_codes AS t
     -- A separate key that is never NULL: with a condition over k, DuckDB would compare every activity with every call.
@@ -315,7 +317,8 @@ work_claims AS (
     SELECT
         k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
         CASE WHEN k.bound_by = 'last' THEN k.since_last_ns ELSE least(k.gap_ns, k.since_last_ns) END, NULL,
-        k.bound_by = 'last' AND k.waits_for_earlier_work, FALSE, FALSE
+        k.bound_by = 'last' AND k.waits_for_earlier_work,
+        k.bound_by = 'last' AND k.waits_for_earlier_work AND k.outside_is_inferred, FALSE
     FROM _bound_work AS k
     CROSS JOIN _edge_codes AS t
     WHERE k.since_last_ns IS NOT NULL AND NOT k.overlaps_last

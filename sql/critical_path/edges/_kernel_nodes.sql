@@ -138,7 +138,8 @@ latest AS (
         window_no, event_id,
         max(source_end_ns) AS any_source_end_ns,
         max(source_end_ns) FILTER (WHERE source_in_window AND NOT is_same_stream) AS other_source_end_ns,
-        max(source_end_ns) FILTER (WHERE NOT source_in_window) AS outside_source_end_ns,
+        max(source_end_ns) FILTER (WHERE NOT source_in_window AND NOT is_inferred) AS recorded_outside_end_ns,
+        max(source_end_ns) FILTER (WHERE NOT source_in_window AND is_inferred) AS inferred_outside_end_ns,
         bool_or(is_inferred AND source_in_window) AS is_inferred
     FROM _kernel_waits
     GROUP BY window_no, event_id
@@ -149,8 +150,9 @@ outside AS (
         k.window_no, k.event_id, l.any_source_end_ns, l.other_source_end_ns, l.is_inferred,
         greatest(
             CASE WHEN k.reached_ns IS NULL OR h.busy_until_ns > k.reached_ns THEN h.busy_until_ns END,
-            l.outside_source_end_ns
-        ) AS outside_end_ns
+            l.recorded_outside_end_ns
+        ) AS known_outside_end_ns,
+        greatest(known_outside_end_ns, l.inferred_outside_end_ns) AS outside_end_ns
     FROM in_order AS k
     JOIN windows AS w ON w.window_no = k.window_no
     LEFT JOIN _gpu_history AS h ON h.scope_no = w.scope_no AND h.event_id = k.event_id
@@ -214,6 +216,8 @@ SELECT
     ) AS may_wait_for_last,  -- It may have waited for the work before it.
     -- Last end of work from outside the window that preceded it on its stream or that it waited for, ns.
     o.outside_end_ns,
+    -- An inferred wait alone shows that work from outside the window.
+    coalesce(o.outside_end_ns > o.known_outside_end_ns, o.outside_end_ns IS NOT NULL) AS outside_is_inferred,
     -- Work in the window on another stream had to end first.
     o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,
     -- It was launched behind work from outside the window, and follows no work of the window on its stream.

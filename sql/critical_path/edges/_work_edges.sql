@@ -36,7 +36,8 @@ kernel_edges AS (
     -- Launched behind work from outside the window: not a launch delay, and the window has no work that it follows.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_kernel_delay,
-        k.start_ns - k.launch_ts_ns, FALSE, NULL, k.waits_for_earlier_work, FALSE
+        k.start_ns - k.launch_ts_ns, FALSE, NULL, k.waits_for_earlier_work,
+        k.waits_for_earlier_work AND k.outside_is_inferred
     FROM _kernel_nodes AS k
     CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.held_up_since_launch
@@ -44,7 +45,8 @@ kernel_edges AS (
     SELECT
         k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
         k.start_ns - k.last_end_ns, FALSE,
-        CASE WHEN NOT k.waits_for_earlier_work THEN k.last_event_id END, k.waits_for_earlier_work, FALSE
+        CASE WHEN NOT k.waits_for_earlier_work THEN k.last_event_id END, k.waits_for_earlier_work,
+        k.waits_for_earlier_work AND k.outside_is_inferred
     FROM _kernel_nodes AS k
     CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.may_wait_for_last AND NOT k.waited_for_launch AND k.overlapped_ts_ns IS NULL
