@@ -275,7 +275,9 @@ found AS (
                 'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls '
                 || 'waited for is unknown'
             WHEN i.n IS NULL
-                THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and no wait for GPU work could be inferred'
+                THEN
+                'the trace has no cuda_sync events (PyTorch PR 105187), and no wait for GPU work by a stream or a '
+                || 'blocking call could be inferred'
             ELSE
                 'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR)
                 || CASE WHEN i.n = 1 THEN ' wait for GPU work is' ELSE ' waits for GPU work are' END

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
@@ -20,7 +21,9 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.batch import Batch
+from tests.critical_path.test_full_queue import FULL
 from tests.critical_path.test_invariants import without_sync_rows
+from tests.critical_path.test_polls import LOOPS
 from tests.critical_path.whatif.windows import OF_WINDOW, all_made, loaded
 from tests.effort import SLOW
 from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, each, kernel, only, op, sync, x
@@ -41,7 +44,7 @@ _WAITS = """
 
 BATCH = Batch(
     *("category_sides", "_inferred_waits", "_event_waits", "event_waits", "_likely_waits", "_sync_edges"),
-    *("critical_path", "critical_path_summary", *OF_WINDOW),
+    *("critical_path", "critical_path_summary", "critical_path_caveats", *OF_WINDOW),
 )
 
 
@@ -732,6 +735,31 @@ def test_an_inferred_wait_for_earlier_work_is_marked_so_on_a_path_of_parts() -> 
     for window, (name, (_, is_inferred)) in zip(windows, FOR_EARLIER_WORK.items(), strict=True):
         answer_in(con, window)
         assert con.execute(query).fetchall() == [(is_inferred,)], name
+
+
+def test_nothing_is_inferred_if_inference_is_off() -> None:
+    """Neither what a loop of queries asked for nor what filled a queue, whether or not rows record other waits."""
+    rowless = [LOOPS["cuda"], FULL["cuda"]]
+    recorded = [call("cudaDeviceSynchronize", 100_000, 20, 9999), sync("Context Sync", 100_001, 18, 9999)]
+    traces = [*rowless, *([*trace, *recorded] for trace in rowless)]
+    for con, answer in answers(traces, infer_waits="never"):
+        assert con.execute("SELECT count(*) FROM critical_path_edges WHERE is_inferred").fetchall() == [(0,)]
+        assert not answer.inferred
+    con, trace_id = connect(FULL["cuda"])
+    loops = {"_poll_loops", "_queue_waits"}
+    assert loops <= unneeded(con, WindowRequest(trace_id), {("default", "infer_waits"): "never"})
+    assert "_queue_waits" not in unneeded(con, WindowRequest(trace_id), {})
+
+
+POLLING = BATCH.append(LOOPS["cuda"])
+
+
+def test_a_loop_of_queries_is_no_call_of_which_no_wait_could_be_inferred() -> None:
+    details = dict(BATCH.rows(POLLING, "SELECT caveat, detail FROM critical_path_caveats"))
+    assert details["inferred_waits"] == "1 of the inferred waits is on the path"
+    assert details["no_sync_events"].endswith(
+        "and no wait for GPU work by a stream or a blocking call could be inferred"
+    )
 
 
 ORPHAN = BATCH.append([

@@ -66,11 +66,11 @@ def unneeded(
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):
         model_names += _INFERRED
-    if not trace.polls:
+    if not (infers and trace.polls):
         model_names.append("_poll_loops")
     if value["one_kernel_per_launch"] == "true" or (sees_all and not trace.graphs):
         model_names.append("_graph_dependencies")
-    if trace.n_work < _FULL_QUEUE or (sees_all and trace.n_slow < _SLOW_CALLS):
+    if not infers or trace.n_work < _FULL_QUEUE or (sees_all and trace.n_slow < _SLOW_CALLS):
         model_names.append("_queue_waits")
     return frozenset(model_names)
 

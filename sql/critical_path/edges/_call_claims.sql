@@ -13,10 +13,11 @@
 -- the work before that launch must end first. Launches whose work would begin after the end of the trace (half of the
 -- launches in an export of one second) occupy slots, too. If such a launch call is slow and returns right after work of
 -- the stream began, it waited for the work before that.
+-- Only in profiles that infer waits.
 WITH suspects AS (
     SELECT h.trace_profile_id, h.stream_key
     FROM _gpu_history AS h
-    JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id AND p.covers_window
+    JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id AND p.covers_window AND p.infer_waits
     JOIN _loaded_events AS c ON c.trace_profile_id = h.trace_profile_id AND c.event_id = h.launch_event_id
     WHERE c.duration_ns > threshold('slow_launch_ns') AND h.busy_until_ns > h.launch_ts_ns + c.duration_ns
     GROUP BY h.trace_profile_id, h.stream_key

@@ -4,10 +4,12 @@
 -- work launched last before the event that the thread recorded last or, in a long loop, before an earlier event.
 -- Allocators ask for many events in a row, and a watchdog asks once a second; neither waits. So a run that no such work
 -- ends is not a loop. Nor is any run on a thread that spends most of its polling time in such runs. On a thread with
--- loops, a single call that finds the work done counts as a loop, too, although it did not have to wait.
+-- loops, a single call that finds the work done counts as a loop, too, although it did not have to wait. Only in
+-- profiles that infer waits.
 WITH pollers AS (
     SELECT e.trace_profile_id, e.thread_id, min(r.process_no) AS process_no
     FROM _loaded_events AS e
+    JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id AND p.infer_waits
     JOIN _thread_roles AS r ON r.trace_profile_id = e.trace_profile_id AND r.thread_id = e.thread_id
     WHERE e.is_poll AND NOT r.only_polls
     GROUP BY e.trace_profile_id, e.thread_id
