@@ -762,6 +762,42 @@ def test_a_loop_of_queries_is_no_call_of_which_no_wait_could_be_inferred() -> No
     )
 
 
+def two_devices(*other: tuple[float, float, int]) -> list[dict[str, Any]]:
+    """A call for a device returns as `long` ends on device 0; starts, ends and streams of the work on device 1."""
+    events = [op("a", 0, 200), call("cudaLaunchKernel", 5, 5, 1), kernel("long", 15, 1000, 1)]
+    for number, (start, end, stream) in enumerate(other, 10):
+        events += [
+            call("cudaLaunchKernel", 10 + number, 1, number),
+            kernel("other", start, end - start, number, stream, 1),
+        ]
+    return [*events, call("cudaDeviceSynchronize", 250, 775, 2), op("b", 1030, 2000)]
+
+
+# work on device 1; the work that the call waited for
+FOR_A_DEVICE = {
+    "its work goes on": (((900, 1018, 7), (1018, 2300, 7)), "long"),
+    "another stream's work goes on": (((900, 1018, 7), (900, 2300, 9)), "long"),
+    "its work ended first": (((900, 1010, 7),), "long"),
+    "its work ended last": (((900, 1018, 7),), "other"),
+    "it ended last, by clocks that disagree": (((900, 1018, 7), (900, 1035, 9)), "other"),
+}
+DEVICES = {name: BATCH.append(two_devices(*work)) for name, (work, _) in FOR_A_DEVICE.items()}
+SYNCED_DEVICE = BATCH.append([
+    *(call("cudaLaunchKernel", 5, 5, 1), kernel("first", 15, 1000, 1)),
+    *(call("cudaLaunchKernel", 15, 5, 2), kernel("second", 20, 3000, 2, 9)),
+    *(call("cudaFree", 30, 990, 3), op("b", 1030, 3000)),
+])  # fmt: skip
+"""No other device has work that ended."""
+
+
+def test_a_call_for_a_device_waited_for_none_that_goes_on() -> None:
+    path = "SELECT DISTINCT name FROM critical_path WHERE cat = 'kernel' AND duration_ns > 50_000"
+    assert {name: BATCH.rows(number, path) for name, number in DEVICES.items()} == {
+        name: [(waited_for,)] for name, (_, waited_for) in FOR_A_DEVICE.items()
+    }
+    assert waits_of(SYNCED_DEVICE) == {4: (1, "blocking_call")}
+
+
 ORPHAN = BATCH.append([
     x("user_annotation", "ProfilerStep#0", 0, 100),
     *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),

@@ -202,8 +202,9 @@ SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_wait
 -- One row: a call in a window with a covering path, and GPU work that it waited for or that had ended before it began.
 -- How: the waits that cuda_sync rows record (_sync_edges), and inferred waits from _inferred_edges, _likely_waits and,
 -- with or without cuda_sync rows, _queue_waits. A call for one stream or event waited for one activity, so a likely
--- wait is dropped if _inferred_edges has a wait of the call. The times may contradict a wait by no more than clocks
--- disagree: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
+-- wait is dropped if _inferred_edges has a wait of the call. So is a likely wait of a call for a device, if its device
+-- goes on after the call and the wait in _inferred_edges is for another device. The times may contradict a wait by no
+-- more than clocks disagree: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
 WITH inferred AS (
     SELECT DISTINCT window_no, dst_event_id AS event_id FROM _inferred_edges WHERE NOT dst_is_start
 ),
@@ -213,6 +214,24 @@ calls AS MATERIALIZED (
     FROM _clip AS c
     JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
     WHERE c.is_operator
+),
+going_on AS (
+    SELECT DISTINCT w.window_no, w.event_id, h.device
+    FROM _likely_waits AS l
+    JOIN calls AS w ON w.trace_profile_id = l.trace_profile_id AND w.event_id = l.event_id
+    JOIN _gpu_history AS h ON h.scope_no = -l.trace_profile_id AND h.event_id = l.source_event_id
+    JOIN _inferred_edges AS i ON i.window_no = w.window_no AND i.dst_event_id = w.event_id AND NOT i.dst_is_start
+    JOIN _gpu_history AS s
+        ON s.scope_no = -l.trace_profile_id AND s.event_id = i.src_event_id AND s.device <> h.device
+    WHERE
+        NOT l.waits_for_one
+        AND h.end_ns > w.end_ns + greatest(
+            threshold('call_disagrees_ns'),
+            least(
+                threshold('call_disagrees_most_ns'),
+                (w.end_ns - w.start_ns) * threshold('call_disagrees_percent') // 100
+            )
+        )
 ),
 call_waits AS (
     SELECT
@@ -235,7 +254,8 @@ call_waits AS (
         ON i.window_no = w.window_no AND i.dst_event_id = l.event_id AND i.src_event_id = l.source_event_id
             AND NOT i.dst_is_start
     LEFT JOIN inferred AS f ON f.window_no = w.window_no AND f.event_id = l.event_id
-    WHERE i.window_no IS NULL AND (f.event_id IS NULL OR NOT l.waits_for_one)
+    LEFT JOIN going_on AS g ON g.window_no = w.window_no AND g.event_id = l.event_id AND g.device = h.device
+    WHERE i.window_no IS NULL AND (f.event_id IS NULL OR NOT l.waits_for_one) AND g.event_id IS NULL
     UNION ALL
     SELECT w.window_no, q.event_id, q.source_event_id, q.source_end_ns, k.event_id IS NOT NULL, TRUE, TRUE
     FROM _queue_waits AS q

@@ -5,7 +5,8 @@
 -- 1. In a trace without cuda_sync rows, GPU work that starts after a gap of more than 50 us waited for work that ended
 -- at most 50 us before, or that covered half of the gap (both, if the trace has stream wait calls).
 -- 2. A blocking call waited for work that was launched before the call and ended during it. A copying call waited for
--- its own copy.
+-- its own copy. A call for a device did not wait for a device that goes on after the call with work launched before it,
+-- if work of another device ended during the call.
 -- A call for one stream or event waits for one candidate. The usual time from the end of the work to the return of the
 -- call is the median over calls in which only one candidate ended. The candidate closest to it counts, and the likely
 -- one (_likely_waits) has an advantage of half of the median.
@@ -107,7 +108,7 @@ stream_list AS (
 ),
 -- Every wait, with every stream that it may have waited for.
 asked AS (
-    SELECT DISTINCT q.*, s.stream_key AS source_stream_key
+    SELECT DISTINCT q.*, s.stream_key AS source_stream_key, s.device AS source_device
     FROM waits AS q
     JOIN stream_list AS s ON s.trace_profile_id = q.trace_profile_id
     WHERE
@@ -126,7 +127,7 @@ launched AS (
 ended AS (
     SELECT DISTINCT trace_profile_id, stream_key, end_ns FROM work
 ),
-answers AS (
+endings AS (
     SELECT a.*, least(l.end_ns, e.end_ns) AS end_ns
     FROM asked AS a
     ASOF JOIN launched AS l
@@ -137,6 +138,28 @@ answers AS (
         least(l.end_ns, e.end_ns) > a.after_ns
         -- A stream with work still running is not the awaited stream.
         AND (NOT a.waits_for_stream OR l.end_ns <= e.end_ns)
+),
+going_on AS (
+    SELECT DISTINCT a.trace_profile_id, a.event_id, a.source_device
+    FROM asked AS a
+    ASOF JOIN launched AS l
+        ON l.trace_profile_id = a.trace_profile_id AND l.stream_key = a.source_stream_key AND l.at_ns < a.before_ns
+    WHERE a.basis = 'blocking_call' AND NOT a.waits_for_one AND l.end_ns > a.until_ns
+),
+judged AS (
+    SELECT n.*, g.event_id IS NOT NULL AS goes_on
+    FROM endings AS n
+    LEFT JOIN going_on AS g
+        ON g.trace_profile_id = n.trace_profile_id AND g.event_id = n.event_id AND g.source_device = n.source_device
+),
+ended_devices AS (
+    SELECT DISTINCT trace_profile_id, event_id FROM judged WHERE NOT goes_on
+),
+answers AS (
+    SELECT j.*
+    FROM judged AS j
+    LEFT JOIN ended_devices AS d ON d.trace_profile_id = j.trace_profile_id AND d.event_id = j.event_id
+    WHERE NOT j.goes_on OR d.event_id IS NULL
 ),
 sources AS (
     SELECT
