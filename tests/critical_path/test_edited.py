@@ -23,7 +23,7 @@ from pipelines.critical_path.whatif.window import of_saved
 from pipelines.faces.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.test_inferred import blocked
+from tests.critical_path.test_inferred import blocked, delays_of_devices
 from tests.critical_path.whatif.test_of_saved import HELD_UP, OVERLAPPING
 from tests.effort import examples, first_of
 from tests.harness import call, connect, kernel, op
@@ -72,7 +72,7 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
 
 @pytest.mark.slow  # 2 s: what was not edited is what it was, too
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
-    """Those that no cuda_sync row shows, and those for work from before the window, or before the trace."""
+    """Those that no cuda_sync row shows, those for work from before the window, or before the trace, and of two devices."""
     before_the_trace = [
         *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
         call("hipMemcpyWithStream", 200, 463_000, 2),
@@ -83,6 +83,7 @@ def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) 
         (blocked("cudaStreamSynchronize"), "", "is_inferred"),
         (HELD_UP, "ProfilerStep", "waits_for_earlier_work"),
         (before_the_trace, "", "waits_for_earlier_work"),
+        (delays_of_devices(2), "", "is_inferred"),
     )
     for trace, annotation, flag in waits:
         con, trace_id = connect(trace)

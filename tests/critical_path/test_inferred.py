@@ -798,6 +798,31 @@ def test_a_call_for_a_device_waited_for_none_that_goes_on() -> None:
     assert waits_of(SYNCED_DEVICE) == {4: (1, "blocking_call")}
 
 
+def delays_of_devices(n_devices: int) -> list[dict[str, Any]]:
+    """Launches of stream 7 of each device in turn, each awaited."""
+    events = [op("a", 0, 500)]
+    for number in range(4):
+        at = 100 * number
+        events += [call("cudaLaunchKernel", at + 10, 5, number + 1)]
+        events += [kernel("k", at + 30, 60, number + 1, 7, number % n_devices)]
+        events += [call("cudaDeviceSynchronize", at + 16, 76, number + 10)]
+    return events
+
+
+DELAYS = {n_devices: BATCH.append(delays_of_devices(n_devices)) for n_devices in (1, 2)}
+
+
+def test_delays_of_two_devices_have_two_owners() -> None:
+    query = (
+        "SELECT owner, sum(duration_ns) FROM critical_path WHERE owner LIKE 'launch delay%' GROUP BY owner ORDER BY 1"
+    )
+    owners = {n_devices: BATCH.rows(number, query) for n_devices, number in DELAYS.items()}
+    assert owners == {
+        1: [("launch delay, stream 7", 80_000)],
+        2: [(f"launch delay, device {device}, stream 7", 40_000) for device in (0, 1)],
+    }
+
+
 ORPHAN = BATCH.append([
     x("user_annotation", "ProfilerStep#0", 0, 100),
     *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),

@@ -95,7 +95,7 @@ def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
     is_shown = np.isin(int_column(saved.events, "event_id"), [event for event in ids if event is not None])
     is_shown |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
-    return saved.events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(is_shown))
+    return saved.events.select(["event_id", "name", "cat", "pid", "tid", "device", "stream"]).filter(pa.array(is_shown))
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:

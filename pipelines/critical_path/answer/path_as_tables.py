@@ -2,7 +2,7 @@
 path.
 
 `critical_path.sql` and `critical_path_summary.sql` read a path's edges from `_path_bounds` and its window from
-`critical_path_windows`. This module fills these two tables, so only SQL defines how a path is displayed.
+`critical_path_windows`. This module fills these tables, so only SQL defines how a path is displayed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,12 @@ def show_path(
     con.execute(_EDGES.format(bounds=f"[{', '.join(map(quoted, window.bounds))}]"))
     del rows
     _own_gaps(con, window, on)
-    run_models(con, load_catalog(), tables, have=frozenset({"critical_path_windows", "_path_bounds", "_gap_owners"}))
+    has_several = len({device for device, _ in window.events.streams}) > 1
+    con.execute(
+        f"CREATE OR REPLACE TABLE _several_devices AS SELECT CAST(1 AS BIGINT) AS window_no WHERE {has_several}"
+    )
+    filled = ("critical_path_windows", "_path_bounds", "_gap_owners", "_several_devices")
+    run_models(con, load_catalog(), tables, have=frozenset(filled))
 
 
 def _own_gaps(con: duckdb.DuckDBPyConnection, window: Window, on: Ints) -> None:

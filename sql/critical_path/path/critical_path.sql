@@ -1,3 +1,11 @@
+-- model: _several_devices
+-- One row: a window with GPU work of several devices, whose streams may have the same numbers.
+SELECT window_no  -- The window.
+FROM _kernel_nodes
+GROUP BY window_no
+HAVING count(DISTINCT device) > 1;
+
+-- model: critical_path
 -- One row: an edge of the longest path of a window, in path order.
 -- How: the edges of _path_bounds with the names of their events.
 -- check: unique(trace_id, window_id, seq)
@@ -37,7 +45,8 @@ SELECT
     e.tid,  -- Thread of event_id.
     e.stream,  -- Stream of event_id; NULL on the CPU.
     -- Displayed owner of its time: the operator, call or GPU work. In a host gap the enclosing annotation, else the
-    -- module's or user's own Python function, else the thread. A delay, gap or wait of a stream has itself as owner.
+    -- module's or user's own Python function, else the thread. A delay, gap or wait of a stream has itself as owner,
+    -- with the device if the window has work of several.
     CASE
         WHEN b.waits_for_earlier_work AND w.annotation = '' THEN 'earlier work, not in the trace'
         WHEN b.waits_for_earlier_work THEN 'earlier work, not in the window'
@@ -46,6 +55,11 @@ SELECT
         WHEN b.attributed_event_id IS NOT NULL THEN e.name
         ELSE
             coalesce(rtrim(t.track_label, ': '), 'wait')
+            || CASE
+                WHEN e.stream IS NOT NULL AND d.window_no IS NOT NULL
+                    THEN ', device ' || CAST(coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS VARCHAR)
+                ELSE ''
+            END
             || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || e.tid, '')
     END AS owner,
     -- The owner's category; NULL if the owner is not an event.
@@ -61,3 +75,4 @@ JOIN critical_path_windows AS w ON w.window_no = b.window_no
 JOIN edge_types AS t ON t.edge_code = b.edge_code
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = coalesce(b.attributed_event_id, b.dst_node_id // 2)
 LEFT JOIN owners AS o ON o.window_no = b.window_no AND o.event_id = b.attributed_event_id
+LEFT JOIN _several_devices AS d ON d.window_no = b.window_no;
