@@ -823,6 +823,27 @@ def test_delays_of_two_devices_have_two_owners() -> None:
     }
 
 
+def stated_wait(name: str, kernel_us: float = 1000, *, has_row: bool = True) -> list[dict[str, Any]]:
+    """A call of 990 us, of whose wait for the device a row tells."""
+    row = [sync("Context Sync", 31, 986, 2)] if has_row else []
+    launch = [call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 15, kernel_us, 1)]
+    return [op("a", 0, 20), *launch, call(name, 30, 990, 2), *row, op("b", 1030, 20)]
+
+
+STATED = {
+    "a call that blocks": (BATCH.append(stated_wait("cudaFree")), 1000),
+    "any other": (BATCH.append(stated_wait("cudaFreeHost")), 1000),
+    "without a row": (BATCH.append(stated_wait("cudaFreeHost", has_row=False)), 0),
+    "after the work": (BATCH.append(stated_wait("cudaFreeHost", 10)), 0),
+}
+
+
+def test_a_stated_wait_counts_whatever_the_name_of_the_call() -> None:
+    query = "SELECT coalesce(sum(duration_ns), 0) / 1000 FROM critical_path WHERE owner = 'gemm'"
+    for name, (number, gemm_us) in STATED.items():
+        assert BATCH.rows(number, query) == [(gemm_us,)], name
+
+
 ORPHAN = BATCH.append([
     x("user_annotation", "ProfilerStep#0", 0, 100),
     *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),

@@ -315,12 +315,13 @@ WITH ranked AS (
 asked AS (
     SELECT window_no, event_id, duration_ns, FALSE AS is_launch FROM _clip WHERE is_blocking
     UNION ALL
-    -- A call that need not block waited for room in the queue, or for the copy that it started (_inferred_waits).
+    -- A call that need not block waited for room in the queue, for the copy that it started (_inferred_waits), or for
+    -- what a cuda_sync row states.
     SELECT w.window_no, w.event_id, w.end_ns - w.start_ns, bool_or(w.is_launch)
     FROM _call_waits AS w
     JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = w.event_id AND NOT c.is_blocking
     LEFT JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
-    WHERE w.is_launch OR s.launch_event_id = w.event_id
+    WHERE w.is_launch OR s.launch_event_id = w.event_id OR NOT w.is_inferred AND w.has_waited
     GROUP BY w.window_no, w.event_id, w.end_ns, w.start_ns
 ),
 bound AS (
@@ -355,9 +356,9 @@ least_needs AS (
 -- us. A launch needs the average duration of the launches of its name that found room in the queue (at most 20 us
 -- each). need_ns is at least the time after the work had ended, if that exceeds 50 us and so is the call's own time
 -- (cudaFree waits and then frees).
--- A call that is not blocking, not a launch and does not wait for its own copy waits for nothing, even if a cuda_sync
--- row names it. A call other than a launch that took no longer than it needs was not held up by the wait. Neither has a
--- row.
+-- A call that is not blocking, not a launch and does not wait for its own copy waits for nothing, unless a cuda_sync
+-- row states what it waited for. A call other than a launch that took no longer than it needs was not held up by the
+-- wait. Neither has a row.
 bound_calls AS (
     SELECT
         r.window_no,  -- The window.
