@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.graph.skippable_models import CALL_SUFFIXES
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.sensitivity import ONLY_WAITS
@@ -111,7 +112,20 @@ def test_a_call_with_each_suffix_is_the_call() -> None:
     assert waiting == [waiting[0]] * len(names) and waiting[0] != other
 
 
-@pytest.mark.parametrize("suffix", ["_v2", "_ptsz_v7000"])
+OF_CUPTI = {
+    "cudaEventRecordWithFlags": "v11010", "cudaStreamBeginCapture": "v10000", "cudaStreamEndCapture": "v10000",
+    "cudaStreamBeginCaptureToGraph": "v12030", "cudaLaunchKernelExC": "v11060", "cudaLaunchCooperativeKernel": "v9000",
+}  # fmt: skip
+"""Calls of the rules that CUDA brought after version 7, and that version (cupti_runtime_cbid.h)."""
+
+
+@pytest.mark.parametrize("stream", ["", "ptsz_"])
+def test_the_rules_know_cuptis_names_of_newer_calls(stream: str) -> None:
+    ruled = {row["name"] for table in ("call_roles", "capture_calls") for row in rule_rows(table)}
+    assert set(OF_CUPTI) <= ruled and {f"_{stream}{version}" for version in OF_CUPTI.values()} <= set(CALL_SUFFIXES)
+
+
+@pytest.mark.parametrize("suffix", ["_v2", "_ptsz_v7000", "_v10000"])
 def test_a_capture_is_found_whatever_its_calls_end_in(suffix: str) -> None:
     begin, add, end = (
         f"{name}{suffix}" for name in ("cuStreamBeginCapture", "cuMemcpyDtoHAsync", "cuStreamEndCapture")
