@@ -176,7 +176,8 @@ class _Walk:
         into_gpu = graph.side[self.place] == GPU
         if kind.edge_type == "SYNC_DEPENDENCY":
             return "cross_stream_wait" if into_gpu else "sync_return"
-        if kind.edge_type == "KERNEL_KERNEL_DELAY" and graph.flags[edge] & INFERRED:
+        # Earlier work may be of the same stream.
+        if kind.edge_type == "KERNEL_KERNEL_DELAY" and graph.flags[edge] & (INFERRED | EARLIER) == INFERRED:
             return "cross_stream_wait"
         return kind.segment or ("gpu_kernel" if self._is_gpu(edge) else "cpu_op")
 
