@@ -8,6 +8,7 @@ the watched folder; other files have to be ingested again by hand.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -21,17 +22,23 @@ from pipelines.base import database
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.ingested_files import forget_keys
+from pipelines.lake.commit.parquet import options
 from pipelines.lake.commit.staged_rows import insert_reject
-from pipelines.lake.names import (
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import (
     ANALYST,
     CAPTURE_MARK,
     CAPTURE_RANKS,
     CAPTURE_TABLES,
     KEYS,
     MARK,
+    OVERLAYS,
     QUARANTINE,
     REJECTS,
+    batch_of,
     mark_of,
+    table_file,
+    table_files,
     table_of,
 )
 from pipelines.lake.publish.analyst_file import publish, published_whole
@@ -41,7 +48,7 @@ from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.secrets import COMMAND, masked, text_columns, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
-from pipelines.runs.materialize.per_trace import compute_traces
+from pipelines.runs.materialize.per_trace import SOURCES, compute_traces
 
 _STRAY, _ANALYST, _SECRET = "stray", "analyst", "secret"
 # Text columns and name columns that come from traces. Lakes of older versions store them unmasked.
@@ -105,7 +112,7 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
             # The record is read again, because the file may have been replaced during the check.
             if (damage := _content(con, path, record)) and _record(lake, batch, table) == record:
                 broken[path] = damage
-            elif n := _secrets(con, path):
+            elif n := _secrets(con, path, lake.is_digest(batch)):
                 secret.append(_secret(lake, path, n))
     faults = [*(_fault(lake, damage) for damage in broken.values()), *secret]
     faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
@@ -142,23 +149,25 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
     return next(iter(unreadable(con, [path])), None)
 
 
-def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
+def _secrets(con: duckdb.DuckDBPyConnection, path: Path, is_digest: bool) -> int:
     """Return the number of rows of a file with values that look like a secret (pipelines/readers/secrets.py)."""
-    texts, names = _input_columns(con, path)
+    texts, names = _masked_columns(con, path, is_digest)
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
     rows = parquet_rows(path)
     return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
 
 
-def _input_columns(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the text columns and the name columns of a file that come from an input.
+def _masked_columns(con: duckdb.DuckDBPyConnection, path: Path, is_digest: bool) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the text columns and the name columns of a file in which secrets are masked.
 
-    Both are empty for tables that models compute, because these are derived from masked inputs.
+    Both are empty for tables that models compute, because these are computed again from masked inputs. Those of a digest
+    cannot be.
     """
     table = table_of(path)
     model = load_catalog().models.get(table)
-    if table in _TEXTS or model is None or model.kind != "lake" or table == REJECTS:
+    is_computed = model is None or model.kind != "lake"
+    if table in _TEXTS or (is_computed and not is_digest) or table == REJECTS:
         return _TEXTS.get(table, ((), ()))
     columns = con.execute(f"DESCRIBE FROM {parquet_rows(path)}").fetchall()
     names = text_columns(columns)
@@ -173,17 +182,39 @@ def _secret(lake: Lake, path: Path, n: int) -> Fault:
 
 
 def _mask(lake: Lake, path: Path) -> str:
-    """Rewrite an ingested file with masks in place of values that look like secrets."""
+    """Rewrite a file with masks in place of values that look like secrets."""
     batch, table = Batch(path.stem), table_of(path)
     # Under the locks of those who replace files, so that none of them puts back what another has removed.
     with lake.compute_lock(), lake.commit_lock(), tempfile.TemporaryDirectory(dir=lake.staging(batch)) as folder:
-        staged = Path(folder) / path.name
+        staged, record = Path(folder) / path.name, _record(lake, batch, table)
+        failures, version = (record.failures, record.version) if record else ((), None)
         with database.connect() as con:
-            rows = with_masks(f"FROM {parquet_rows(path)}", *_input_columns(con, path))
-            con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
-            n_rows = con.execute(f"SELECT count(*) FROM {parquet_rows(staged)}").fetchall()[0][0]
-        lake.put(table, batch, staged, n_rows)
+            rows = with_masks(f"FROM {parquet_rows(path)}", *_masked_columns(con, path, lake.is_digest(batch)))
+            ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options(version, failures)})").fetchall()
+        lake.put_all(batch, {table: Staged(staged, n_rows, failures, version)})
     return "masked"
+
+
+def _remove_derived(lake: Lake, batch: Batch, computed: set[str]) -> list[Path]:
+    """Remove what was computed from a batch that has a secret, and return the removed files of the lake.
+
+    They are removed before the batch is masked: if the run is killed in between, the next one still finds the secret.
+    """
+    if lake.is_digest(batch):  # its tables are masked themselves
+        return []
+    removed = []
+    with database.connect() as con:
+        in_batch = f"SELECT trace_id FROM {parquet_rows(table_file(lake.root, MARK, batch))}"
+        traces = {trace_id for (trace_id,) in con.execute(in_batch).fetchall()}
+        for path in table_files(lake.root, CAPTURE_RANKS):  # also older states of captures: their rows are in the files
+            if lake.is_digest(batch_of(path)):
+                continue
+            ranks = con.execute(f"SELECT trace_id FROM {parquet_rows(path)}").fetchall()
+            if not traces.isdisjoint(trace_id for (trace_id,) in ranks):
+                removed += lake.take_away(batch_of(path), CAPTURE_TABLES)
+    for trace_id in traces:
+        shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
+    return [*removed, *lake.take_away(batch, computed)]
 
 
 def _fault(lake: Lake, fault: Broken) -> Fault:
@@ -196,15 +227,14 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
     done: dict[str, str] = {}
     catalog = lake.catalog()
     computed = set(catalog.materialized)
+    of_captures = {fault.table for fault in faults if fault.table in CAPTURE_TABLES}
     by_batch: defaultdict[str, list[Fault]] = defaultdict(list)
+    again: list[tuple[Batch, str]] = []
     for fault in faults:
         if fault.table == _STRAY:
             done[fault.path] = _set_aside(lake, Path(fault.path))
-        elif fault.table == _SECRET:
-            done[fault.path] = _mask(lake, Path(fault.path))
-        elif fault.batch_id:
+        elif fault.batch_id and fault.table != _SECRET:
             by_batch[fault.batch_id].append(fault)
-    again: list[tuple[Batch, str]] = []
     for batch_id, several in by_batch.items():
         batch, tables = Batch(batch_id), {fault.table or "" for fault in several}
         if lost := tables - computed - set(CAPTURE_TABLES) - {REJECTS}:
@@ -218,21 +248,30 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
         again += [(batch, table) for table in removed & computed]  # nothing of a digest
         repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"
         done |= {f.path: "quarantined" if f.table == REJECTS else repair for f in several}
-    _compute(lake, again, {fault.table or "" for fault in faults})
+    for path in (Path(fault.path) for fault in faults if fault.table == _SECRET):  # now all other files can be read
+        if not path.exists():
+            done[str(path)] = "quarantined with its batch"
+            continue
+        with lake.compute_lock():  # nothing is computed in between
+            derived = _remove_derived(lake, batch_of(path), computed) if table_of(path) in SOURCES else []
+            done[str(path)] = _mask(lake, path)
+        again += [(batch_of(file), table_of(file)) for file in derived if table_of(file) in computed]
+        of_captures |= {table_of(file) for file in derived} - computed
+    _compute(lake, again, of_captures)
     if any(fault.table == _ANALYST for fault in faults) or done:
         publish(lake, catalog)
         done |= {fault.path: "published again" for fault in faults if fault.table == _ANALYST}
     return done
 
 
-def _compute(lake: Lake, again: Iterable[tuple[Batch, str]], tables: set[str]) -> None:
+def _compute(lake: Lake, again: Iterable[tuple[Batch, str]], of_captures: set[str]) -> None:
     for batch in sorted({batch for batch, _ in again}):
         list(
             compute_traces(
                 lake, [table for damaged_batch, table in again if damaged_batch == batch], [batch], force=True
             )
         )
-    if of_captures := tables & set(CAPTURE_TABLES):
+    if of_captures:
         list(compute_captures(lake, of_captures))
 
 

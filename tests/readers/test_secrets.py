@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from typer.testing import CliRunner
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.layout import ANALYST, OVERLAYS, table_of
 from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import as_text, quoted
+from pipelines.models.sqltext import as_text, parquet_rows, quoted
 from pipelines.readers import events_by_sql, secrets
 from pipelines.readers.flight_recorder import dump, fields
 from pipelines.readers.flight_recorder.dump import read_dump
@@ -27,6 +28,8 @@ from pipelines.readers.inputs import Reading, single_trace
 from pipelines.readers.kineto import reader
 from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets, text_columns
 from pipelines.runs.check import check
+from pipelines.runs.digest import reduce_old
+from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, memory, x
 from tests.readers.flight_recorder.make import made, waits
@@ -318,6 +321,61 @@ def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypa
     )
     assert json.loads(done.stdout) == [{"n": 9}]
     assert secrets.MASK in stored(lake.root)
+
+
+def unmasked(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ingest a trace with a secret in a kernel's and an annotation's name, as an older version did."""
+    name = f"HF_TOKEN={SECRETS[0]}"
+    events = [x("user_annotation", name, 0, 400), call("cudaLaunchKernel", 10, 5, 1), kernel(name, 20, 300, 1)]
+    folder.mkdir()
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "with_masks", lambda query, *_: query)
+        ingest([folder], lake)
+
+
+def texts_of_tables(lake: Lake) -> dict[str, str]:
+    with duckdb.connect() as con:
+        return {
+            table_of(file): str(con.execute(f"FROM {parquet_rows(file)}").fetchall())
+            for file in sorted(lake.root.glob("*/day=*/*.parquet"))
+        }
+
+
+def test_tables_that_were_computed_from_a_secret_are_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    unmasked(lake, tmp_path / "in", monkeypatch)
+    materialize(lake, ["kernels"], and_publish=False)
+    overlay = lake.root / OVERLAYS / f"day={lake.batches()[0].day}" / next(iter(lake.known_traces())) / "path.json"
+    overlay.parent.mkdir(parents=True)
+    overlay.touch()
+    assert SECRETS[0] in texts_of_tables(lake)["kernels"]
+    assert [fault.repaired for fault in check(lake, repair=True).faults] == ["masked"]
+    assert SECRETS[0] not in str(texts_of_tables(lake)) and f"HF_TOKEN={MASK}" in texts_of_tables(lake)["kernels"]
+    assert not overlay.exists()
+
+
+@pytest.mark.slow  # 6 s; a table of traces is above
+@pytest.mark.parametrize("is_digest", [False, True])
+def test_tables_of_captures_and_digests_keep_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_digest: bool
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    unmasked(lake, tmp_path / "in", monkeypatch)
+    materialize_all(lake, ["cause_totals"])
+    if is_digest:
+        reduce_old(lake, 14, now=datetime.now(UTC) + timedelta(days=30), grace=timedelta(0))
+    before = texts_of_tables(lake)
+    assert {"causes", "cause_totals"} <= {table for table, text in before.items() if SECRETS[0] in text}
+    assert {fault.repaired for fault in check(lake, repair=True).faults} == {"masked"}
+    assert check(lake).faults == []
+    after = texts_of_tables(lake)
+    assert SECRETS[0] not in str(after) + stored(lake.root)
+    assert after.keys() == before.keys()
+    assert f"HF_TOKEN={MASK}" in after["cause_totals"] and f"HF_TOKEN={MASK}" in after["causes"]
+    assert all(lake.is_digest(batch) == is_digest for batch in lake.batches())
 
 
 def test_dumps_and_snapshots_that_are_read_without_a_lake_are_masked(tmp_path: Path) -> None:
