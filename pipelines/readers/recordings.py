@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipelines.base import database
-from pipelines.lake.lake import Lake, committed_rows
 from pipelines.lake.names import RECORDING_MARK, tables_of
 from pipelines.models.header import RECORDING
 from pipelines.models.sqltext import parquet_rows, quoted
@@ -43,14 +42,8 @@ def read_recording(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
     return Read(recording_id, n_rows, "partial", _SAYS[state], (state, n_rows))
 
 
-def _known(lake: Lake) -> dict[str, tuple[str, int]]:
-    """Return state and number of rows of each recording in the lake."""
-    files = lake.committed_files(RECORDING_MARK)
-    if not files:
-        return {}
-    with database.scratch() as con:
-        rows = database.rows_of(con, committed_rows(RECORDING_MARK, files))
-    return {row["recording_id"]: (row["state"], row["n_rows"]) for row in rows}
+def _state_and_rows(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["state"], row["n_rows"]
 
 
 def _old(known: dict[str, tuple[str, int]], read: dict[str, tuple[str, int]]) -> set[str]:
@@ -108,6 +101,6 @@ INPUT = SetInput(
     suffixes=(".parquet",),
     recognise=recording_folders,
     read=read_recording,
-    known=_known,
+    state=_state_and_rows,
     settled=_old,
 )

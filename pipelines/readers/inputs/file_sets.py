@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import path_text, total_size
 from pipelines.lake.commit.batches import commit_tables
-from pipelines.lake.lake import Lake
-from pipelines.lake.names import Batch, tables_of
+from pipelines.lake.lake import Lake, committed_rows
+from pipelines.lake.names import KEYS, Batch, tables_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import as_text, first_line
 from pipelines.readers.inputs.kinds import SetInput, TraceRow
@@ -43,7 +43,7 @@ def ingest_sets(
     batch = lake.new_batch()
 
     def known() -> dict[str, Any]:
-        return kind.known(lake) if kind.known else dict(lake.known(mark))
+        return states(kind, committed_row_dicts(lake, mark)) if kind.state else dict(lake.known(mark))
 
     with spilling() as con:
         reading = Reading(con, load_catalog(), kind.scope, known(), job, limits)
@@ -68,6 +68,21 @@ def ingest_sets(
             )
             rows = [TraceRow(r.path, "known", r.trace_id) if r.trace_id in already_committed else r for r in rows]
     return rows
+
+
+def committed_row_dicts(lake: Lake, mark: str) -> list[dict[str, Any]]:
+    """Return the committed rows of a marker table, the newest of each key."""
+    files = lake.committed_files(mark)
+    if not files:
+        return []
+    with database.scratch() as con:
+        return database.rows_of(con, committed_rows(mark, files))
+
+
+def states(kind: SetInput, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the state of each key in rows of the marker table of an input that has states. Of several rows the last counts."""
+    key = KEYS[tables_of(kind.scope)[0]]
+    return {row[key]: kind.state(row) for row in rows} if kind.state else {}
 
 
 def _take(kind: SetInput, reading: Reading, path: Path, files: Collection[Path], batch: Batch) -> list[TraceRow]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
+from pipelines.lake.names import tables_of
 from pipelines.models.header import SCOPES
 from pipelines.models.sources import DeclaredInput, read_code
 from pipelines.readers.inputs.kinds import EventInput, SetInput, TraceFile
@@ -30,6 +31,12 @@ def classify_files(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, 
             handled = {*failures, *(path for paths in sets.values() for path in paths)}
             remaining = [path for path in remaining if path not in handled]
     return sets_by_kind, _read_for_themselves(remaining), failed
+
+
+def set_input(mark: str) -> SetInput:
+    """Return the input that fills a marker table."""
+    (declared,) = (declared for declared in _declared("SetInput") if tables_of(declared.scope)[0] == mark)
+    return import_module(declared.module).INPUT
 
 
 def _read_for_themselves(files: list[Path]) -> list[Path]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.base import database
-from pipelines.lake.lake import Lake, committed_rows
-from pipelines.lake.names import KEYS
+from collections.abc import Mapping
+from typing import Any
 
 
 def not_longer(known: dict[str, int], read: dict[str, int]) -> set[str]:
@@ -12,11 +11,6 @@ def not_longer(known: dict[str, int], read: dict[str, int]) -> set[str]:
     return {key for key, n_bytes in known.items() if n_bytes >= read.get(key, 0)}
 
 
-def known_bytes(table: str, lake: Lake) -> dict[str, int]:
-    """Return the decompressed size of each set, bytes, by its key in the commit marker table `table`."""
-    files = lake.committed_files(table)
-    if not files:
-        return {}
-    with database.scratch() as con:
-        rows = database.rows_of(con, committed_rows(table, files))
-    return {row[KEYS[table]]: row["unpacked_bytes"] for row in rows}
+def unpacked_bytes(row: Mapping[str, Any]) -> int:
+    """Return the decompressed size of the set of a row of its commit marker, bytes."""
+    return row["unpacked_bytes"]

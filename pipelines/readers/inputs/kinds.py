@@ -47,7 +47,7 @@ class Rejected(TracelakeError):
 class Read:
     """A set that was read. `key`: its key in the commit marker. `status`: ok, partial (with the `reason`) or known.
 
-    `state`: the value that `SetInput.known` would now return for the key.
+    `state`: the value that `SetInput.state` would now return for its row.
     """
 
     key: str
@@ -64,9 +64,9 @@ class SetInput:
     `scope` and `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
     `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)` stages the
     tables of one set, or returns None if none of its files could be read. If it raises, one of `refusals` or anything else,
-    only this set is rejected. `known(lake)` returns the state of each key in the lake; `settled(known, read)` the keys that a
-    new set does not replace, by default all. `read`: the state of each key that was read. `before_put(con, lake)` is called
-    under the lake's lock before the tables are written.
+    only this set is rejected. `state(row)` returns the state of the set of a row of the commit marker; `settled(known, read)`
+    the keys that a new set does not replace, by default all. `known`: the state of each key in the lake; `read`: of each key
+    that was read. `before_put(con, lake)` is called under the lake's lock before the tables are written.
     """
 
     scope: str
@@ -74,7 +74,7 @@ class SetInput:
     recognise: Callable[[Iterable[Path]], Mapping[Path, Collection[Path]]]
     read: Callable[[Reading, Path, Collection[Path]], Read | None]
     refusals: tuple[type[Exception], ...] = (Rejected,)
-    known: Callable[[Lake], dict[str, Any]] | None = None
+    state: Callable[[Mapping[str, Any]], Any] | None = None
     settled: Callable[[dict[str, Any], dict[str, Any]], Set[str]] = lambda known, _: set(known)
     before_put: Callable[[duckdb.DuckDBPyConnection, Lake], None] | None = None
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Collection, Iterable
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.inputs.growing_logs import known_bytes, not_longer
+from pipelines.readers.inputs.growing_logs import not_longer, unpacked_bytes
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.source import Source, head_of
@@ -99,6 +98,6 @@ INPUT = SetInput(
     suffixes=(".log", ".json", ".jsonl", ".gz"),
     recognise=logs,
     read=read_log,
-    known=partial(known_bytes, TABLE),
+    state=unpacked_bytes,
     settled=not_longer,
 )

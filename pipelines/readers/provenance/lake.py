@@ -10,7 +10,6 @@ import json
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.inputs.growing_logs import known_bytes, not_longer
+from pipelines.readers.inputs.growing_logs import not_longer, unpacked_bytes
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.source import Source, TooLarge, head_of
@@ -243,6 +242,6 @@ INPUT = SetInput(
     suffixes=(".json", ".json.gz", ".log", ".log.gz"),
     recognise=provenance,
     read=read_provenance,
-    known=partial(known_bytes, TABLE),
+    state=unpacked_bytes,
     settled=not_longer,
 )

@@ -36,6 +36,7 @@ from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
+from pipelines.readers.inputs.file_sets import committed_row_dicts
 from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from pipelines.runs.store.committed_rows import RowsOfFolder
@@ -79,6 +80,10 @@ class FolderStore:
         known_keys = requested & self.lake.known(mark).keys()
         return known_keys | (requested & retired_traces(self.lake)) if mark == MARK else known_keys
 
+    def _rows_of(self, mark: str, keys: Iterable[str]) -> list[dict[str, Any]]:
+        requested = set(keys)
+        return [row for row in committed_row_dicts(self.lake, mark) if row[KEYS[mark]] in requested]
+
     def commit(self, unit: Lake) -> Committed:
         """See Store. If it is killed between two batches of the unit, the next call commits the remaining batches."""
         if unit.root.resolve() == self.lake.root.resolve():
@@ -104,7 +109,7 @@ class FolderStore:
         # In a folder of its own, because another process may compute the batch's tables there.
         folder = Path(tempfile.mkdtemp(dir=lake.staging(batch.batch)))
         try:
-            left_out = already(batch, self._known, self._has(batch))
+            left_out = already(batch, self._known, self._rows_of, self._has(batch))
             mine = batch.without(left_out, folder)
             if mine.keys and self._had(batch):
                 mine = renamed(mine, lake.new_batch(), folder / "renamed")
@@ -117,7 +122,7 @@ class FolderStore:
                 lake.put_all(name, early)
             with lake.commit_lock():
                 is_there = self._has(mine)
-                late = already(mine, self._known, is_there)
+                late = already(mine, self._known, self._rows_of, is_there)
                 mine = mine.without(late, folder / "late") if any(late.values()) else mine
                 marks = {table: linked(s, folder / table) for table, s in mine.files.items() if table in KEYS}
                 rejects = self._new_rejects(mine, folder)

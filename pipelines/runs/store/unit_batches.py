@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pipelines.base import database
 from pipelines.lake.commit import manifest
@@ -24,6 +25,8 @@ from pipelines.lake.names import (
     table_of,
 )
 from pipelines.models.sqltext import parquet_rows, quoted, row
+from pipelines.readers.inputs.file_sets import states
+from pipelines.readers.inputs.find import set_input
 
 NEWEST = (CAPTURE_MARK, *GROWING)
 """Marker tables whose keys may be committed again. Their newest batch counts; for all others the first one does."""
@@ -131,12 +134,31 @@ def linked(staged: Staged, target: Path) -> Staged:
     return replace(staged, path=target)
 
 
-def already(batch: UnitBatch, known: Callable[[str, Iterable[str]], set[str]], is_there: bool) -> dict[str, set[str]]:
+def already(
+    batch: UnitBatch,
+    known: Callable[[str, Iterable[str]], set[str]],
+    rows_of: Callable[[str, Iterable[str]], list[dict[str, Any]]],
+    is_there: bool,
+) -> dict[str, set[str]]:
     """Return the keys of a batch that are not to be committed, by marker table.
 
-    `known`: returns which keys of a marker table the store has. `is_there`: whether the store has this batch.
+    `known`: returns which keys of a marker table the store has; `rows_of`: its rows of these keys, the newest last.
+    `is_there`: whether the store has this batch.
     """
-    return {
-        mark: (set(keys) if is_there else set()) if mark in NEWEST else known(mark, keys)
-        for mark, keys in batch.keys.items()
-    }
+
+    def of_mark(mark: str, keys: Iterable[str]) -> set[str]:
+        if mark not in NEWEST:
+            return known(mark, keys)
+        if is_there:
+            return set(keys)
+        return _settled(batch, mark, rows_of(mark, keys)) if mark in GROWING else set()
+
+    return {mark: of_mark(mark, keys) for mark, keys in batch.keys.items()}
+
+
+def _settled(batch: UnitBatch, mark: str, stored: list[dict[str, Any]]) -> set[str]:
+    """Return the keys of a batch's sets that may grow of which the store has at least as much."""
+    kind = set_input(mark)
+    with database.scratch() as con:
+        rows = database.rows_of(con, f"FROM {parquet_rows(batch.files[mark].path)}")
+    return batch.keys[mark].keys() & kind.settled(states(kind, stored), states(kind, rows))

@@ -11,8 +11,10 @@ import pytest
 
 from pipelines.base import database
 from pipelines.lake import Lake
+from pipelines.lake.names import RECORDING_MARK
 from pipelines.lake.status import Limits
 from pipelines.readers.ingest import ingest
+from pipelines.record.folder import Recording
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BatchSpan, CommittedRows
 from tests.lake.world import write_trace
@@ -109,6 +111,35 @@ def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:
     assert store.commit(unit).n_files
     assert not store.commit(unit).n_files
     assert len(shown(store, ["rejects"])["rejects"]) == 1
+
+
+def test_of_a_recording_only_news_are_committed(opened: Open, tmp_path: Path) -> None:
+    recording, store = Recording(tmp_path / "in", "counters", "run", 42, 3), opened()
+
+    def unit_of(name: str) -> Lake:
+        unit = Lake(tmp_path / name)
+        ingest([recording.folder], unit)
+        return unit
+
+    def add(at: int) -> None:
+        sample = {"source": "proc", "pid": 42, "t_unix_ns": at * 10**9, "t_mono_ns": at * 10**9, "start_ticks": 1}
+        recording.add("host_samples", [sample])
+        recording.flush()
+
+    add(0)
+    older = unit_of("older")
+    assert store.commit(older).keys.keys() == {RECORDING_MARK}
+    add(1)
+    newer = unit_of("newer")
+    assert not store.commit(newer).known_keys
+    recording.close(source="none: made", interval_ns=10**9, n_late=0, cost_ns=5, start_ns=1, end_ns=2)
+    assert store.commit(unit_of("complete")).keys.keys() == {RECORDING_MARK}
+    for unit in (newer, unit_of("again")):
+        done = store.commit(unit)
+        assert (done.known_keys.keys(), done.keys, done.n_files) == ({RECORDING_MARK}, {}, 0)
+    with store.look([RECORDING_MARK, "host_samples"]) as con:
+        assert con.execute("SELECT state, n_rows FROM recordings").fetchall() == [("complete", 2)]
+        assert con.execute("SELECT count(*) FROM host_samples").fetchall() == [(2,)]
 
 
 @pytest.fixture(scope="module")

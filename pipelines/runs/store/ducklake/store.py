@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
@@ -306,8 +307,18 @@ def _known(con: duckdb.DuckDBPyConnection, mark: str, keys: Iterable[str]) -> se
 
 
 def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns]) -> _Seen:
-    keys = [already(batch, lambda mark, names: _known(con, mark, names), _has(con, batch)) for batch in batches]
     columns_by_table = lake_columns(con)
+
+    def known(mark: str, keys: Iterable[str]) -> set[str]:
+        return _known(con, mark, keys)
+
+    def rows_of(mark: str, keys: Iterable[str]) -> list[dict[str, Any]]:
+        if mark not in columns_by_table:
+            return []
+        query = f"FROM {LAKE}.{mark} WHERE {KEYS[mark]} IN {row(sorted(keys))} ORDER BY batch_id"
+        return database.rows_of(con, query)
+
+    keys = [already(batch, known, rows_of, _has(con, batch)) for batch in batches]
     cast = {
         table: converted
         for table, file_columns in types.items()
