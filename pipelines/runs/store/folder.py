@@ -22,7 +22,7 @@ from pipelines.lake.commit.ingested_files import settle, settled
 from pipelines.lake.commit.model_failures import LeftOut, failures_of, left_out_of
 from pipelines.lake.inbox import accounted_for
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.names import ANALYST_TEMP, KEYS, MARK, REJECTS, Batch, table_file
+from pipelines.lake.names import ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, REJECTS, Batch, table_file
 from pipelines.lake.publish.analyst_file import analyst, published_whole_and_now
 from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_causes import CAUSES
@@ -43,7 +43,7 @@ from pipelines.runs.store.committed_rows import RowsOfFolder
 from pipelines.runs.store.ducklake.user_tables import read_files
 from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
 from pipelines.runs.store.requested_tables import TablesOfLake, requested_tables
-from pipelines.runs.store.unit_batches import UnitBatch, already, linked, renamed, rewritten, unit_batches
+from pipelines.runs.store.unit_batches import UnitBatch, already, hiding_batch, linked, renamed, rewritten, unit_batches
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
@@ -84,6 +84,12 @@ class FolderStore:
         requested = set(keys)
         return [row for row in committed_row_dicts(self.lake, mark) if row[KEYS[mark]] in requested]
 
+    def _ids_of(self, mark: str, keys: Iterable[str]) -> list[str]:
+        if mark != CAPTURE_MARK:
+            return [row["batch_id"] for row in self._rows_of(mark, keys)]
+        captures = known_captures(self.lake)
+        return [captures[name].batch.batch_id for name in keys if name in captures]
+
     def commit(self, unit: Lake) -> Committed:
         """See Store. If it is killed between two batches of the unit, the next call commits the remaining batches."""
         if unit.root.resolve() == self.lake.root.resolve():
@@ -111,7 +117,7 @@ class FolderStore:
         try:
             left_out = already(batch, self._known, self._rows_of, self._has(batch))
             mine = batch.without(left_out, folder)
-            if mine.keys and self._had(batch):
+            if mine.keys and (self._had(batch) or hiding_batch(mine.batch, mine.keys, self._ids_of)):
                 mine = renamed(mine, lake.new_batch(), folder / "renamed")
             name = mine.batch
             # Large files are moved before the lock is taken. Without their marker no reader uses them.

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pipelines.lake.names import (
     batch_files,
     mark_of,
     table_of,
+    time_in_id,
 )
 from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.readers.inputs.file_sets import states
@@ -40,12 +42,16 @@ class UnitBatch:
     files: Mapping[str, Staged]
     keys: Mapping[str, Mapping[str, str | None]]
 
-    def without(self, known: Mapping[str, set[str]], folder: Path) -> UnitBatch:
-        """Return the batch without the rows of these keys, by marker. Changed files are rewritten into `folder`."""
-        new_keys = {
+    def new_keys(self, known: Mapping[str, set[str]]) -> dict[str, dict[str, str | None]]:
+        """Return the `keys` without those that are known, by marker."""
+        return {
             mark: {k: path for k, path in keys.items() if k not in known.get(mark, ())}
             for mark, keys in self.keys.items()
         }
+
+    def without(self, known: Mapping[str, set[str]], folder: Path) -> UnitBatch:
+        """Return the batch without the rows of these keys, by marker. Changed files are rewritten into `folder`."""
+        new_keys = self.new_keys(known)
         files = {}
         for table, staged in self.files.items():
             mark = mark_of(table)
@@ -154,6 +160,23 @@ def already(
         return _settled(batch, mark, rows_of(mark, keys)) if mark in GROWING else set()
 
     return {mark: of_mark(mark, keys) for mark, keys in batch.keys.items()}
+
+
+def hiding_batch(
+    batch: Batch,
+    keys: Mapping[str, Mapping[str, Any]],
+    ids_of: Callable[[str, Iterable[str]], Iterable[str]],
+) -> str:
+    """Return the newest batch of a store that would hide newer states of these keys in `batch`, or "".
+
+    `keys`: those to be committed, by marker table. `ids_of`: returns ids of the batches with these keys of a marker table. A set that may grow is only committed if it is
+    news. Of captures, a batch of another worker may have begun later and be right; but none began in the future: there a
+    clock was set back, or is slow.
+    """
+    own, now = batch.batch_id, time_in_id(datetime.now(UTC))
+    after = {mark: max(own, now) if mark == CAPTURE_MARK else own for mark in NEWEST}
+    marks = [mark for mark in after if keys.get(mark)]
+    return max((name for mark in marks for name in ids_of(mark, keys[mark]) if name > after[mark]), default="")
 
 
 def _settled(batch: UnitBatch, mark: str, stored: list[dict[str, Any]]) -> set[str]:

@@ -11,10 +11,11 @@ import pytest
 
 from pipelines.base import database
 from pipelines.lake import Lake
-from pipelines.lake.names import RECORDING_MARK
+from pipelines.lake.names import CAPTURE_MARK, RECORDING_MARK, Batch, time_in_id
 from pipelines.lake.status import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
+from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BatchSpan, CommittedRows
 from tests.lake.world import write_trace
@@ -140,6 +141,36 @@ def test_of_a_recording_only_news_are_committed(opened: Open, tmp_path: Path) ->
     with store.look([RECORDING_MARK, "host_samples"]) as con:
         assert con.execute("SELECT state, n_rows FROM recordings").fetchall() == [("complete", 2)]
         assert con.execute("SELECT count(*) FROM host_samples").fetchall() == [(2,)]
+
+
+def test_what_is_newer_counts_although_the_clock_was_set_back(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unit_of(name: str, ranks: range, hours_ahead: int) -> Lake:
+        now = datetime.now(UTC) + timedelta(hours=hours_ahead)
+        ids = (Batch(f"{time_in_id(now + timedelta(seconds=n))}-00000000") for n in range(9))
+        monkeypatch.setattr(Batch, "new", lambda: next(ids))
+        unit = make_unit(tmp_path / name, ranks, [])
+        list(compute_captures(unit, ["captures"]))
+        return unit
+
+    store = opened()
+    first, later = unit_of("first", range(1), 2), unit_of("later", range(2), 0)
+    for unit, n_ranks in ((first, 1), (later, 2)):
+        assert len(store.commit(unit).keys[CAPTURE_MARK]) == 1
+        with store.look([CAPTURE_MARK]) as con:
+            assert con.execute("SELECT n_ranks FROM captures").fetchall() == [(n_ranks,)]
+
+
+def test_a_capture_that_another_worker_computed_meanwhile_counts(opened: Open, tmp_path: Path) -> None:
+    store, units = opened(), []
+    for n_ranks in (1, 2):
+        units.append(make_unit(tmp_path / str(n_ranks), range(n_ranks), []))
+        list(compute_captures(units[-1], ["captures"]))
+    for unit in reversed(units):
+        store.commit(unit)
+    with store.look([CAPTURE_MARK]) as con:
+        assert con.execute("SELECT n_ranks FROM captures").fetchall() == [(2,)]
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ from pipelines.runs.store.interface import (
     Store,
     StoreError,
 )
-from pipelines.runs.store.unit_batches import UnitBatch, already, unit_batches
+from pipelines.runs.store.unit_batches import UnitBatch, already, hiding_batch, renamed, unit_batches
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
@@ -63,9 +63,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The part of a unit that the store has: keys of each batch, rejected files, and columns that need another type."""
+    """The part of a unit that the store has: keys of each batch, rejected files, and columns that need another type.
+
+    `hiding`: for each batch, the newest one that would hide what is newer in it, or "".
+    """
 
     keys: list[dict[str, set[str]]]
+    hiding: list[str]
     rejects: set[tuple[str, str]]
     cast: dict[str, Columns]
 
@@ -107,9 +111,12 @@ class DuckLakeStore(DuckLake, Store):
     ) -> _Plan:
         existing = _look(con, batches, types)
         planned = []
-        for batch, known_keys in zip(batches, existing.keys, strict=True):
+        for batch, known_keys, hiding in zip(batches, existing.keys, existing.hiding, strict=True):
             batch_folder = folder / batch.batch.batch_id
-            new_batch = in_types(batch.without(known_keys, batch_folder), existing.cast, types, batch_folder / "cast")
+            new_batch = batch.without(known_keys, batch_folder)
+            if hiding:
+                new_batch = renamed(new_batch, Batch(hiding).next, batch_folder / "renamed")
+            new_batch = in_types(new_batch, existing.cast, types, batch_folder / "cast")
             planned.append(replace(new_batch, files=new_files(con, new_batch, existing.rejects, batch_folder)))
         return _Plan(existing, [batch for batch in planned if batch.keys or batch.files])
 
@@ -318,13 +325,20 @@ def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[
         query = f"FROM {LAKE}.{mark} WHERE {KEYS[mark]} IN {row(sorted(keys))} ORDER BY batch_id"
         return database.rows_of(con, query)
 
+    def ids_of(mark: str, keys: Iterable[str]) -> list[str]:
+        query = f"SELECT batch_id FROM {KEYS_TABLE} WHERE mark = {quoted(mark)} AND key IN {row(sorted(keys))}"
+        return [name for (name,) in con.execute(query).fetchall()] if has_own(con) else []
+
     keys = [already(batch, known, rows_of, _has(con, batch)) for batch in batches]
     cast = {
         table: converted
         for table, file_columns in types.items()
         if (converted := casts(columns_by_table.get(table, {}), file_columns))
     }
-    return _Seen(keys, _known_rejects(con, batches) if REJECTS in columns_by_table else set(), cast)
+    hiding = [
+        hiding_batch(b.batch, b.new_keys(known_keys), ids_of) for b, known_keys in zip(batches, keys, strict=True)
+    ]
+    return _Seen(keys, hiding, _known_rejects(con, batches) if REJECTS in columns_by_table else set(), cast)
 
 
 def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> set[tuple[str, str]]:
