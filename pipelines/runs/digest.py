@@ -18,9 +18,10 @@ from typing import Any
 
 from pipelines.base import database
 from pipelines.fleet.captures.input_tables import lake_captures
-from pipelines.lake.commit.batch_rows import LEFT_OUT, merged_away
+from pipelines.lake.commit.batch_rows import merged_away
 from pipelines.lake.commit.catalog_file import writing
 from pipelines.lake.commit.manifest import Entry
+from pipelines.lake.commit.model_failures import left_out_of
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, Batch, table_file
 from pipelines.lake.names import time_in_id
@@ -153,7 +154,8 @@ def _ready(
     for name, capture in lake_captures(lake, with_roles=False).items():
         batches_of_captures[name] = {member.trace.batch_id for member in capture.members}
     entries = {name: entry for name, entry in sorted(look(lake.root).entries.items()) if entry.batch in batches}
-    whole = {name for name, entry in entries.items() if not _is_complete(entry, catalog)}
+    lacking = {failure.batch_id for failure in left_out_of(lake, OF_TRACES)}
+    whole = {name for name, entry in entries.items() if name in lacking or not _is_current(entry, catalog)}
     while more := {
         name for names in batches_of_captures.values() if names & whole for name in names & entries.keys() - whole
     }:
@@ -166,9 +168,6 @@ def _ready(
     return captures, [entries[name] for name in sorted(whole)], groups
 
 
-def _is_complete(entry: Entry, catalog: Catalog) -> bool:
-    """Return whether a batch has all traces in all tables of a digest."""
-    failures = [failure for table in OF_TRACES for failure in entry.failures.get(table, ())]
-    return all(entry.kind.versions.get(table) == catalog.version(table) for table in OF_TRACES) and not any(
-        failure.outcome == LEFT_OUT for failure in failures
-    )
+def _is_current(entry: Entry, catalog: Catalog) -> bool:
+    """Return whether a batch has all tables of a digest, of this version."""
+    return all(entry.kind.versions.get(table) == catalog.version(table) for table in OF_TRACES)

@@ -180,7 +180,7 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
         of_trace, n_rows = con.execute(
             f"SELECT count(*) FILTER (WHERE trace_id = {quoted(trace_id)}), count(*) {rows}"
         ).fetchall()[0]
-        if not of_trace:
+        if not of_trace and (record is None or failures == record.failures):
             return 0
         staged = lake.staging(batch) / f"{table}-without.parquet"
         if table == "events":

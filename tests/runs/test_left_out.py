@@ -17,7 +17,11 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure
-from pipelines.lake.commit.model_failures import LeftOut, sentences, ways_out
+from pipelines.lake.commit.manifest import entries
+from pipelines.lake.commit.model_failures import LeftOut, failures_of, sentences, ways_out
+from pipelines.lake.layout import ANALYST
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.status import status
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import ModelRun, run_models
 from pipelines.readers.ingest import ingest
@@ -130,6 +134,56 @@ def test_a_trace_that_is_forgotten_is_missed_no_more(lake: Lake, poison: str, fa
     forget(lake, poison)
     assert left_out_at(str(lake.root)) == []
     assert call("materialize", *TABLES, "--lake", lake.root).exit_code == 0
+
+
+def test_no_table_lacks_a_forgotten_trace(lake: Lake, poison: str, fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    fail(poison, "kernels")
+    per_trace.materialize(lake, ["kernels"], and_publish=False)
+    assert len(failures_of(lake, "kernels")) == 1
+    forget(lake, poison)
+    assert failures_of(lake, "kernels") == []
+    assert not any(entry.failures for entry in entries(lake.root).values())
+
+
+def superseded(folder: Path, fail: Fail) -> tuple[Lake, Path]:
+    """Return a lake with a truncated trace on which the model of `kernels` failed, and its complete file."""
+    lake, path = Lake(folder / "lake"), write_trace(folder / "in" / "rank0.json", 0, distributedInfo={"rank": 0})
+    whole = path.read_text()
+    path.write_text(whole[: int(0.7 * len(whole))])
+    assert [row.status for row in ingest([path], lake).rows] == ["partial"]
+    fail(None, "kernels")
+    per_trace.materialize(lake, ["kernels"], and_publish=False)
+    fail("no trace", "kernels")
+    path.write_text(whole)
+    return lake, path
+
+
+def test_no_table_lacks_a_superseded_trace(tmp_path: Path, fail: Fail) -> None:
+    lake, path = superseded(tmp_path, fail)
+    assert len(failures_of(lake, "kernels")) == 1
+    assert [row.status for row in ingest([path], lake).rows] == ["ok"]
+    assert failures_of(lake, "kernels") == []
+
+
+@pytest.mark.slow  # 5 s
+def test_the_analysts_file_shows_failures_of_the_traces_that_it_shows(tmp_path: Path, fail: Fail) -> None:
+    lake, path = superseded(tmp_path, fail)
+
+    def failed() -> list[list[str]]:
+        models = []
+        for _ in range(2):
+            publish(lake)
+            models.append(status(lake, None).failed_models)
+            (lake.root / ANALYST).unlink()  # the next one is not an update of it
+        publish(lake)
+        return models
+
+    assert failed() == [["kernels (1 traces)"]] * 2
+    (done,) = ingest([path], lake).rows
+    assert done.status == "ok" and failed() == [[]] * 2
+    forget(lake, str(done.trace_id))
+    assert failed() == [["kernels (1 traces)"]] * 2
 
 
 @pytest.mark.slow  # tests/runs/store/test_changed_models.py

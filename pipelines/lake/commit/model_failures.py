@@ -59,6 +59,12 @@ def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], b
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
 
 
+def drop_hidden_failures(con: duckdb.DuckDBPyConnection) -> None:
+    """Delete the failures of traces that `con` does not show: a better trace supersedes them, or they were forgotten."""
+    shown_traces = f"SELECT (trace_id, batch_id) FROM {MARK}"
+    con.execute(f"DELETE FROM {FAILURES} WHERE trace_id IS NOT NULL AND (trace_id, batch_id) NOT IN ({shown_traces})")
+
+
 def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[LeftOut]:
     """Return the traces that these tables lack, by file, from a connection that shows model_failures and traces."""
     rows = con.execute(
@@ -71,10 +77,11 @@ def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[Left
 
 
 def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
-    """Return `left_out` of a folder lake in its current state, without its analysts' file."""
-    entries = shown(lake.root)
-    by_table = (failures for batch in lake.batches() for failures in entries[batch.batch_id].failures.values())
-    if not any(failure.outcome == LEFT_OUT for failures in by_table for failure in failures):
+    """Return `left_out` of a folder lake in its current state, without its analysts' file.
+
+    Raises BrokenFiles if a file of `traces` is missing or damaged and a model failed on any trace.
+    """
+    if not _any_left_out(lake):
         return []
     with lake.connect([MARK]) as con:
         _add_all_failures(con, lake)
@@ -101,10 +108,19 @@ def ways_out(left: Sequence[LeftOut], address: str) -> list[str]:
 
 
 def failures_of(lake: Lake, table: str) -> list[str]:
-    """Return the `caveats` of a table, computed without an analysts' file."""
-    with database.scratch() as con:
+    """Return the `caveats` of a table, computed without an analysts' file. Raises BrokenFiles as `left_out_of` does."""
+    if not _any_left_out(lake):
+        return []
+    with lake.connect([MARK]) as con:
         _add_all_failures(con, lake)
+        drop_hidden_failures(con)
         return caveats(con, [table])
+
+
+def _any_left_out(lake: Lake) -> bool:
+    entries = shown(lake.root)
+    by_table = (failures for batch in lake.batches() for failures in entries[batch.batch_id].failures.values())
+    return any(failure.outcome == LEFT_OUT for failures in by_table for failure in failures)
 
 
 def _add_all_failures(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.commit.model_failures import add_failures
+from pipelines.lake.commit.model_failures import add_failures, drop_hidden_failures
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.names import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.publish import empty_file
@@ -101,6 +101,8 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
     add_prices(con, contents.root)
     committed = [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)]
     add_failures(con, contents.now.entries, committed)
+    if not contents.of(MARK):  # otherwise reading `traces` is an error
+        drop_hidden_failures(con)
     _keep_superseded(con, contents)
     write_out(con)
     return []

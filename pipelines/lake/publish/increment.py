@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.commit.model_failures import FAILURES, add_failures
+from pipelines.lake.commit.model_failures import FAILURES, add_failures, drop_hidden_failures
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.names import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
 from pipelines.lake.publish.contents import Contents, column_types, count_rows, large_rows
@@ -109,7 +109,7 @@ class _Update:
             if mark_of(table) == MARK and table != MARK:
                 self._copy_again(table, redo)
         write_macros(self.con, large_rows(self.contents).macros)
-        self._note()
+        self._note(redo)
 
     def _check_columns(self) -> None:
         """Raise Anew if a copied table that gets rows does not have the columns of this version."""
@@ -215,12 +215,13 @@ class _Update:
         if files := self._files(table, sorted({*self.changes.added, *moved})):
             self._insert(table, valid_rows(table, file_rows(files)))
 
-    def _note(self) -> None:
-        """Record the batches that the file shows, and the model failures of the changed ones."""
-        changed = row(["", *sorted(self.changes.all)])
-        self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {changed}")
+    def _note(self, moved: set[str]) -> None:
+        """Record the batches that the file shows, and the model failures of those that changed or with moved traces."""
+        self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {row(['', *sorted(self.changes.all | moved)])}")
         committed = {*self.now.marks[MARK], *self.now.marks[CAPTURE_MARK]}
-        add_failures(self.con, self.now.entries, [name for name in self.changes.added if name in committed])
+        add_failures(self.con, self.now.entries, committed & {*self.changes.added, *moved})
+        drop_hidden_failures(self.con)
+        changed = row(["", *sorted(self.changes.all)])
         self.con.execute(f"DELETE FROM {BATCHES} WHERE batch_id IN {changed}")
         stamps = [{"batch_id": name, "stamp": self.now.stamps[name]} for name in self.changes.added]
         insert_values(self.con, BATCHES, stamps)

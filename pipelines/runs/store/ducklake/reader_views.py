@@ -133,7 +133,8 @@ def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
 def _rows(build: _Build, name: str) -> str:
     catalog, columns_by_table = build.catalog, build.there
     if name == FAILURES_VIEW:
-        return f"SELECT * FROM {FAILURES}"
+        hidden = f" WHERE trace_id IS NULL OR trace_id NOT IN (SELECT trace_id FROM {_HIDDEN})" if build.hidden else ""
+        return f"SELECT * FROM {FAILURES}{hidden}"
     if name == PRICE_TABLE:
         return f"SELECT * FROM {user_tables.PRICES}"
     if name not in columns_by_table:
