@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.engines.capture_units import changed_captures
 from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
+from pipelines.lake.lake import MEMBERSHIP_TABLES, Staged
+from pipelines.lake.layout import CAPTURE_MARK, table_file, table_files
+from pipelines.lake.names import DIGEST
 from pipelines.lake.retain import retention
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
+from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store.folder import FolderStore
 from tests.effort import SLOW
 from tests.harness import kernel
 
@@ -114,6 +120,53 @@ def test_no_capture_takes_over_the_id_of_one_that_was_forgotten(
     assert dict(truth(lake)) == later
     ingest([tmp_path / "in"], lake)
     assert dict(truth(lake)) == {**first, **later}
+
+
+def as_digests(lake: Lake) -> None:
+    """Make the tables of captures those of digests, as `retention --keep digest` does."""
+    materialize_all(lake, MEMBERSHIP_TABLES)
+    for batch in lake.batches(CAPTURE_MARK):
+        copies = {table: lake.staging(batch) / table for table in MEMBERSHIP_TABLES}
+        for table, copy in copies.items():
+            shutil.copy(table_file(lake.root, table, batch), copy)
+        lake.put_all(batch, {table: Staged(copy, version=DIGEST) for table, copy in copies.items()})
+    assert all(capture.is_digest for capture in lake_captures(lake).values())
+
+
+def test_what_supersedes_the_only_trace_of_a_digest_has_a_capture(lake: Lake, tmp_path: Path) -> None:
+    file = write_rank(tmp_path / "in", 0, 0)
+    whole = json.loads(file.read_text())
+    file.write_text(json.dumps(whole)[:-3])
+    assert [row.status for row in ingest([file], lake).rows] == ["partial"]
+    as_digests(lake)
+    file.write_text(json.dumps(whole))
+    assert [row.status for row in ingest([file], lake).rows] == ["ok"]
+    for _ in range(2):
+        materialize_all(lake, MEMBERSHIP_TABLES)
+        assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake) != []
+    assert [capture.is_digest for capture in lake_captures(lake).values()] == [False]
+
+
+def test_a_trace_of_a_digest_that_comes_back_is_of_no_digest(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    monkeypatch.setattr("pipelines.runs.forget.materialize_captures", killed)
+    file = write_rank(tmp_path / "in", 0, 0)
+    ingest([file], lake)
+    as_digests(lake)
+    with pytest.raises(OSError, match="the disk is full"):
+        forget(lake, next(iter(lake.known_traces())))
+    assert lake_captures(lake) == {}
+    ingest([file], lake)
+    assert [capture.is_digest for capture in lake_captures(lake).values()] == [False]
+    assert len(changed_captures(FolderStore(lake))) == 1
+    assert len(materialize_all(lake, MEMBERSHIP_TABLES)) == 2  # although the capture has the same traces as the digest
+    assert [lake.is_digest(row.batch) for row in known_captures(lake).values()] == [False]
+    assert materialize_all(lake, MEMBERSHIP_TABLES) == changed_captures(FolderStore(lake)) == []
 
 
 @pytest.mark.slow  # 4 CPU s; the id itself is above, and what a query computes in tests/faces/cli

@@ -137,9 +137,9 @@ def find_captures(
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
             findings = (*capture.findings, *_other_jobs(other_jobs))
-            captures.append(
-                replace(capture, findings=findings, roles=_roles(capture, roles), is_digest=name in digests)
-            )
+            # A trace that superseded the digest's only one has the digest's id, but is whole.
+            is_digest = {trace.trace_id for trace in part} <= {*digests.get(name, ())}
+            captures.append(replace(capture, findings=findings, roles=_roles(capture, roles), is_digest=is_digest))
     return sorted(captures, key=lambda capture: capture.capture_id)
 
 

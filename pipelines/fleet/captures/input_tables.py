@@ -45,17 +45,22 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
 def _digests(lake: Lake) -> dict[str, list[str]]:
     """Return the captures that were reduced to digests and of which no trace was forgotten, with the ids of their traces.
 
-    A trace that a better one superseded still belongs to its capture. Raise BrokenFiles.
+    A trace that a better one superseded still belongs to its capture. A forgotten one that was ingested again is of a later
+    batch than the digest. Raise BrokenFiles.
     """
     batches = [batch.batch_id for batch in lake.batches(CAPTURE_MARK) if lake.is_digest(batch)]
     if not batches:
         return {}
     with lake.connect([CAPTURE_MARK, CAPTURE_RANKS]) as con:
         rows = con.execute(
-            f"SELECT capture_id, list(trace_id) FROM {CAPTURE_RANKS} WHERE batch_id IN {row(batches)} GROUP BY capture_id"
+            f"SELECT capture_id, batch_id, list(trace_id) FROM {CAPTURE_RANKS} WHERE batch_id IN {row(batches)} GROUP BY ALL"
         ).fetchall()
-    present = lake.known_traces().keys()  # also those that are still whole, whose batch is reduced later
-    return {capture_id: members for capture_id, members in rows if present >= set(members)}
+    known = lake.known_traces()  # also those that are still whole, whose batch is reduced later
+    return {
+        capture_id: members
+        for capture_id, batch_id, members in rows
+        if all(trace_id in known and known[trace_id].batch_id < batch_id for trace_id in members)
+    }
 
 
 def read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:

@@ -273,7 +273,7 @@ def _state(lake: Lake, catalog: Catalog, tables: Iterable[str], only_touched: bo
             if grouped.folders is None
             else {name: known_rows[name] for name in known_rows if name in grouped.before | captures.keys()}
         )
-        return _State(now, grouped, input_digest, captures, known_rows, _changed(captures, compared))
+        return _State(now, grouped, input_digest, captures, known_rows, _changed(lake, captures, compared))
     except RolesError:
         if need_roles(catalog, tables):
             raise
@@ -283,7 +283,7 @@ def _state(lake: Lake, catalog: Catalog, tables: Iterable[str], only_touched: bo
         for name, capture in captures.items()
         if ranks.get(name) == {(m.trace.trace_id, m.rank, m.left_out_reason) for m in capture.members}
     }
-    return _State(now, known_groups.ALL, None, captures, known_rows, _changed(captures, known_rows, same))
+    return _State(now, known_groups.ALL, None, captures, known_rows, _changed(lake, captures, known_rows, same))
 
 
 def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]]]:
@@ -298,9 +298,12 @@ def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]
 
 
 def _changed(
-    captures: dict[str, Capture], known_rows: dict[str, _Known], as_before: Mapping[str, str] = MappingProxyType({})
+    lake: Lake,
+    captures: dict[str, Capture],
+    known_rows: dict[str, _Known],
+    as_before: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """Return captures that are new, have other traces than before, or no longer exist.
+    """Return captures that are new, have other traces than before or whole ones instead of digests, or no longer exist.
 
     `as_before`: contents that replace the current ones of some captures.
     """
@@ -308,7 +311,10 @@ def _changed(
     before = {name: row.content for name, row in known_rows.items() if not row.is_gone}
     # A digest cannot be computed again, whatever became of roles or of other jobs in its folder.
     digests = {name for name, capture in captures.items() if capture.is_digest and name in before}
-    return sorted(name for name in {*content, *before} - digests if content.get(name) != before.get(name))
+    is_whole = {name for name in before.keys() & captures.keys() - digests if lake.is_digest(known_rows[name].batch)}
+    return sorted(
+        name for name in {*content, *before} - digests if content.get(name) != before.get(name) or name in is_whole
+    )
 
 
 def _compute(

@@ -248,7 +248,9 @@ class FolderStore:
 
     def capture_contents(self, force: bool = False) -> dict[str, str | None]:
         """See Store. Outdated tables are computed one by one (`stale_captures`)."""
-        return {name: row.content for name, row in known_captures(self.lake).items() if not row.is_gone}
+        known = {name: row for name, row in known_captures(self.lake).items() if not row.is_gone}
+        # If the capture is whole again, it is computed, although it has the same traces.
+        return {name: None if self.lake.is_digest(row.batch) else row.content for name, row in known.items()}
 
     def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
         """See Store."""
