@@ -5,18 +5,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, batch_of, table_files
-from pipelines.models.catalog import load_catalog
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, Batch, batch_of, table_file, table_files
+from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.readers.ingest import ingest
-from pipelines.runs.materialize.per_capture import materialize_captures, stale_captures
+from pipelines.runs.materialize import per_capture
+from pipelines.runs.materialize.per_capture import compute_captures, materialize_captures, stale_captures
+from pipelines.runs.materialize.publishing import Materialized
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
-from tests.lake.world import kept, killed, shown
+from tests.lake.world import kept, killed, shown, write_trace
 
 TABLES = [
     *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_groups", "collectives"),
@@ -60,6 +64,39 @@ def ask(lake: Lake, query: str) -> list[tuple]:
 
 def test_every_table_of_captures_is_known_to_the_lake() -> None:
     assert sorted(CAPTURE_TABLES) == sorted(load_catalog().of_captures)
+
+
+def test_a_run_that_fails_keeps_the_rows_of_the_capture_that_grew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`capture_ranks` is outdated, and its file has the rows of two captures, one of which grew."""
+
+    def rank(job: str, number: int) -> Path:
+        return write_trace(tmp_path / job / f"{number}.json", 10 * ord(job) + number, distributedInfo={"rank": number})
+
+    lake = Lake(tmp_path / "lake")
+    ingest([rank("a", 0), rank("b", 0)], lake)
+    list(compute_captures(lake, ["capture_ranks"]))
+    before = shown(lake, ["capture_ranks"])["capture_ranks"]
+    (batch,) = lake.batches(CAPTURE_MARK)
+    copy = shutil.copy(table_file(lake.root, "capture_ranks", batch), lake.staging(batch))
+    lake.put_all(batch, {"capture_ranks": Staged(Path(copy), version="older")})
+    ingest([rank("b", 1)], lake)
+    compute = per_capture._compute
+
+    def fails(lake: Lake, catalog: Catalog, to: Batch, *more: Any) -> list[Materialized]:
+        if to == batch:
+            return compute(lake, catalog, to, *more)
+        raise duckdb.OutOfMemoryException("too large")
+
+    monkeypatch.setattr(per_capture, "_compute", fails)
+    with pytest.raises(duckdb.OutOfMemoryException):
+        list(compute_captures(lake, ["capture_ranks"]))
+    assert shown(lake, ["capture_ranks"])["capture_ranks"] == before
+    monkeypatch.undo()
+    list(compute_captures(lake, ["capture_ranks"]))
+    assert len(shown(lake, ["capture_ranks"])["capture_ranks"]) == 3
+    assert lake.versions_of(batch, ["capture_ranks"])["capture_ranks"] != "older"
 
 
 @pytest.mark.slow  # 6 s: stragglers of made ranks are in test_late_ranks.py, clocks in test_simulated_clocks.py

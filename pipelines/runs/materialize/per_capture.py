@@ -143,13 +143,13 @@ def _compute_captures(
     read = {Batch(member.trace.batch_id) for capture in (*same.values(), *new.values()) for member in capture.members}
     if sources := trace_tables(catalog, requested):
         yield from compute_traces(lake, sources, sorted(read), on_step=say)
+    if new or removed:  # first: a rewritten batch drops the old rows of changed captures, which count until then
+        yield from _compute(lake, catalog, lake.new_batch(), requested, list(new.values()), removed, say)
     for batch in batches if force else stale_batches(lake, catalog, requested, batches):
         stale_tables = requested if force else stale(lake, catalog, requested, batch)
         current = [capture for name, capture in same.items() if known_rows[name].batch == batch]
         if stale_tables and current:
             yield from _compute(lake, catalog, batch, stale_tables, current, _gone_in(lake, batch), say)
-    if new or removed:
-        yield from _compute(lake, catalog, lake.new_batch(), requested, list(new.values()), removed, say)
     if part is None and state.inputs_hash and not lake.without_broken:
         known_groups.note(lake.root, state.now, state.inputs_hash, state.seen, captures)
 
