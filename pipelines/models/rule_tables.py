@@ -20,7 +20,10 @@ def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
     """
     dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false, buffer_size = 2097152"
     columns = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in model.types.items())
-    rows = f"SELECT * FROM read_csv({quoted(model.path)}, auto_detect = false, columns = {{{columns}}}, {dialect})"
+    rows = (
+        f"SELECT * FROM read_csv({quoted(model.path)}, auto_detect = false, columns = {{{columns}}}, {dialect}, "
+        "hive_partitioning = false)"
+    )
     try:
         con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {rows}")
     except (duckdb.InvalidInputException, duckdb.DataError) as error:

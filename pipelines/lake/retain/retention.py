@@ -41,7 +41,7 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows
 
 GRACE = timedelta(days=1)
 
@@ -206,7 +206,9 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
     if not mark.exists():  # only rejected files were in it
         return []
     with database.scratch() as con:
-        return [row[0] for row in con.execute(f"SELECT trace_id FROM {quoted(mark)} ORDER BY trace_id").fetchall()]
+        return [
+            row[0] for row in con.execute(f"SELECT trace_id FROM {parquet_rows(mark)} ORDER BY trace_id").fetchall()
+        ]
 
 
 def _firsts(lake: Lake, batch: Batch) -> dict[str, tuple[str, str]]:
@@ -214,7 +216,9 @@ def _firsts(lake: Lake, batch: Batch) -> dict[str, tuple[str, str]]:
     mark = table_file(lake.root, MARK, batch)
     if not mark.exists():
         return {}
-    query = f"SELECT group_id, coalesce(ingest_batch_id, batch_id), trace_id FROM {quoted(mark)} ORDER BY ALL DESC"
+    query = (
+        f"SELECT group_id, coalesce(ingest_batch_id, batch_id), trace_id FROM {parquet_rows(mark)} ORDER BY ALL DESC"
+    )
     with database.scratch() as con:
         try:
             return {group_id: (batch_id, trace_id) for group_id, batch_id, trace_id in con.execute(query).fetchall()}
