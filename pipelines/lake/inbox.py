@@ -108,14 +108,14 @@ def waiting(
     instead of the lake.
     """
     outcomes = settled(lake)
-    traces = {outcome.trace_id for outcome in outcomes.values() if outcome.trace_id}
+    traces = {name for outcome in outcomes.values() if outcome.status in _OF_TRACES for name in outcome.trace_ids}
     there = known(traces) if known else accounted_for(lake)
 
     def is_done(path: Path, state: str) -> bool:
         outcome = outcomes.get(path)
         if outcome is None or outcome.state != state or (and_rejected and outcome.status == "rejected"):
             return False
-        return outcome.status not in _IN_TRACES or outcome.trace_id in there
+        return outcome.status not in _OF_TRACES or there >= set(outcome.trace_ids)
 
     is_own = is_under(lake.root)
     foreign = {path: state for path, state in files.items() if not is_own(path)}
@@ -123,7 +123,7 @@ def waiting(
 
 
 _SHOWN = 5
-_IN_TRACES = ("ok", "repaired", "partial")
+_OF_TRACES = ("ok", "repaired", "partial", "rejected")  # of a rejected file, those traces that were not
 
 
 def skipped_clause(passed_over: Mapping[Path, str]) -> str:

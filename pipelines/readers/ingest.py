@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -154,23 +154,32 @@ def _counters(
     return rejected
 
 
+_OF_ANY = ("known", "rejected")  # also the status of a set's file, which has no size; others are of traces
+
+
 def outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
     """Return the outcome of every requested file, without files that were modified while they were read.
 
-    The files of a rejected folder are rejected, so that they are retried.
+    The files of a rejected folder are rejected, so that they are retried, and so is a file of several traces if one of
+    them is.
     """
-    row_by_path = {
-        text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
-    }
-    outcome_by_path = {path: (row.status, row.trace_id) for path, row in row_by_path.items()}
-    rejected_folders = {path for path, (status, _) in outcome_by_path.items() if status == "rejected"}
+    rows_by_path: defaultdict[Path, list[TraceRow]] = defaultdict(list)
+    for row in rows:
+        rows_by_path[text_path(row.path).absolute()].append(row)
 
-    def outcome_of(path: Path) -> tuple[str, str | None]:
-        default = "rejected" if path.parent in rejected_folders else "part"
-        return outcome_by_path.get(path, (default, None))
+    def status_of(path: Path) -> str:
+        own = {row.status for row in rows_by_path.get(path, ()) if row.unpacked_bytes or row.status in _OF_ANY}
+        if not own:
+            return "rejected" if any(row.status == "rejected" for row in rows_by_path.get(path.parent, ())) else "part"
+        return "rejected" if "rejected" in own else next(iter(own - {"known"}), "known")
+
+    def outcome_of(path: Path, state: str) -> Outcome:
+        of_set = next((place for place in (path, *path.parents) if place in rows_by_path), path)
+        ids = {row.trace_id for row in rows_by_path.get(of_set, ()) if row.trace_id}
+        return Outcome(state, status_of(path), tuple(sorted(ids)))
 
     unchanged = states_of(states).items() & states.items()
-    return {path: Outcome(state, *outcome_of(path)) for path, state in unchanged}
+    return {path: outcome_of(path, state) for path, state in unchanged}
 
 
 def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:

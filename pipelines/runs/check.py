@@ -19,9 +19,10 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.paths import path_text
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.commit.ingested_files import forget_keys
+from pipelines.lake.commit.ingested_files import forget_keys, settled
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.lake import Staged
@@ -286,7 +287,7 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
     """Add rows to `rejects`, then move the whole batch to the quarantine."""
     mark = mark_of(sorted(lost)[0])
     keys = manifest.read_keys(lake.root, batch)
-    paths = _paths(lake, mark, batch) or keys or {}
+    paths = {**(keys or {}), **_paths(lake, mark, batch, keys or {})}
     files = ", ".join(f"{fault.table} ({fault.why})" for fault in faults)
     hint = "ingest it again" if mark == MARK else "ingest its folder again"
     rows = [
@@ -295,17 +296,20 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
         for key, path in paths.items()
     ]  # fmt: skip
     _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
-    forget_keys(lake, paths)  # a file that was read twice counts as done by its content, not by its trace
+    # A file of a trace that was read twice counts as done by its content, not by its trace, and a file of a set always.
+    forget_keys(lake, paths)
     tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
     lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)
 
 
-def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
+def _paths(lake: Lake, mark: str, batch: Batch, keys: Iterable[str]) -> dict[str, str | None]:
+    """Return the path of each trace of a batch, as its file says, or of each set (the folder of its files), as ingestion noted."""
     if mark != MARK:
-        return {}
+        folders = {key: path.parent for path, outcome in settled(lake).items() for key in outcome.trace_ids}
+        return {key: path_text(folders[key]) for key in keys if key in folders}
     with database.scratch() as con:
         try:
-            path = lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet"
+            path = table_file(lake.root, MARK, batch)
             return dict(con.execute(f"SELECT trace_id, path FROM {parquet_rows(path)}").fetchall())
         except duckdb.Error:  # the caller uses the recorded keys
             return {}

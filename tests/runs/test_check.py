@@ -13,12 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.lake import Lake
+from pipelines.lake import Lake, inbox
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import CATALOG
-from pipelines.lake.layout import ANALYST, QUARANTINE, table_file, table_files
+from pipelines.lake.layout import ANALYST, QUARANTINE, RECORDING_MARK, table_file, table_files
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
+from pipelines.record.folder import Recording
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import first_of, steps
@@ -207,6 +208,24 @@ def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     assert check(lake).n_not_recorded == report.n_files - 1
     _flip(table_files(lake.root, "events")[0], 40)
     assert len(check(lake).faults) == 1  # page checksums
+
+
+def test_files_of_a_set_that_was_taken_out_wait_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runs.check.publish", lambda *_: None)
+    lake, recording = Lake(tmp_path / "lake"), Recording(tmp_path / "in", "counters", "run", 42, 3)
+    recording.add("host_samples", [{"source": "proc", "pid": 42, "t_unix_ns": 9, "t_mono_ns": 1, "start_ticks": 1}])
+    recording.close(source="none: made", interval_ns=1, n_late=0, cost_ns=5, start_ns=1, end_ns=2)
+    other = write_trace(tmp_path / "in" / "rank0.json", 0)
+    ingest([tmp_path / "in"], lake)
+    files = inbox.look(tmp_path / "in").files
+    assert inbox.waiting(lake, files, and_rejected=True) == {}
+    _cut(table_files(lake.root, "host_samples")[0])
+    assert {fault.repaired for fault in check(lake, repair=True).faults} == {"quarantined with its batch"}
+    assert inbox.waiting(lake, files).keys() == files.keys() - {other}
+    ((path, reason),) = [(path, reason) for path, *_, reason in shown(lake, ["rejects"])["rejects"]]
+    assert path == str(recording.folder) and reason.endswith("ingest its folder again")
+    ingest([tmp_path / "in"], lake)
+    assert len(lake.batches(RECORDING_MARK)) == 1 and inbox.waiting(lake, files) == {}
 
 
 def check_and_repair(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,19 +18,23 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake, inbox
 from pipelines.lake.commit.catalog_file import rebuild
+from pipelines.lake.commit.ingested_files import state_of
 from pipelines.lake.commit.manifest import read_keys
 from pipelines.lake.layout import MARK, table_file
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice
 from pipelines.models.catalog import CatalogError, load_catalog
-from pipelines.readers.ingest import ingest
+from pipelines.readers.ingest import ingest, outcomes
+from pipelines.readers.inputs import TraceRow
 from pipelines.runs.check import check
 from pipelines.runs.forget import Forgotten, NoSuchTrace, _rewrite, begun, forget
 from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import first_of
 from tests.lake.world import assert_whole, capture, kept, killed, rot, shown, write_trace
+from tests.readers.kineto.merging import merged
+from tests.readers.kineto.test_merged import rank
 
 COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
 SHOWN = [MARK, "events", "findings", *COMPUTED]
@@ -257,6 +262,33 @@ def test_a_file_that_a_rebuilt_catalog_had_read_again_waits_once_its_trace_is_fo
     assert inbox.waiting(lake, files) == {}
     forget(lake, next(iter(lake.known_traces())))
     assert inbox.waiting(lake, files) == files
+
+
+def test_a_file_waits_once_one_of_its_traces_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    lake, file = Lake(tmp_path / "lake"), tmp_path / "in" / "merged-2.trace.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(merged({f"TP0{number}": rank(number) for number in range(2)})))
+    names = [str(row.trace_id) for row in ingest([file], lake).rows]
+    files = inbox.look(file.parent).files
+    assert inbox.waiting(lake, files) == {}
+    forget(lake, names[0])
+    assert inbox.waiting(lake, files) == files
+    assert [row.status for row in ingest([file], lake).rows] == ["ok", "known"]
+    assert inbox.waiting(lake, files) == {}
+    forget(lake, names[1], for_good=True)
+    assert inbox.waiting(lake, files) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "status"), [("rejected", "ok", "rejected"), ("known", "ok", "ok"), ("known", "known", "known")]
+)
+def test_a_file_counts_as_rejected_if_one_of_its_traces_is(tmp_path: Path, first: str, last: str, status: str) -> None:
+    file = write_trace(tmp_path / "0.json", 0)
+    rows = [TraceRow(str(file), name, None if name == "rejected" else name, unpacked_bytes=9) for name in (first, last)]
+    for order in (rows, rows[::-1]):
+        (outcome,) = outcomes({file: state_of(file)}, order).values()
+        assert outcome.status == status
 
 
 def test_a_damaged_file_is_not_written_again_as_an_intact_one(tmp_path: Path) -> None:

@@ -14,17 +14,20 @@ from pathlib import Path
 from pipelines.lake.commit.catalog_file import rows_of, writing
 from pipelines.lake.lake import Lake
 
+_BETWEEN = "\n"  # ids in a row
+
 
 @dataclass(frozen=True)
 class Outcome:
     """The outcome for a file in a state.
 
-    `status`: as in ingest's report, or `part` for a file of a folder that was ingested as a whole.
+    `status`: as in ingest's report, `rejected` if one of its traces was, or `part` for a file of a set. `trace_ids`: of
+    its traces, or the key of the set.
     """
 
     state: str
     status: str
-    trace_id: str | None = None
+    trace_ids: tuple[str, ...] = ()
 
 
 def state_of(path: Path) -> str:
@@ -46,7 +49,7 @@ def states_of(paths: Iterable[Path]) -> dict[Path, str]:
 
 def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
     """Record the outcomes of files. Raises OSError if the lake cannot be written."""
-    rows = [(os.fsencode(path), o.state, o.status, o.trace_id) for path, o in outcomes.items()]
+    rows = [(os.fsencode(path), o.state, o.status, _BETWEEN.join(o.trace_ids) or None) for path, o in outcomes.items()]
     if rows:
         with writing(lake.root) as catalog:
             catalog.begin()
@@ -56,7 +59,10 @@ def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
 def settled(lake: Lake) -> dict[Path, Outcome]:
     """Return the outcome of every settled file. Raises OSError if the lake cannot be read."""
     rows = rows_of(lake.root, "SELECT path, state, status, trace_id FROM settled")
-    return {Path(os.fsdecode(path)): Outcome(*values) for path, *values in rows}
+    return {
+        Path(os.fsdecode(path)): Outcome(state, status, tuple(ids.split(_BETWEEN)) if ids else ())
+        for path, state, status, ids in rows
+    }
 
 
 def forget_missing(lake: Lake) -> int:
@@ -70,7 +76,8 @@ def forget_missing(lake: Lake) -> int:
 
 
 def forget_keys(lake: Lake, keys: Iterable[str]) -> None:
-    """Delete the rows of files with these traces, so that the files are read again. Raises OSError if that fails."""
+    """Delete the rows of files with these traces, or of these sets, so that they are read again. Raises OSError if that fails."""
     with writing(lake.root) as catalog:
         catalog.begin()
-        catalog.con.executemany("DELETE FROM settled WHERE trace_id = ?", [(key,) for key in keys])
+        has_key = f"instr('{_BETWEEN}' || trace_id || '{_BETWEEN}', '{_BETWEEN}' || ? || '{_BETWEEN}')"
+        catalog.con.executemany(f"DELETE FROM settled WHERE {has_key}", [(key,) for key in keys])

@@ -109,8 +109,8 @@ NOT_COMPUTED = "cannot be written: the answer is from what is computed there"
 def test_what_is_computed_answers_and_what_is_not_is_said(
     closed: Path, tmp_path: Path, words: list[str], code: int | None, message: str
 ) -> None:
-    (trace,) = (outcome.trace_id for outcome in settled(Lake(closed)).values() if outcome.status == "ok")
-    values = {"IN": str(closed.parent / "in"), "TRACE": str(trace), "OUT": str(tmp_path / "report.html")}
+    ((trace,),) = (outcome.trace_ids for outcome in settled(Lake(closed)).values() if outcome.status == "ok")
+    values = {"IN": str(closed.parent / "in"), "TRACE": trace, "OUT": str(tmp_path / "report.html")}
     done = CliRunner().invoke(app, [*(values.get(word, word) for word in words), "--lake", str(closed)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == code or (code is None and done.exit_code in (0, 1)), done.output
