@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from pipelines.lake import Lake
@@ -54,6 +55,19 @@ def test_compact_merges_files_and_changes_no_row(ducklake: DuckLakeStore, small:
     ducklake.compact(grace=timedelta(0))
     assert len(list((tmp_path / "data/main/events").glob("**/*.parquet"))) < n_files
     assert shown(ducklake, tables) == before
+
+
+@pytest.mark.ducklake("sqlite")
+def test_a_forgotten_trace_leaves_the_files_of_its_unit(ducklake: DuckLakeStore, tmp_path: Path) -> None:
+    unit = make_unit(tmp_path / "unit", range(3), ["kernels"])
+    ducklake.commit(unit)
+    trace = min(unit.known_traces())
+    ducklake.forget(trace)
+    for _ in range(2):  # the files that the first run replaces are deleted by the next one at the latest
+        ducklake.compact(grace=timedelta(0))
+    files = list((tmp_path / "data/main/events").glob("**/*.parquet"))
+    query = f"SELECT DISTINCT trace_id FROM read_parquet({list(map(str, files))}, hive_partitioning = false)"
+    assert {name for (name,) in duckdb.execute(query).fetchall()} == unit.known_traces().keys() - {trace}
 
 
 def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) -> None:

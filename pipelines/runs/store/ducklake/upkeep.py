@@ -24,6 +24,9 @@ from pipelines.runs.store.interface import Compacted, Expired, StoreError
 _OF_A_STORE = re.compile(
     r"/(main|tracelake)/\w+/(\d{8}T\d{12}(-[0-9a-f]{8}){2}|ducklake-[0-9a-f-]{36}(-delete)?)\.parquet$"
 )
+# The share of removed rows from which a file is rewritten. By default, DuckLake keeps a file until 95 % of it are removed, so
+# a forgotten trace would stay readable in the file for as long as the others of its unit. Files without any are not rewritten.
+_ANY_REMOVED = 1e-9
 _FILE_BYTES = 512 << 20  # DuckLake's default: no merged file is larger
 
 
@@ -89,7 +92,7 @@ def compact(con: duckdb.DuckDBPyConnection, address: Address, dry_run: bool, gra
     with locked(con, address, UPKEEP), store_errors(address):
         before = _files(con)
         _retried(con, "ducklake_flush_inlined_data")
-        _retried(con, "ducklake_rewrite_data_files")
+        _retried(con, "ducklake_rewrite_data_files", f", delete_threshold => {_ANY_REMOVED}")
         _retried(con, "ducklake_merge_adjacent_files")
         _drop_old_files(con, grace)
         after = _files(con)
@@ -98,11 +101,11 @@ def compact(con: duckdb.DuckDBPyConnection, address: Address, dry_run: bool, gra
     ]
 
 
-def _retried(con: duckdb.DuckDBPyConnection, name: str) -> None:
+def _retried(con: duckdb.DuckDBPyConnection, name: str, options: str = "") -> None:
     """Call a function of DuckLake, and retry it if a writer changed the same tables concurrently."""
     for attempt in range(1, TRIES + 1):
         try:
-            con.execute(f"CALL {name}({quoted(LAKE)})")
+            con.execute(f"CALL {name}({quoted(LAKE)}{options})")
             return
         except duckdb.TransactionException as error:
             if attempt == TRIES or not is_conflict(error):
@@ -147,7 +150,7 @@ def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
 def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten:
     """Remove the one trace whose id starts with `beginning`. Its content may be ingested again, unless `for_good`.
 
-    `compact` deletes its files a day later. Captures that contained the trace are not changed: `has_captures` returns
+    The next `compact` rewrites the files that have its rows, and deletes the old ones a day later. Captures that contained the trace are not changed: `has_captures` returns
     whether there are any to recompute. Raises NoSuchTrace, StoreError.
     """
     with store.writer() as con, locked(con, store.parsed, COMMIT), store_errors(store.parsed):
