@@ -228,6 +228,7 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
     done: dict[str, str] = {}
     catalog = lake.catalog()
     computed = set(catalog.materialized)
+    ingested = {model.name for model in catalog.models.values() if model.kind == "lake"} - {REJECTS}
     of_captures = {fault.table for fault in faults if fault.table in CAPTURE_TABLES}
     by_batch: defaultdict[str, list[Fault]] = defaultdict(list)
     again: list[tuple[Batch, str]] = []
@@ -238,7 +239,7 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             by_batch[fault.batch_id].append(fault)
     for batch_id, several in by_batch.items():
         batch, tables = Batch(batch_id), {fault.table or "" for fault in several}
-        if lost := tables - computed - set(CAPTURE_TABLES) - {REJECTS}:
+        if lost := tables & ingested:
             _quarantine_batch(lake, batch, several, lost)
             done |= {fault.path: "quarantined with its batch" for fault in several}
             continue
@@ -248,7 +249,9 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
         again += [(batch, table) for table in removed & computed]  # nothing of a digest
         repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"
-        done |= {f.path: "quarantined" if f.table == REJECTS else repair for f in several}
+        # Of a table that this version does not have, only the file: it was renamed since, or is of a newer version.
+        known = computed | set(CAPTURE_TABLES)
+        done |= {f.path: repair if f.table in known else "quarantined" for f in several}
     for path in (Path(fault.path) for fault in faults if fault.table == _SECRET):  # now all other files can be read
         if not path.exists():
             done[str(path)] = "quarantined with its batch"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pipelines.faces.cli.app import app
 from pipelines.lake import Lake, inbox
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import CATALOG
+from pipelines.lake.lake import Staged
 from pipelines.lake.layout import ANALYST, QUARANTINE, RECORDING_MARK, table_file, table_files
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
@@ -208,6 +210,25 @@ def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     assert check(lake).n_not_recorded == report.n_files - 1
     _flip(table_files(lake.root, "events")[0], 40)
     assert len(check(lake).faults) == 1  # page checksums
+
+
+def test_of_a_table_that_this_version_does_not_have_only_the_files_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a table that was renamed since, or of a newer version."""
+    monkeypatch.setattr("pipelines.runs.check.publish", lambda *_: None)
+    lake = Lake(tmp_path / "lake")
+    for seed in range(2):
+        ingest([write_trace(tmp_path / "in" / f"{seed}.json", seed)], lake)
+    for batch in lake.batches():
+        copy = shutil.copy(table_file(lake.root, "findings", batch), lake.staging(batch))
+        lake.put_all(batch, {"no_table_of_now": Staged(Path(copy), version="older")})
+    missing, cut = table_files(lake.root, "no_table_of_now")
+    missing.unlink()
+    _cut(cut)
+    repairs = {fault.path: fault.repaired for fault in check(lake, repair=True).faults}
+    assert repairs == {str(missing): "quarantined", str(cut): "quarantined"}
+    assert not check(lake).faults and len(lake.known_traces()) == 2
 
 
 def test_files_of_a_set_that_was_taken_out_wait_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
