@@ -5,7 +5,7 @@ Each cause is a scenario of `what-if`, on all ranks or on the late rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class OnPath:
     """The time that a path spends on a name of a cause, ns.
 
     `rank`: None for the time on all ranks, else the time of this rank while the others wait for it. `glob`: the name in
-    scenarios.
+    scenarios. `ns_without_edge`: the part of `ns` that no scenario removes (before a rank's first event, clocks that drift).
     """
 
     cause: str
@@ -35,6 +35,7 @@ class OnPath:
     glob: str
     rank: int | None
     ns: int
+    ns_without_edge: int = 0
 
     @property
     def group(self) -> str:
@@ -75,7 +76,7 @@ def cause_savings(whole: Retimed, on_path: Sequence[OnPath]) -> list[CauseSaving
     names = [
         item
         for item in sorted(on_path, key=lambda item: (-item.ns, item.group, item.name))
-        if _is_enough(item.ns, length_ns)
+        if _is_enough(item.ns, length_ns) and _is_removed([item], length_ns)
     ]
     requests: list[_Request] = [
         (group, None, None, None, targets)
@@ -97,13 +98,14 @@ def _saved(whole: Retimed, requests: Sequence[_Request]) -> Iterator[CauseSaving
 
 
 def _without(group: str, on_path: Sequence[OnPath], length_ns: int) -> list[str]:
-    """Return the targets that remove all of a cause.
+    """Return the targets that remove all of a cause, or [] if a scenario cannot remove all of it.
 
     For late ranks, these are the causes of the rank that the others wait for most. If several late ranks were changed,
     no rank would be left to wait for.
     """
     if group != LATE_RANK:
-        return [f"cause:{group}"]
+        of_group = [item for item in on_path if item.group == group]
+        return [f"cause:{group}"] if _is_removed(of_group, length_ns) else []
     ns_by_cause: dict[tuple[int, str], int] = {}
     ns_by_rank: dict[int, int] = {}
     for item in on_path:
@@ -111,12 +113,19 @@ def _without(group: str, on_path: Sequence[OnPath], length_ns: int) -> list[str]
             ns_by_cause[item.rank, item.cause] = ns_by_cause.get((item.rank, item.cause), 0) + item.ns
             ns_by_rank[item.rank] = ns_by_rank.get(item.rank, 0) + item.ns
     latest = min(ns_by_rank, key=lambda rank: (-ns_by_rank[rank], rank))
+    if not _is_removed([item for item in on_path if item.rank == latest], length_ns):
+        return []
     causes = sorted(cause for (rank, cause), ns in ns_by_cause.items() if rank == latest and _is_enough(ns, length_ns))
     return [f"rank:{latest}:cause:{cause}" for cause in causes]
 
 
 def _target(item: OnPath) -> str:
     return f"{'' if item.rank is None else f'rank:{item.rank}:'}cause:{item.cause}:{item.glob}"
+
+
+def _is_removed(items: Iterable[OnPath], length_ns: int) -> bool:
+    """Return whether scenarios remove the time of these items, but for a part too small to be retimed itself."""
+    return not _is_enough(sum(item.ns_without_edge for item in items), length_ns)
 
 
 def _is_enough(ns: int, length_ns: int) -> bool:

@@ -51,13 +51,15 @@ _OUTSIDE = "outside operators"
 class SegmentCause:
     """The cause of a segment, with its name (a number, or a label).
 
-    `late_ns`: the part of the segment in which the median of the other ranks waits for this rank.
+    `late_ns`: the part of the segment in which the median of the other ranks waits for this rank. `has_edge`: False for time
+    of no edge of a graph, which no scenario changes.
     """
 
     cause: str
     name_no: int | None = None
     label: str | None = None
     late_ns: int = 0
+    has_edge: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,15 @@ class CausesOfSegments:
 
     def _on_path(self, path: list[Segment], path_causes: list[SegmentCause]) -> list[OnPath]:
         """Return the time of each name on the path. The time that other ranks wait for a rank is a separate item."""
-        ns_by_item: dict[tuple[str, str, int | None], int] = {}
+        items: dict[tuple[str, str, int | None], OnPath] = {}
         for segment, cause in zip(path, path_causes, strict=True):
             name = self._name(cause)
             for rank, ns in ((None, segment.duration_ns - cause.late_ns), (segment.rank, cause.late_ns)):
-                item_key = cause.cause, name, rank
-                ns_by_item[item_key] = ns_by_item.get(item_key, 0) + ns
-        return [OnPath(cause, name, _glob(name), rank, ns) for (cause, name, rank), ns in ns_by_item.items() if ns]
+                item = items.get((cause.cause, name, rank)) or OnPath(cause.cause, name, _glob(name), rank, 0)
+                items[cause.cause, name, rank] = replace(
+                    item, ns=item.ns + ns, ns_without_edge=item.ns_without_edge + (0 if cause.has_edge else ns)
+                )
+        return [item for item in items.values() if item.ns]
 
     def _name(self, cause: SegmentCause) -> str:
         """Return the name of a cause, or an empty text if it has none."""
@@ -199,10 +203,10 @@ def _glob(name: str) -> str:
 
 def _without_edge(segment: Segment) -> SegmentCause:
     if segment.kind == "transfer":
-        return SegmentCause("communication")
+        return SegmentCause("communication", has_edge=False)
     if segment.kind == "head":
-        return SegmentCause("start", label=f"before the first event of rank {segment.rank}")
-    return SegmentCause("unknown", label="clocks that drift")
+        return SegmentCause("start", label=f"before the first event of rank {segment.rank}", has_edge=False)
+    return SegmentCause("unknown", label="clocks that drift", has_edge=False)
 
 
 @dataclass(frozen=True)

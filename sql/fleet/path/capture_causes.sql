@@ -58,7 +58,8 @@ SELECT
     n.saves_ns,
     n.options,  -- Options of what-if that return this number.
     -- Time by which removing all rows of the cause shortens the capture, ns; for late_rank, removing the late work of
-    -- the rank that the others wait for most.
+    -- the rank that the others wait for most. NULL also if 1 % of the path or more is time of the cause without an edge
+    -- to remove (before a rank's first event, clocks that drift).
     c.saves_ns AS cause_saves_ns,
     c.options AS cause_options,  -- Options of what-if that return this number.
     s.times,  -- Intervals of the path.

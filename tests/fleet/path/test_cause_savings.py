@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.fleet.path import cause_savings as module
 from pipelines.fleet.path.cause_savings import OnPath, cause_savings
-from pipelines.fleet.path.segment_causes import _glob
+from pipelines.fleet.path.segment_causes import CausesOfSegments, SegmentCause, _glob, _without_edge
+from pipelines.fleet.path.walk import Segment
 
 
 def retimed(*on_path: OnPath, n_edges: int = 1000, unknown: str = "") -> list[tuple[Any, ...]]:
@@ -28,8 +30,8 @@ def retimed(*on_path: OnPath, n_edges: int = 1000, unknown: str = "") -> list[tu
     return [(saving.cause, saving.rank, saving.name, saving.options) for saving in savings]
 
 
-def on(cause: str, name: str, ns: int, rank: int | None = None) -> OnPath:
-    return OnPath(cause, name, _glob(name), rank, ns)
+def on(cause: str, name: str, ns: int, rank: int | None = None, ns_without_edge: int = 0) -> OnPath:
+    return OnPath(cause, name, _glob(name), rank, ns, ns_without_edge)
 
 
 def test_a_cause_on_all_ranks_and_each_of_its_names() -> None:
@@ -83,3 +85,39 @@ def test_of_large_graphs_fewer_are_retimed(monkeypatch: pytest.MonkeyPatch, n_ed
     monkeypatch.setattr(module, "_EDGES", 400)
     path = [on("copies", "a", 3), on("start", "b", 2)]
     assert len(retimed(*path, n_edges=n_edges)) == n
+
+
+HEAD = "before the first event of rank 7"
+
+
+@pytest.mark.parametrize(("ns", "commands"), [(9, ["--remove cause:start"]), (10, [])])
+def test_a_cause_is_not_retimed_if_a_percent_of_the_path_has_no_edge_to_remove(ns: int, commands: list[str]) -> None:
+    path = [on("start", HEAD, ns, ns_without_edge=ns), on("start", "mm", 300), on("copies", "a", 700 - ns)]
+    assert [options for cause, _, name, options in retimed(*path) if cause == "start" and name is None] == commands
+    assert ("start", None, "mm", "--remove cause:start:mm") in retimed(*path)
+    assert HEAD not in {name for _, _, name, _ in retimed(*path)}
+
+
+def test_time_before_the_first_event_and_of_clocks_that_drift_has_no_edge() -> None:
+    path = [
+        Segment(7, "head", 0, 40, 1, None),
+        Segment(7, "clock", 40, 50, 1, None),
+        Segment(7, "gap", 50, 80, 1, None, edge=3),
+    ]
+    causes = [*map(_without_edge, path[:2]), SegmentCause("start", label="outside operators", late_ns=10)]
+    names: Any = SimpleNamespace(_name=lambda cause: cause.label)
+    assert CausesOfSegments._on_path(names, path, [replace(causes[0], late_ns=15), *causes[1:]]) == [
+        on("start", HEAD, 25, ns_without_edge=25),
+        on("start", HEAD, 15, 7, 15),
+        on("unknown", "clocks that drift", 10, ns_without_edge=10),
+        on("start", "outside operators", 20),
+        on("start", "outside operators", 10, 7),
+    ]
+
+
+@pytest.mark.parametrize(("rank", "n"), [(1, 1), (2, 0)])
+def test_only_the_latest_rank_is_asked_for_time_without_an_edge(rank: int, n: int) -> None:
+    path = [on("start", HEAD, 30, rank, 30), on("copies", "a", 40, 2), on("copies", "b", 30)]
+    assert [options for cause, _, name, options in retimed(*path) if cause == "late_rank" and name is None] == (
+        ["--remove rank:2:cause:copies"] * n
+    )
