@@ -41,6 +41,8 @@ EARLIER_WORK = "EARLIER_WORK"
 that change gaps or operators do not change such a wait.
 """
 
+_CALLS = ("_runtime", "_driver", "xpu_sync")
+"""How the categories of calls end, as in _event_names."""
 _UNSTATED = {"no_sync_events", "unstated_waits"}
 """Caveats of table `critical_path_caveats` that mean that the trace does not state the waits of streams."""
 _GRAPH = ("critical_path_windows", "critical_path_edges", "critical_path_events")
@@ -393,7 +395,7 @@ def _events(table: pa.Table) -> Events:
         turn[family],
         stream,
         np.where(on_gpu, -1, int_column(table, "thread_id")),
-        np.array([name.endswith(("_runtime", "_driver")) for name in categories], dtype=bool)[of_category],
+        np.array([name.endswith(_CALLS) for name in categories], dtype=bool)[of_category],
         [families[i] for i in order],
         streams,
         _placed(table, "around_event_id"),

@@ -35,6 +35,19 @@ ANNOTATED = ("layer:3", "host", "stream:7")
 POINTERS = ("k(float*, int)", "k(float**, int)")
 FUNCTION = "data.py(7): prepare"
 COPIES = ("Memcpy D2M (Device -> Memory)", "Memcpy D2H (Device -> Host)", "Memcpy M2D (Memory -> Device)")
+
+
+def copied_on_xpu(start: int, number: int) -> list[dict[str, Any]]:
+    """A copy of 400 us behind 400 us of work, a wait for it in the same operator, and a product behind it."""
+    return [
+        op("aten::to", start, 840), call("urEnqueueUSMMemcpy", start + 2, 5, number, cat="xpu_runtime"),
+        kernel("Memcpy M2D (Memory -> Device)", start + 430, 400, number, cat="gpu_memcpy"),
+        call("zeEventHostSynchronize", start + 10, 825, number, cat="xpu_sync"),
+        op("aten::mm", start + 845, 10), call("urEnqueueKernelLaunch", start + 847, 5, number + 1, cat="xpu_runtime"),
+        kernel("gemm", start + 867, 440, number + 1),
+    ]  # fmt: skip
+
+
 TRACES: dict[str, list[dict[str, Any]]] = {
     **{
         name: [
@@ -68,6 +81,10 @@ TRACES: dict[str, list[dict[str, Any]]] = {
     "copies": [
         op("aten::to", 0, 5),
         *(kernel(name, 10 * number, 5, number, cat="gpu_memcpy") for number, name in enumerate(COPIES)),
+    ],
+    "xpu": [
+        op("aten::mm", 0, 10), call("urEnqueueKernelLaunch", 2, 5, 1, cat="xpu_runtime"), kernel("gemm", 20, 30, 1),
+        *(event for i in range(4) for event in copied_on_xpu(890 * i + 30, 10 * i + 2)),
     ],
     "steps": [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launch(20, (40, 500), 1)],
 }  # fmt: skip
@@ -152,6 +169,14 @@ def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel(prog
     con = programs["copies"].con
     to_host = con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
     assert dict(to_host) == dict(zip(COPIES, (True, True, False), strict=True))
+
+
+def test_a_copy_on_xpu_is_gone_with_the_wait_for_it_in_its_operator(programs: dict[str, Asked]) -> None:
+    program = programs["xpu"]
+    answer = program.why(without_profiler=False).as_json(TRACE)
+    assert "copy_ahead" in {fix["fix"] for fix in answer["fixes"]}
+    for saving in savings(answer):
+        assert program.saves_us(saving.command) == pytest.approx(saving.saves_us, abs=0.01), saving
 
 
 def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options(
