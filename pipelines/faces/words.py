@@ -50,7 +50,7 @@ WORDS = {
     # delays and waits, by the type of their edges
     "kernel_launch_delay": "launch overhead",
     "kernel_kernel_delay": "gaps between kernels",
-    "earlier_work": "earlier work that the trace does not hold",
+    "earlier_work": "earlier work from before the window",
     "thread_hand_offs": "hand-overs between threads",
     # what limits a step or an operator, why an operator has no model
     "comp": "computing",

@@ -147,7 +147,7 @@ def test_what_a_window_waits_for_that_is_neither_host_nor_its_own_work_is_said()
     part.causes.extend(
         Difference(None, None, name, None, None, 1, 1, 0, 9000, 9000 + ns, ns, "increased") for name, ns in of.items()
     )
-    assert sentence(part).endswith("; host unchanged; earlier work that the trace does not hold +5.0 us")
+    assert sentence(part).endswith("; host unchanged; earlier work from before the window +5.0 us")
 
 
 def test_where_one_step_is_slower_the_median_is_said_beside_the_mean() -> None:
