@@ -9,17 +9,18 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import Mock
 
+import duckdb
 import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.options import DEFAULT_LAKE
-from pipelines.faces.cli.trace.why import _NamedAnswer, _WindowOptions, _windows, _wrapped
+from pipelines.faces.cli.trace.why import _NamedAnswer, _print_left_out, _WindowOptions, _windows, _wrapped
 from pipelines.faces.why import TABLES, Cause
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.recorded import COST, document, program
 from tests.effort import first_of
-from tests.harness import call, kernel
+from tests.harness import call, kernel, op, x
 
 
 def run(*words: object, code: int = 0) -> Result:
@@ -137,6 +138,34 @@ def test_what_has_no_path_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10}]}))
     assert "has no critical path" in run("why", path, code=1).output
+
+
+NO_PATH = "has no critical path: the window has no operator and no GPU work"
+
+
+def test_what_has_no_path_beside_windows_that_have_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE critical_path_caveats AS FROM (VALUES ('a', 'full', 'first_step', 'of the whole trace'), "
+            "('a', '#1', 'no_critical_path', 'no work'), ('b', '#1', 'no_critical_path', 'a cycle')) "
+            "AS rows(trace_id, window_id, caveat, detail)"
+        )
+        _print_left_out(con, [("step 1", "a", "#1"), ("rank 2", "a", "full")])
+    assert capsys.readouterr().err.splitlines() == [
+        "left out: step 1 has no critical path: no work",
+        "left out: rank 2 has no critical path: it has no GPU work, and no operator or annotation that takes time",
+    ]
+
+
+@pytest.mark.slow  # 2 s: the lines are above
+def test_a_step_without_a_path_is_named(tmp_path: Path) -> None:
+    steps = [x("user_annotation", f"ProfilerStep#{number}", 1000 * number, 900) for number in (1, 2)]
+    events = [*steps, op("aten::mm", 1000, 10), call("cudaLaunchKernel", 1002, 5, 1), kernel("gemm", 1020, 30, 1)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    every = run("why", tmp_path / "trace.json", "--step", "all")
+    assert " ".join(every.stderr.split()).count("left out:") == 1
+    assert f"left out: ProfilerStep#2 {NO_PATH}" in " ".join(every.stderr.split())
+    assert NO_PATH in " ".join(run("why", tmp_path / "trace.json", "--step", "2", code=1).output.split())
 
 
 def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_the_number(tmp_path: Path) -> None:

@@ -103,10 +103,14 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     """They meet on the host, which no path leads through: each has its own."""
     for rank, ns in enumerate((3000, 9000)):
         events = [op("aten::mm", 0, 1000), op("gloo:all_reduce", 1000, ns, tid=2), op("aten::add", 1000 + ns, 100)]
-        of = {"backend": "gloo", "rank": rank, "world_size": 2}
+        of = {"backend": "gloo", "rank": rank, "world_size": 3}
         (tmp_path / f"rank{rank}.json").write_text(json.dumps({"distributedInfo": of, "traceEvents": events}))
+    of = {"backend": "gloo", "rank": 2, "world_size": 3}
+    idle = {"distributedInfo": of, "traceEvents": [op("aten::mm", 0, 0)]}
+    (tmp_path / "rank2.json").write_text(json.dumps(idle))
     result = CliRunner().invoke(app, ["why", str(tmp_path)])
     assert result.exit_code == 0
+    assert "left out: rank 2 has no critical path" in result.stderr
     assert "rank by rank:" in result.stderr and "no path through its ranks: no matched collectives" in result.stderr
     lines = result.stdout.splitlines()
     first, second = lines.index("rank 1"), lines.index("rank 0")

@@ -158,11 +158,16 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
             ).fetchall()
         processes = processes_of(Path(subject))
         with open_analyst(folder, list(TABLES)) as con:
+            answer_by_rank = [(rank, why(con, rank[0], title=rank[1])) for rank in ranks]
             answers = [
                 _NamedAnswer(trace_id if id_prefix else path, answer, _process_of(con, trace_id, processes))
-                for trace_id, name, path in ranks
-                if (answer := why(con, trace_id, title=name))
+                for (trace_id, _, path), answer in answer_by_rank
+                if answer
             ]
+            if answers:
+                _print_left_out(
+                    con, [(name, trace_id, "full") for (trace_id, name, _), answer in answer_by_rank if not answer]
+                )
     answers.sort(key=lambda named: -named.answer.length)
     if not answers:
         raise fail(f"{subject} has no path through its ranks: {refused}", "None of its ranks has a path, either.")
@@ -216,11 +221,35 @@ def _of_trace(subject: str, window_options: _WindowOptions, lake: Path | str) ->
         answers = [replace(answer, untraced=window_options.untraced) for answer in candidates if answer]
         _check_profiler(subject, window_options, answers)
         if not answers:
-            reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
+            reason = _reason(con, trace_id, requests[0].window_id)
             if window_options.annotation and not reason:
                 raise fail(str(explain_missing(con, requests[0])))
-            raise fail(f"{subject} has no critical path: {_why_none(reason[0][0] if reason else '')}")
+            raise fail(f"{subject} has no critical path: {_why_none(reason)}")
+        _print_left_out(
+            con,
+            [
+                (request.window_id, trace_id, request.window_id)
+                for request, answer in zip(requests, candidates, strict=True)
+                if not answer
+            ],
+        )
         return answers
+
+
+def _print_left_out(con: Any, windows: Sequence[tuple[str, str, str]]) -> None:
+    """Print which windows are not answered for, and why. `windows`: the name, trace and window of each."""
+    for name, trace_id, window_id in windows:
+        reason = _why_none(_reason(con, trace_id, window_id))
+        err.line("[yellow]left out:[/] {} has no critical path: {}", name, reason)
+
+
+def _reason(con: Any, trace_id: str, window_id: str) -> str:
+    """Return why a window has no critical path, or empty if its tables do not say it."""
+    from pipelines.models.sqltext import quoted
+
+    of_window = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
+    query = f"SELECT detail FROM critical_path_caveats WHERE caveat = 'no_critical_path' AND {of_window}"
+    return next((detail for (detail,) in con.execute(query).fetchall()), "")
 
 
 def _why_none(reason: str) -> str:
