@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -112,3 +112,21 @@ def catalog_of(trace: str | Path, lake: Path | str) -> Catalog:
     from pipelines.runs.store import open_store
 
     return load_catalog() if Path(trace).exists() else open_store(lake).catalog()
+
+
+def process_of(con: duckdb.DuckDBPyConnection, trace_id: str, processes: Sequence[str]) -> str | None:
+    """Return the process of a file that a trace belongs to, or None for a file with one process.
+
+    Only events of the host name it: the process of GPU work is its device (table `events`).
+    """
+    from pipelines.base.datafiles import rule_rows
+    from pipelines.models.sqltext import quoted, row
+
+    if not processes:
+        return None
+    trace_clause = f"WHERE trace_id = {quoted(trace_id)}"
+    elsewhere = row(side["cat"] for side in rule_rows("category_sides") if side["side"] != "cpu")
+    on_host = f"duration_ns IS NOT NULL AND coalesce(cat, '') NOT IN {elsewhere}"  # metadata names devices, too
+    label = f"SELECT metadata ->> '$.distributedInfo.label' FROM traces {trace_clause}"  # of a rank of a merged file
+    rows = con.execute(f"SELECT DISTINCT pid FROM events {trace_clause} AND {on_host} UNION {label}").fetchall()
+    return next((process for process in processes if (process,) in rows), None)

@@ -19,7 +19,7 @@ from pipelines.critical_path.answer.saved_path import restore_path
 from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, load
-from pipelines.faces.subject import NotATrace, subject
+from pipelines.faces.subject import NotATrace, process_of, subject
 from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import table_file
@@ -30,6 +30,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.effort import SLOW, first_of
 from tests.faces.cli.test_commands import tracelake
+from tests.harness import connect, kernel, op, x
 from tests.lake.world import kept
 
 SMALL = ("critical_path/cuda_event_sync", "single/mi300_sglang_decode_graph", "single/mi250_minitoy")
@@ -311,3 +312,18 @@ def test_names_that_are_no_trace(held: dict[str, Held], tmp_path: Path) -> None:
         pass
     with pytest.raises(NotATrace, match="--process is for files"), subject("ab", lake, process="1"):
         pass
+
+
+def test_the_process_of_a_trace_is_that_of_its_host_events() -> None:
+    """GPU work has its device's number, which may be the number of another process of the file."""
+    on_gpu = [kernel("gemm", 20, 30, 1, device=3), x("gpu_user_annotation", "step", 20, 30, 7, 3)]
+    label = {"distributedInfo": {"label": "TP01"}}
+    for document, process in (
+        ({"traceEvents": [*on_gpu, op("aten::mm", 0, 10)]}, "100"),
+        ({"traceEvents": on_gpu, **label}, "TP01"),
+        ({"traceEvents": on_gpu}, None),
+    ):
+        con, trace_id = connect(document)
+        with con:
+            assert process_of(con, trace_id, ["3", "100", "TP00", "TP01"]) == process
+            assert process_of(con, trace_id, []) is None

@@ -138,6 +138,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     from pipelines.faces.cli import caveats
     from pipelines.faces.cli.fleet.opened_capture import lake_of, processes_of
     from pipelines.faces.cli.refresh_tables import open_analyst
+    from pipelines.faces.subject import process_of
     from pipelines.faces.why import TABLES, why
     from pipelines.fleet.path.answer import find_capture, why_no_path
     from pipelines.models.sqltext import quoted
@@ -160,7 +161,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
         with open_analyst(folder, list(TABLES)) as con:
             answer_by_rank = [(rank, why(con, rank[0], title=rank[1])) for rank in ranks]
             answers = [
-                _NamedAnswer(trace_id if id_prefix else path, answer, _process_of(con, trace_id, processes))
+                _NamedAnswer(trace_id if id_prefix else path, answer, process_of(con, trace_id, processes))
                 for (trace_id, _, path), answer in answer_by_rank
                 if answer
             ]
@@ -174,18 +175,6 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
     more = f"; these are the {_RANKS} longest of {len(answers)}" if len(answers) > _RANKS else ""
     caveats.print_caveat("rank by rank", f"{subject} has no path through its ranks: {refused}{more}")
     return answers[:_RANKS]
-
-
-def _process_of(con: Any, trace_id: str, processes: Sequence[str]) -> str | None:
-    """Return the process of a file that a trace belongs to, or None for a file with one process."""
-    from pipelines.models.sqltext import quoted
-
-    if not processes:
-        return None
-    trace_clause = f"WHERE trace_id = {quoted(trace_id)}"
-    label = f"SELECT metadata ->> '$.distributedInfo.label' FROM traces {trace_clause}"  # of a rank of a merged file
-    process_rows = con.execute(f"SELECT DISTINCT pid FROM events {trace_clause} UNION {label}").fetchall()
-    return next((process for process in processes if (process,) in process_rows), None)
 
 
 def _of_trace(subject: str, window_options: _WindowOptions, lake: Path | str) -> list[Why]:
