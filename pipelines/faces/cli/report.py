@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pipelines.faces.cli.console import out, print_json
-from pipelines.faces.cli.fleet.opened_capture import is_several, keep_trace, opened_capture
+from pipelines.faces.cli.fleet.opened_capture import is_several, keep_trace, opened_capture, processes_of
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
 from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 
@@ -37,17 +38,21 @@ def report(
     """
     from pipelines.faces.report.page import page
     from pipelines.faces.report.subject import find_subject
+    from pipelines.faces.subject import process_of
     from pipelines.faces.why import why
     from pipelines.runs.store.open_store import absolute_address
 
     with _opened(what, lake) as (con, id_prefix):
         keep_trace(con, to)
         subject = find_subject(con, id_prefix, rank, absolute_address(lake) if id_prefix else "")
+        if subject.capture_id and not id_prefix:
+            processes = processes_of(Path(subject.shown["path"]))
+            subject = replace(subject, process=process_of(con, subject.shown["trace_id"], processes))
         html = page(subject)
         answer = why(con, subject.shown["trace_id"]) if json else None
     to.write_text(html, encoding="utf-8")
     if json:
-        document = answer.as_json(subject.named, subject.lake_options) if answer else {}
+        document = answer.as_json(subject.named, subject.options) if answer else {}
         print_json({"path": str(to), "bytes": len(html.encode())} | document)
     else:
         out.line("open in a browser: [bold]{}[/]", to)

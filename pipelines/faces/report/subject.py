@@ -67,7 +67,8 @@ class Subject:
     """A capture's traces by rank, or a single trace (`capture_id` None), in the database `con`.
 
     `shown`: the trace of the sections about one rank. `why_shown`: the reason for that choice, empty if there is only one
-    trace. `lake`: the address of the lake that has the traces, empty if they were read from files.
+    trace. `lake`: the address of the lake that has the traces, empty if they were read from files. `process`: the process of
+    the shown trace, of a file with several.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -76,6 +77,7 @@ class Subject:
     shown: Row
     why_shown: str
     lake: str = ""
+    process: str | None = None
 
     @property
     def named(self) -> str:
@@ -83,9 +85,11 @@ class Subject:
         return self.shown["trace_id"] if self.lake else self.shown["path"]
 
     @property
-    def lake_options(self) -> list[str]:
-        """Return the options with which commands find the trace."""
-        return ["--lake", self.lake] if self.lake else []
+    def options(self) -> list[str]:
+        """Return the options with which commands find the shown trace."""
+        if self.lake:
+            return ["--lake", self.lake]
+        return ["--process", self.process] if self.process else []
 
     def rows(self, question: str) -> list[Row]:
         """Return the rows that answer a question about the shown trace."""

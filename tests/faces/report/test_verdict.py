@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+from pipelines.faces.report.subject import Subject
 from tests.faces.report.read_page import report
 from tests.harness import call, kernel, op, x
 
@@ -16,6 +19,13 @@ def verdict(tmp_path: Path, *events: dict[str, Any]) -> str:
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": events}))
     return report(tmp_path, path).texts["verdict"]
+
+
+def test_commands_find_the_shown_trace_in_its_lake_or_as_a_process_of_its_file() -> None:
+    subject = Subject(duckdb.connect(), "c", [], {}, "", process="TP00")
+    assert subject.options == ["--process", "TP00"]
+    assert replace(subject, lake="/data/lake").options == ["--lake", "/data/lake"]
+    assert replace(subject, process=None).options == []
 
 
 @pytest.mark.slow  # a trace of the CPU alone has one in test_page.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,18 @@ def test_processes_without_ranks_have_a_path_each(tmp_path: Path) -> None:
     assert "--process 4000" in output and "--process 4100" in output
     output_of_second = run("why", path, "--process", "4100")
     assert "--process 4100" in output_of_second and "--process 4000" not in output_of_second
+
+
+@pytest.mark.slow  # the options are in faces/report/test_verdict.py
+def test_commands_of_a_report_are_of_the_shown_process(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    document = json.loads(run("report", path, "--out", str(tmp_path / "page.html"), "--json"))
+    commands = [row["cause_command"] for row in document["causes"]] + [row["command"] for row in document["fixes"]]
+    assert commands and all(command.endswith(" --process 4000") for command in commands)
+    first = document["causes"][0]
+    answer = json.loads(run(*shlex.split(first["cause_command"])[1:], "--json"))
+    assert answer["before"]["length_us"] - answer["after"]["length_us"] == pytest.approx(first["cause_saves_us"])
+    assert "--process 4000" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def _of_cause(cause: Cause, answer: Why, subject: Subject) -> Row:
         "advice": cause.advice,
         "gain": f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        "command": cause.command(subject.named, answer.options(subject.lake_options)),
+        "command": cause.command(subject.named, answer.options(subject.options)),
         "docs": ("why.md", "why"),
     }
 
@@ -174,7 +174,7 @@ def _fix(row: Row, answer: Why, subject: Subject) -> Row:
     return {
         "saves": f"{saving_of(row, 1)} ({percent(row['saves_percent'])})",
         "change": change_of(row),
-        "command": answer.fix_command(row, subject.named, subject.lake_options),
+        "command": answer.fix_command(row, subject.named, subject.options),
         "caveat": "; ".join(limit for limit in limits if limit),
     }
 
