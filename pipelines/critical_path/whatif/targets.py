@@ -17,7 +17,7 @@ Host time alone:
 - `self:NAME`: the self time of operators and calls. For an annotation or a Python function, it is the host time in it
   that is outside operators. The GPU work that it launches stays.
 - `class:CPU`: the self time of all operators and calls.
-- `host_gap`: all host time outside operators.
+- `host_gap`, `class:HOST` (as sensitivity calls it): all host time outside operators.
 - `host`: both `class:CPU` and `host_gap`.
 
 GPU work. It is deleted together with the delays before it and with the host's own waits for it, which are waits by the
@@ -169,6 +169,8 @@ class _Targets:
             kind = text.removeprefix(_HTA_PREFIX).upper()
             kind = _OF_HTA.get(kind, kind)
             return Selection((np.array(w.kinds) == kind)[w.kind].astype(float))
+        if prefix == "class" and text.upper() == HOST_CLASS:
+            return union([self._part(part, factor) for part in GROUPS["host_gap"]])
         if prefix == "class":
             classes = counting_as(text.upper())
             chosen = w.events.of_families(lambda kernel_class, _: kernel_class in classes)

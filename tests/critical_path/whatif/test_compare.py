@@ -76,6 +76,7 @@ def answer(name: str, scenario: Scenario) -> Comparison:
         ),
         ("chain", Scenario((("rank:0", 0.5),)), 132),
         ("chain", scaled(host_gap=0.5), AROUND - 1 + 6 + 250 + 4),
+        ("chain", Scenario((("class:host", 0.5),)), AROUND - 1 + 6 + 250 + 4),
         ("chain", Scenario((("self:ProfilerStep#?", 0.0),)), AROUND - 2 + 6 + 250 + 4),
         # Without kernels: five calls of 5 and five gaps, the sync's 3 where it does not wait, 1 before and 1 after.
         ("chain", scaled(computation=0), 2 + 5 * 6 + 3),
