@@ -120,9 +120,13 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 def glob_of(name: str) -> str:
     """Return a PATTERN that matches a name and can be copied from a terminal.
 
-    It matches no other name, except that `?` matches characters that `visible` escapes.
+    It matches no other name, except that `?` matches characters that `visible` escapes, and the `[` of brackets around one.
     """
-    return "".join(f"[{char}]" if char in "*?" else "?" if visible(char) != char else char for char in name)
+    parts = [f"[{char}]" if char in "*?" else "?" if visible(char) != char else char for char in name]
+    for i, around in enumerate(zip(parts, parts[1:], parts[2:], strict=False)):
+        if around == ("[", "?", "]"):  # would be a literal question mark
+            parts[i] = "?"
+    return "".join(parts)
 
 
 def _pieces(group: list[str]) -> list[str]:

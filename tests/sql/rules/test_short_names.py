@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.base.kernel_names import WIDTH, short_name, short_names
+from pipelines.base.foreign_text import visible
+from pipelines.base.kernel_names import WIDTH, glob_of, glob_pattern, short_name, short_names
+from tests.effort import examples
 from tests.sql.rules.test_kernel_names import corpus
 
 SAID = {
@@ -91,3 +93,15 @@ TEXT = st.lists(
 def test_any_text(names: list[str], width: int) -> None:
     shown = short_names(names, width)
     assert all(len(said) <= width for said in shown) and len(set(shown)) == len(names)
+
+
+@example("[\ue0b0]", "[a]")
+@example("cache[\t]", "cache[?]")
+@example("[[\x1b]]", "[[*]]")
+@settings(max_examples=examples(200), deadline=None)
+@given(*[st.text("[]*?a\x1b\ue0b0", max_size=6)] * 2)
+def test_a_glob_has_what_a_terminal_shows_and_matches_its_name(name: str, other: str) -> None:
+    glob = glob_of(name)
+    assert visible(glob) == glob
+    assert glob_pattern(glob).fullmatch(name)
+    assert visible(name) != name or name == other or not glob_pattern(glob).fullmatch(other)
