@@ -20,7 +20,7 @@ from pipelines.fleet.trends.comparison import (
     _as_long_as_its_path,
     compare_pairs,
 )
-from pipelines.fleet.trends.comparison_verdict import doubts, judge, named, sentence
+from pipelines.fleet.trends.comparison_verdict import changed_most, doubts, judge, named, sentence
 from tests.fleet.compare_world import small
 
 
@@ -315,3 +315,16 @@ def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
     assert judge(replace(comparison, pairs=[becomes_idle, unmeasured_rank]), 5).sentence.endswith(
         "whole trace (rank 1)"
     )
+
+
+def test_what_changed_most_of_gpu_time_is_no_cause() -> None:
+    part = Part([Pair("", None, *[Window("t", None, 0, 0, 10_000, None, 0)] * 2)] * 2)
+    assert changed_most(part) == ""
+    of_host = Difference(None, None, "host_operators", None, None, 1, 1, 0, 0, 6000, 6000, "increased")
+    of_gpu = Difference("gpu", None, "compute", None, None, 1, 1, 0, 0, 200, 200, "increased")
+    part.rows.append(of_host)
+    assert changed_most(part) == ""
+    part.categories.append(of_gpu)
+    assert changed_most(part) == "+0.1 us compute"
+    part.rows[:] = [replace(of_gpu, name="gemm", diff_ns=400)]
+    assert changed_most(part) == "+0.2 us gemm"

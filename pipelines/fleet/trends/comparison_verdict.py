@@ -92,7 +92,8 @@ def in_words(row: Difference, by: str) -> str:
 
 def changed_most(part: Part) -> str:
     """Return the name whose GPU time changed most in a part, after its mean change per window; empty without rows."""
-    return f"{units.difference(part.rows[0].diff_ns / len(part.pairs))} {part.rows[0].name}" if part.rows else ""
+    rows = part.categories if part.rows and part.rows[0].device is None else part.rows  # causes also divide host time
+    return f"{units.difference(rows[0].diff_ns / len(part.pairs))} {rows[0].name}" if rows else ""
 
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
