@@ -132,7 +132,9 @@ class Cause:
             time[name] = time.get(name, 0) + row["duration_ns"]
         largest = sorted(time.items(), key=lambda item: -item[1])[:most]
         short = short_names((name for (_, name), _ in largest), NAME)
-        labelled = [(f"{prefix}{name}", ns) for ((prefix, _), ns), name in zip(largest, short, strict=True)]
+        labelled = [
+            (f"{prefix}{name or '(no name)'}", ns) for ((prefix, _), ns), name in zip(largest, short, strict=True)
+        ]
         parts = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in labelled if 100 * ns >= self.duration]
         more = len(time) - len(parts)
         rest = "others" if len(named) < len(self.rows) else f"{more} more" if more else ""
@@ -366,7 +368,7 @@ def name_in_brackets(cause: Cause) -> str:
     is_informative = row["duration_ns"] * 2 > cause.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")
     )
-    return f" ({short_name(row['name'], NAME)})" if is_informative else ""
+    return f" ({short_name(row['name'], NAME)})" if row["name"] and is_informative else ""
 
 
 def queries(trace_id: str, window_id: str) -> dict[str, str]:

@@ -7,7 +7,9 @@
 WITH changes AS (
     SELECT
         f.window_no, f.place,
-        replace(k.change, '{name}', CASE WHEN f.name = '*' THEN 'any call' ELSE f.name END) AS change
+        replace(
+            k.change, '{name}', CASE f.name WHEN '*' THEN 'any call' WHEN '' THEN 'what has no name' ELSE f.name END
+        ) AS change
     FROM _fix_rows AS f
     JOIN fix_kinds AS k ON k.fix = f.fix
 )
@@ -15,7 +17,9 @@ SELECT
     w.trace_id,  -- The trace.
     w.window_id,  -- The window: full, or a step.
     f.fix,  -- Kind of fix, in fix_kinds: do_not_wait, load_ahead, copy_ahead, …
-    f.name,  -- The operator, call, kernel or function to change; * for all waits, empty for the whole window.
+    -- The operator, call, kernel or function to change (empty if it has no name); * for all waits, empty for the whole
+    -- window.
+    f.name,
     t.change,  -- The change to make.
     f.saves_ns,  -- By how much the fix shortens the window, ns.
     -- saves_ns in percent of the window.

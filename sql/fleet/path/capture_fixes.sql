@@ -10,15 +10,17 @@
 WITH changes AS (
     SELECT
         f.capture_id, f.place,
-        replace(k.change, '{name}', CASE WHEN f.name = '*' THEN 'any call' ELSE f.name END) AS change
+        replace(
+            k.change, '{name}', CASE f.name WHEN '*' THEN 'any call' WHEN '' THEN 'what has no name' ELSE f.name END
+        ) AS change
     FROM _capture_fix_rows AS f
     JOIN fix_kinds AS k ON k.fix = f.fix
 )
 SELECT
     f.capture_id,  -- The capture.
     f.fix,  -- The kind, in fix_kinds: even_ranks, do_not_wait, move_host_work, …
-    -- The operator, call, kernel, function or rank that the change applies to; * for all waits, empty for the whole
-    -- program.
+    -- The operator, call, kernel, function or rank that the change applies to (empty if it has no name); * for all
+    -- waits, empty for the whole program.
     f.name,
     t.change,  -- Description of the change.
     f.saves_ns,  -- Time by which the change makes the capture shorter, ns.

@@ -31,7 +31,7 @@ NAMES = (
 )
 
 
-ANNOTATED = ("layer:3", "host", "stream:7")
+ANNOTATED = ("layer:3", "host", "stream:7", "")
 POINTERS = ("k(float*, int)", "k(float**, int)")
 FUNCTION = "data.py(7): prepare"
 COPIES = ("Memcpy D2M (Device -> Memory)", "Memcpy D2H (Device -> Host)", "Memcpy M2D (Memory -> Device)")
@@ -112,6 +112,14 @@ def test_its_fix_moves_it_and_the_command_gives_the_number(programs: dict[str, A
     fix = move_host_work(programs[name])
     assert fix["name"] == name and 4900 < fix["saves_us"] < 5100
     assert programs[name].saves_us(fix["command"]) == pytest.approx(fix["saves_us"], abs=0.01)
+    assert fix["change"] == f"move {name or 'what has no name'} to another process, or do it before"
+
+
+def test_a_cause_without_a_name_has_no_empty_brackets(programs: dict[str, Asked]) -> None:
+    answer = programs[""].why(without_profiler=False)
+    assert "it waits for the host between operators. To save" in answer.sentence
+    (cause,) = (cause for cause in answer.causes if cause.kind["cause"] == "host_between_operators")
+    assert cause.names(1).startswith("(no name) (")
 
 
 def test_a_command_as_it_is_printed_is_of_its_own_name_alone(programs: dict[str, Asked]) -> None:

@@ -21,11 +21,14 @@ from pipelines.faces import capture_why
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path import segment_causes
 from pipelines.fleet.path.capture_fixes import RankOnPath, _even
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.fleet.path.commands import check_commands
 from tests.fleet.path.opened_once import opened_once
 from tests.fleet.path.test_capture_causes import check, check_numbers
 from tests.fleet.path.test_retimed import drifting
+from tests.harness import memory
 
 EVEN = CaptureSpec(ranks=3, steps=6, shape="planted", sync_each_step=False, collective_skew_ns=0)
 LATE = replace(EVEN, plant="late_rank", straggler=1, straggler_slowdown=20.0)
@@ -166,3 +169,15 @@ def test_a_rank_that_takes_no_longer_than_the_others_is_not_made_faster() -> Non
     assert even(late, rank(1, [(HOST, 4, 500)], {})) == []
     waiting = rank(0, [(CAUSES.index("synchronization"), 4, 500)], {("synchronization", "f", 4): 500})
     assert even(waiting, rank(1, [(HOST, 4, 500)], {})) == []
+
+
+def test_a_change_of_what_has_no_name_says_so() -> None:
+    with memory() as con:
+        con.execute(
+            "CREATE TABLE _capture_fix_rows AS SELECT 'c' AS capture_id, place, 'move_host_work' AS fix, name, "
+            "1 AS saves_ns, 2 AS length_ns, '' AS options, NULL::INTEGER AS same_place, NULL::VARCHAR AS same_cause "
+            "FROM (VALUES (1, 'load'), (2, '')) AS names(place, name)"
+        )
+        run_models(con, load_catalog(), ["capture_fixes"], frozenset({"_capture_fix_rows"}))
+        changes = con.execute("SELECT change FROM capture_fixes ORDER BY name DESC").fetchall()
+    assert changes == [(f"move {name} to another process, or do it before",) for name in ("load", "what has no name")]
