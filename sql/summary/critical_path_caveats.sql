@@ -5,7 +5,8 @@ SELECT
     window_no,  -- The window.
     edge_code,  -- Type of the edge, in edge_types.
     count(*) AS n_edges,  -- Number of edges of that type.
-    sum(weight_ns) AS weight_ns  -- Sum of their weights as measured, ns.
+    sum(weight_ns) AS weight_ns,  -- Sum of their weights as measured, ns.
+    sum(path_weight_ns) AS path_weight_ns  -- Sum of their weights as used on the path, ns.
 FROM _edges
 GROUP BY window_no, edge_code;
 
@@ -248,7 +249,9 @@ first_steps AS (
     GROUP BY trace_id
 ),
 pathless AS (
-    SELECT w.window_no, coalesce(sum(e.n_edges), 0) AS n_edges, max(r.reason) AS refused_reason
+    SELECT
+        w.window_no, coalesce(sum(e.n_edges), 0) AS n_edges, max(r.reason) AS refused_reason,
+        coalesce(sum(e.path_weight_ns), 0) = 0 AS takes_no_time
     FROM windows AS w
     LEFT JOIN paths AS p ON p.window_no = w.window_no
     LEFT JOIN _refused_windows AS r ON r.window_no = w.window_no
@@ -258,10 +261,12 @@ pathless AS (
 ),
 found AS (
     SELECT
-        window_no, 'no_critical_path' AS caveat, CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END AS severity,
+        window_no, 'no_critical_path' AS caveat,
+        CASE WHEN n_edges > 0 AND NOT takes_no_time THEN 'error' ELSE 'warning' END AS severity,
         n_edges AS n, CAST(NULL AS BIGINT) AS time_ns,
         CASE
             WHEN refused_reason IS NOT NULL THEN 'the profile refuses the window: ' || refused_reason
+            WHEN n_edges > 0 AND takes_no_time THEN 'all of its events have length 0'
             WHEN n_edges > 0 THEN 'the graph of the window has a cycle'
             ELSE 'the window has no operator and no GPU work'
         END AS detail

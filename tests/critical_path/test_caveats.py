@@ -103,6 +103,8 @@ TRACES: dict[str, list[dict[str, Any]]] = {
     ],
     "idle": [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)],
     "early": launched("gemm", 10, 8, 100, 1),
+    "instant": [op("a", 10, 0), kernel("gemm", 10, 0, 1)],
+    "instants": [op("a", 10, 0), op("b", 11, 0)],
 }
 
 
@@ -313,6 +315,12 @@ def test_a_trace_without_a_path_says_why(tmp_path: Path, reason: str, command: s
     assert (done.returncode, done.stdout) == (1, "")
     assert reason in done.stderr and "Traceback" not in done.stderr
     assert not list(tmp_path.glob("overlaid*"))
+
+
+def test_a_window_in_which_nothing_takes_time_has_no_path_and_no_cycle(traces: Batch) -> None:
+    said = caveats_in(traces, "instant")["no_critical_path"]
+    assert (said["severity"], said["detail"]) == ("warning", "all of its events have length 0")
+    assert "no_critical_path" not in caveats_in(traces, "instants")  # the host took time between them
 
 
 @pytest.mark.slow  # 2 s

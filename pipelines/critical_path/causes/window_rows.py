@@ -17,6 +17,8 @@ def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dic
     values = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
     window = np.asarray(values.pop("window_no"))
     row_order = np.lexsort((np.asarray(values[order]), window))
+    if not len(window):
+        return {}
     numbers, first = np.unique(window[row_order], return_index=True)
     parts: dict[int, dict[str, Any]] = {number: {} for number in numbers.tolist()}
     for name in list(values):

@@ -12,10 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes.edge_causes import stream_name
+from pipelines.critical_path.causes.window_rows import rows_by_window
 from pipelines.faces.why import Why
 from pipelines.models.catalog import load_catalog
 from tests.critical_path import invariants
@@ -754,3 +756,13 @@ def test_gpu_work_without_a_stream_waits_on_no_stream(whole: dict[str, Why]) -> 
     """As copies on AMD without a queue. Both were launched long before."""
     assert ("gpu_waiting", "no stream") in by_cause(whole["no stream"])
     assert stream_name(-1) == "no stream"
+
+
+def test_rows_by_window_are_in_order_and_of_no_window_if_there_are_none() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE steps AS FROM (VALUES (2, 1, 10), (1, 2, 20), (1, 1, NULL)) AS rows(window_no, seq, edge)"
+        )
+        by_window = rows_by_window(con, "steps", "seq")
+        assert {number: columns["edge"].tolist() for number, columns in by_window.items()} == {1: [-1, 20], 2: [10]}
+        assert rows_by_window(con, "steps WHERE window_no > 2", "seq") == {}

@@ -138,6 +138,8 @@ def test_what_has_no_path_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10}]}))
     assert "has no critical path" in run("why", path, code=1).output
+    path.write_text(json.dumps({"traceEvents": [kernel("gemm", 10, 0, 1)]}))
+    assert "has no critical path: all of its events have length 0" in run("why", path, code=1).output
 
 
 NO_PATH = "has no critical path: the window has no operator and no GPU work"

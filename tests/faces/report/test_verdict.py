@@ -33,6 +33,8 @@ def test_a_trace_without_a_path_has_a_page(tmp_path: Path) -> None:
     said = verdict(tmp_path, {"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10})
     assert "no GPU work: 1 event in 10.0 us" in said
     assert "no critical path, so the savings of changes are unknown" in said
+    said = verdict(tmp_path, kernel("gemm", 10, 0, 1))
+    assert "no critical path, so the savings of changes are unknown" in said
 
 
 @pytest.mark.slow  # 2 s: the sentence is compared with that of `why` in test_page.py
