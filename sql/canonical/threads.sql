@@ -9,10 +9,13 @@ WITH named AS (
     WHERE ph = 'M' AND name = 'thread_name'
 ),
 seen AS (
-    SELECT trace_id, pid, tid, count(*) AS n_events
-    FROM events
-    WHERE duration_ns IS NOT NULL
-    GROUP BY trace_id, pid, tid
+    SELECT
+        e.trace_id, e.pid, e.tid, count(*) AS n_events,
+        coalesce(bool_or(s.is_operator AND s.side = 'cpu'), FALSE) AS works
+    FROM events AS e
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
+    WHERE e.duration_ns IS NOT NULL
+    GROUP BY e.trace_id, e.pid, e.tid
 )
 SELECT
     s.trace_id,  -- The trace.
@@ -20,6 +23,12 @@ SELECT
     row_number() OVER (PARTITION BY s.trace_id ORDER BY s.pid, s.tid) AS thread_id,
     s.pid,  -- Process id as text; for GPU work the device number.
     s.tid,  -- Thread id as text; for GPU work the stream.
+    -- tid; also the process if threads of several processes have operators or calls and this tid, as in containers.
+    CASE
+        WHEN s.works AND count(*) FILTER (WHERE s.works) OVER (PARTITION BY s.trace_id, s.tid) > 1
+            THEN s.tid || ', process ' || s.pid
+        ELSE s.tid
+    END AS label,
     n.thread_name,  -- Name of the thread from the profiler; NULL if the trace has none.
     s.n_events  -- Number of events with a duration on this thread.
 FROM seen AS s

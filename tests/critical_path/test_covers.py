@@ -119,6 +119,16 @@ def test_rows_keep_the_leaf() -> None:
     ]
 
 
+TRACES.add(
+    "processes",
+    [*(x("cpu_op", name, ts, 100, 1, pid) for name, ts, pid in (("a", 0, 100), ("b", 50, 200), ("c", 300, 100)))],
+)
+
+
+def test_a_thread_is_named_after_its_process_where_another_has_its_number() -> None:
+    assert owners("processes") == [("a", 100), ("outside operators, thread 1, process 100", 200), ("c", 100)]
+
+
 BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
 
 

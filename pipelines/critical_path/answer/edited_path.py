@@ -74,6 +74,10 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
     with database.connect() as con:
         con.register("of_graph", _events_of(saved, edges))
         con.execute(f"CREATE TABLE events AS SELECT {quoted(window.trace_id)} AS trace_id, * FROM of_graph")
+        con.register("labels", _labels_of(window))
+        con.execute(
+            "CREATE TABLE threads AS SELECT DISTINCT trace_id, pid, tid, label FROM events JOIN labels USING (event_id)"
+        )
         tables = ("critical_path", "critical_path_summary")
         labels = {"profile": saved.meta["profile"], "annotation": saved.meta["window"]["annotation"]}
         show_path(con, window, on, weights, tables, **labels, span_ns=span_ns)
@@ -96,6 +100,15 @@ def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
     is_shown = np.isin(int_column(saved.events, "event_id"), [event for event in ids if event is not None])
     is_shown |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
     return saved.events.select(["event_id", "name", "cat", "pid", "tid", "device", "stream"]).filter(pa.array(is_shown))
+
+
+def _labels_of(window: Window) -> pa.Table:
+    """Return the label of each event's thread, which the model of `threads` computes from all events of a trace."""
+    import pyarrow as pa
+
+    events = window.events
+    labels = pa.array(events.thread_labels, pa.string()).take(pa.array(events.thread_label))
+    return pa.table({"event_id": events.event_id, "label": labels})
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
+from pipelines.critical_path.answer.path_names import is_made
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.models.catalog import load_catalog
@@ -47,7 +48,7 @@ def show_path(
     annotation: str = "",
     span_ns: tuple[int, int] = (0, 0),
 ) -> None:
-    """Create `tables` in the current schema of `con`, which has `events`, for a path of `window`.
+    """Create `tables` in the current schema of `con`, which has `events` and may have `threads`, for a path of `window`.
 
     `on` are the path's edges in order, as indices into the graph's edge arrays. `weights` are their weights in ns as
     measured, as used on the path, and as used in the summary. `profile`, `annotation` (empty if the window is the whole
@@ -79,8 +80,10 @@ def show_path(
     con.execute(
         f"CREATE OR REPLACE TABLE _several_devices AS SELECT CAST(1 AS BIGINT) AS window_no WHERE {has_several}"
     )
-    filled = ("critical_path_windows", "_path_bounds", "_gap_owners", "_several_devices")
-    run_models(con, load_catalog(), tables, have=frozenset(filled))
+    have = {"critical_path_windows", "_path_bounds", "_gap_owners", "_several_devices"} | (
+        {"threads"} if is_made(con, "threads") else set()
+    )
+    run_models(con, load_catalog(), tables, have=frozenset(have))
 
 
 def _own_gaps(con: duckdb.DuckDBPyConnection, window: Window, on: Ints) -> None:

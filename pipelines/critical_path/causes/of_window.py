@@ -137,7 +137,7 @@ def _codes(window: whatif.Window) -> npt.NDArray[np.int64]:
 
 def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
     """Return the threads' names in the trace by their number."""
-    return dict(con.execute("SELECT thread_id, tid FROM threads").fetchall())
+    return dict(con.execute("SELECT thread_id, label FROM threads").fetchall())
 
 
 def numbered_window(

@@ -69,8 +69,8 @@ class Events:
 
     `family` is an index into `families`. `is_call` marks runtime and driver calls. `stream` is an index into `streams`,
     -1 on the CPU. `thread` is -1 on the GPU. `around` and `shown` are indices of events, -1 if there is none. They are
-    set for annotations and Python functions that own host time: the enclosing one, and the displayed owner. `tid` is an
-    index into `tids`, the threads' names in the trace.
+    set for annotations and Python functions that own host time: the enclosing one, and the displayed owner. `thread_label` is
+    an index into `thread_labels`, the threads' names as in `threads`.
     """
 
     event_id: Ints
@@ -84,8 +84,8 @@ class Events:
     streams: list[tuple[int, int | None]]  # (device, stream number in the trace)
     around: Ints
     shown: Ints
-    tid: Ints
-    tids: list[str]
+    thread_label: Ints
+    thread_labels: list[str]
 
     @cached_property
     def present(self) -> list[int]:
@@ -217,10 +217,9 @@ class Window:
     @cached_property
     def thread_names(self) -> list[str]:
         """Return the name of each thread's host time that has no owner, by ascending number of the thread."""
-        threads, first = np.unique(self.events.thread, return_index=True)
-        return [
-            f"outside operators, thread {self.events.tids[self.events.tid[i]]}" for i in first[: len(threads)].tolist()
-        ]
+        _, first = np.unique(self.events.thread, return_index=True)
+        labels = self.events.thread_labels
+        return [f"outside operators, thread {labels[i]}" for i in self.events.thread_label[first].tolist()]
 
     def inside(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the events that are chosen, or inside a chosen annotation or function (k,)."""
@@ -386,7 +385,6 @@ def _events(table: pa.Table) -> Events:
     turn[order] = np.arange(len(order))
     on_gpu = np.array([name not in (CPU, HOST) for name in classes], dtype=bool)[of_class]
     streams, stream = _streams(table, on_gpu)
-    tids, tid = text_codes(table, "tid")
     categories, of_category = text_codes(table, "cat")
     return Events(
         int_column(table, "event_id"),
@@ -400,9 +398,25 @@ def _events(table: pa.Table) -> Events:
         streams,
         _placed(table, "around_event_id"),
         _placed(table, "owner_event_id"),
-        tid,
-        tids,
+        *_thread_labels(table, on_gpu),
     )
+
+
+def _thread_labels(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[Ints, list[str]]:
+    """Return the label of each event's thread, as an index, and the labels.
+
+    As in table `threads`, they name the process too where threads of several processes have one tid.
+    """
+    pids, pid = text_codes(table, "pid")
+    tids, tid = text_codes(table, "tid")
+    threads, of_event = np.unique(tid * len(pids) + pid, return_inverse=True)
+    n_processes = np.bincount(threads[np.unique(of_event[~on_gpu])] // len(pids), minlength=len(tids))
+    labels = [(tids[thread // len(pids)], pids[thread % len(pids)]) for thread in threads.tolist()]
+    is_shared = n_processes[threads // len(pids)] > 1
+    return of_event, [
+        f"{name}, process {process}" if shared else name
+        for (name, process), shared in zip(labels, is_shared.tolist(), strict=True)
+    ]
 
 
 def _placed(table: pa.Table, name: str) -> Ints:

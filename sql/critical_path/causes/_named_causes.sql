@@ -15,7 +15,7 @@ SELECT
     -- The operator, kernel, call, annotation, Python function, thread or stream.
     CASE
         WHEN r.named_after = 0 THEN coalesce(n.name, '')
-        WHEN r.named_after = 1 THEN 'outside operators, thread ' || e.tid
+        WHEN r.named_after = 1 THEN 'outside operators, thread ' || coalesce(t.label, e.tid)
         WHEN r.named_after = 2 AND r.number = -1 THEN 'no stream'
         WHEN r.named_after = 2 THEN 'stream ' || CAST(r.number AS VARCHAR)
         WHEN r.annotation = '' THEN 'earlier work, not in the trace'
@@ -36,3 +36,4 @@ SELECT
 FROM named AS r
 LEFT JOIN _event_names AS n ON n.name_no = CASE WHEN r.named_after = 0 THEN r.number END
 LEFT JOIN events AS e ON e.trace_id = r.trace_id AND e.event_id = r.event_id
+LEFT JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid

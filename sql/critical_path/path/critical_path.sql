@@ -51,7 +51,8 @@ SELECT
         WHEN b.waits_for_earlier_work AND w.annotation = '' THEN 'earlier work, not in the trace'
         WHEN b.waits_for_earlier_work THEN 'earlier work, not in the window'
         WHEN o.event_id IS NOT NULL THEN o.name
-        WHEN t.edge_type = 'HOST_GAP' AND b.attributed_event_id IS NULL THEN 'outside operators, thread ' || e.tid
+        WHEN t.edge_type = 'HOST_GAP' AND b.attributed_event_id IS NULL
+            THEN 'outside operators, thread ' || coalesce(h.label, e.tid)
         WHEN b.attributed_event_id IS NOT NULL THEN e.name
         ELSE
             coalesce(rtrim(t.track_label, ': '), 'wait')
@@ -60,7 +61,7 @@ SELECT
                     THEN ', device ' || CAST(coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS VARCHAR)
                 ELSE ''
             END
-            || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || e.tid, '')
+            || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || coalesce(h.label, e.tid), '')
     END AS owner,
     -- The owner's category; NULL if the owner is not an event.
     CASE
@@ -74,5 +75,6 @@ FROM _path_bounds AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
 JOIN edge_types AS t ON t.edge_code = b.edge_code
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = coalesce(b.attributed_event_id, b.dst_node_id // 2)
+LEFT JOIN threads AS h ON h.trace_id = e.trace_id AND h.pid = e.pid AND h.tid = e.tid
 LEFT JOIN owners AS o ON o.window_no = b.window_no AND o.event_id = b.attributed_event_id
 LEFT JOIN _several_devices AS d ON d.window_no = b.window_no;

@@ -28,14 +28,15 @@ SELECT
         WHEN w.kind = 'head' THEN 'before the first event of rank ' || CAST(w.rank AS VARCHAR)
         WHEN w.earlier THEN 'earlier work, not in the trace'
         WHEN o.event_id IS NOT NULL THEN o.name
-        WHEN w.kind = 'gap' THEN 'outside operators, thread ' || e.tid
+        WHEN w.kind = 'gap' THEN 'outside operators, thread ' || coalesce(h.label, e.tid)
         ELSE
             coalesce(rtrim(t.track_label, ': '), 'wait')
-            || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || e.tid, '')
+            || coalesce(', stream ' || CAST(e.stream AS VARCHAR), ', thread ' || coalesce(h.label, e.tid), '')
     END AS owner,
     CASE WHEN NOT w.earlier THEN o.cat END AS owner_cat  -- Category of the owner; NULL if the owner is not an event.
 FROM _walked_segments AS w
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = coalesce(w.owner_event_id, w.event_id)
+LEFT JOIN threads AS h ON h.trace_id = e.trace_id AND h.pid = e.pid AND h.tid = e.tid
 LEFT JOIN events AS o ON o.trace_id = w.trace_id AND o.event_id = w.shown_event_id
 LEFT JOIN edge_types AS t ON t.edge_type = w.edge_type
 WHERE w.refused_reason IS NULL

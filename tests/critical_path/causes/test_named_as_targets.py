@@ -48,6 +48,12 @@ def copied_on_xpu(start: int, number: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def of_process(pid: int, start: int, gpu: tuple[int, int], number: int) -> list[dict[str, Any]]:
+    """An operator of thread 1 of a process, with a kernel on a stream of the process."""
+    launching = x("cuda_runtime", "cudaLaunchKernel", start + 2, 5, 1, pid, correlation=number)
+    return [x("cpu_op", "aten::mm", start, 10, 1, pid), launching, kernel("gemm", *gpu, number, pid // 100)]
+
+
 TRACES: dict[str, list[dict[str, Any]]] = {
     **{
         name: [
@@ -85,6 +91,10 @@ TRACES: dict[str, list[dict[str, Any]]] = {
     "xpu": [
         op("aten::mm", 0, 10), call("urEnqueueKernelLaunch", 2, 5, 1, cat="xpu_runtime"), kernel("gemm", 20, 30, 1),
         *(event for i in range(4) for event in copied_on_xpu(890 * i + 30, 10 * i + 2)),
+    ],
+    "processes": [
+        *of_process(100, 0, (20, 30), 1), *of_process(100, 1000, (1020, 500), 2), *of_process(200, 5, (60, 30), 3),
+        *of_process(200, 3000, (3020, 500), 4), *of_process(100, 5000, (5020, 30), 5),
     ],
     "steps": [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launch(20, (40, 500), 1)],
 }  # fmt: skip
@@ -185,6 +195,19 @@ def test_a_copy_on_xpu_is_gone_with_the_wait_for_it_in_its_operator(programs: di
     assert "copy_ahead" in {fix["fix"] for fix in answer["fixes"]}
     for saving in savings(answer):
         assert program.saves_us(saving.command) == pytest.approx(saving.saves_us, abs=0.01), saving
+
+
+def test_threads_of_one_number_are_named_after_their_processes(programs: dict[str, Asked]) -> None:
+    program = programs["processes"]
+    answer = program.why(without_profiler=False).as_json(TRACE)
+    names = [row["name"] for row in answer["causes"] if row["name"].startswith("outside operators")]
+    labels = [f"outside operators, thread 1, process {pid}" for pid in (100, 200)]
+    assert names and set(names) <= set(labels)
+    for saving in savings(answer):
+        assert program.saves_us(saving.command) == pytest.approx(saving.saves_us, abs=0.01), saving
+    assert program.window.thread_names[-2:] == labels  # after that of the GPU
+    query = f"SELECT DISTINCT label FROM memory.main.threads WHERE trace_id = '{program.trace_id}' ORDER BY ALL"
+    assert program.con.execute(query).fetchall() == [("1",), ("1, process 100",), ("1, process 200",), ("2",)]
 
 
 def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options(

@@ -109,6 +109,7 @@ def test_owners_are_named() -> None:
         op("aten::a", 0, 100, tid=5),
         *(x("user_annotation", "## forward ##", 90, 800, tid=5), x("python_function", "sleep", 200, 600, tid=5)),
         *(call("cudaLaunchKernel", 900, 10, 1, tid=5), kernel("gemm", 950, 100, 1, stream=7)),
+        *(x("cpu_op", "aten::b", 0, 1, 6, pid) for pid in (100, 200)),
     ]
     rows = [
         # kind, event, owner, shown, edge_type, earlier → owner, its category
@@ -120,6 +121,8 @@ def test_owners_are_named() -> None:
         ("launch_delay", 4, 3, 3, "KERNEL_LAUNCH_DELAY", True, "earlier work, not in the trace", None),
         ("thread_hand_off", 0, None, None, "THREAD_HAND_OFF", False, "hand-off, thread 5", None),
         ("sync_return", 3, None, None, "SYNC_DEPENDENCY", False, "wait, thread 5", None),
+        ("gap", 5, None, None, "HOST_GAP", False, "outside operators, thread 6, process 100", None),
+        ("thread_hand_off", 6, None, None, "THREAD_HAND_OFF", False, "hand-off, thread 6, process 200", None),
     ]
     con, trace_id = connect(trace)
     values = ", ".join(
@@ -139,5 +142,5 @@ def test_owners_are_named() -> None:
     run_models(con, load_catalog(), ["capture_critical_path", "capture_paths"], have)
     owners = con.execute("SELECT owner, owner_cat FROM capture_critical_path ORDER BY seq").fetchall()
     assert owners == [row[-2:] for row in rows]
-    # Of the gaps one has no owner.
-    assert con.execute("SELECT gap_ns, unowned_ns FROM capture_paths").fetchall() == [(10, 5)]
+    # Of the gaps two have no owner.
+    assert con.execute("SELECT gap_ns, unowned_ns FROM capture_paths").fetchall() == [(15, 10)]
