@@ -62,6 +62,8 @@ _PRODUCT = re.compile(r"(?i)gemm|cudnn_|^nvjet|^bmm_|[dw]grad|fprop")
 _LAYOUT = re.compile(r"(?:_|^)([nt]{2}|[NT]{2,3})(?:_|$)")
 _TENSILE = re.compile(r"Cijk_A(ilk|lik)_B(jlk|ljk)_(\w+?)_MT(\d+x\d+)")
 _NAMELESS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
+_INSTRUCTION = re.compile(r"(%[\w.-]+) = ")
+"""The name of an instruction of XLA, before its type, opcode and operands: `%fusion.1 = f32[8] fusion(%all-gather.3)`."""
 _SUFFIX = re.compile(r"( \[clone [^\]]*\]|\.kd| const)+$")
 _FRAME = re.compile(r".*[/\\]([^/\\]+\.py\(\d+\): .*)", re.DOTALL)
 _KNOWN_ARGUMENTS = re.compile(r"\*|\b(int|long|float|double|bool|void)\b|(?i:params|args|kernel)")
@@ -161,6 +163,8 @@ def _without_folders(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _said(name: str) -> str:
+    if instruction := _INSTRUCTION.match(name):
+        return instruction[1]
     if tensile := _TENSILE.match(name):
         a, b, types, tile = tensile.groups()
         return f"gemm {_tensile_type(types)} {tile} {'n' if a == 'ilk' else 't'}{'t' if b == 'jlk' else 'n'}"

@@ -36,7 +36,6 @@ from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
-from pipelines.readers.inputs.file_sets import committed_row_dicts
 from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from pipelines.runs.store.committed_rows import RowsOfFolder
@@ -81,6 +80,8 @@ class FolderStore:
         return known_keys | (requested & retired_traces(self.lake)) if mark == MARK else known_keys
 
     def _rows_of(self, mark: str, keys: Iterable[str]) -> list[dict[str, Any]]:
+        from pipelines.readers.inputs.file_sets import committed_row_dicts  # a query reads no files
+
         requested = set(keys)
         return [row for row in committed_row_dicts(self.lake, mark) if row[KEYS[mark]] in requested]
 

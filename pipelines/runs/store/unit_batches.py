@@ -27,8 +27,6 @@ from pipelines.lake.names import (
     time_in_id,
 )
 from pipelines.models.sqltext import parquet_rows, quoted, row
-from pipelines.readers.inputs.file_sets import states
-from pipelines.readers.inputs.find import set_input
 
 NEWEST = (CAPTURE_MARK, *GROWING)
 """Marker tables whose keys may be committed again. Their newest batch counts; for all others the first one does."""
@@ -169,9 +167,9 @@ def hiding_batch(
 ) -> str:
     """Return the newest batch of a store that would hide newer states of these keys in `batch`, or "".
 
-    `keys`: those to be committed, by marker table. `ids_of`: returns ids of the batches with these keys of a marker table. A set that may grow is only committed if it is
-    news. Of captures, a batch of another worker may have begun later and be right; but none began in the future: there a
-    clock was set back, or is slow.
+    `keys`: those to be committed, by marker table. `ids_of`: returns ids of the batches with these keys of a marker table.
+    A set that may grow is only committed if it is news. Of captures, a batch of another worker may have begun later and
+    be right; but none began in the future: there a clock was set back, or is slow.
     """
     own, now = batch.batch_id, time_in_id(datetime.now(UTC))
     after = {mark: max(own, now) if mark == CAPTURE_MARK else own for mark in NEWEST}
@@ -181,6 +179,10 @@ def hiding_batch(
 
 def _settled(batch: UnitBatch, mark: str, stored: list[dict[str, Any]]) -> set[str]:
     """Return the keys of a batch's sets that may grow of which the store has at least as much."""
+    # Here, because a query opens a store, too, and reads no files.
+    from pipelines.readers.inputs.file_sets import states
+    from pipelines.readers.inputs.find import set_input
+
     kind = set_input(mark)
     with database.scratch() as con:
         rows = database.rows_of(con, f"FROM {parquet_rows(batch.files[mark].path)}")

@@ -41,6 +41,7 @@ SAID = {
     "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN": "gemm bf16 192x192 tn",
     "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8EEEvPT0_": "add_rmsnorm_quant_kernel bf16",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "nccl AllReduce Sum f32 RING LL",
+    "%all-gather-done.3 = bf16[4] all-gather-done(%all-reduce.3)": "%all-gather-done.3",
     "transformers/models/qwen2/modeling_qwen2.py(503): forward": "modeling_qwen2.py(503): forward",
     # No kernels of C++: as they are.
     **{
