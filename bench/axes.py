@@ -214,10 +214,10 @@ def overlapping_idle(n: int) -> Iterator[Event]:
     """Threads launch on streams of their own, and operators of all of them span what is idle."""
     for i in range(n // 4):
         yield from (
-            op("aten::a", i * 20, 500, tid=i % 50 + 1),
-            x("user_annotation", "b", i * 20 + 1, 400, tid=i % 50 + 1),
+            op("aten::a", i * 20, 300, tid=i % 30 + 1),
+            x("user_annotation", "b", i * 20 + 1, 240, tid=i % 30 + 1),
         )
-        yield from launched(i * 20, 3, i + 1, 7 + i % 50, tid=i % 50 + 1)
+        yield from launched(i * 20, 3, i + 1, 7 + i % 30, tid=i % 30 + 1)
 
 
 def collectives(n: int) -> Iterator[Event]:
