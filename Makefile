@@ -1,5 +1,5 @@
-# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/30 make test: with the third
-# of thirty shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
+# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/20 make test: with the third
+# of twenty shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
 # `make growth` measures what 16 times more of one thing costs per event, what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
 # make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes the picture in docs/architecture.md,
@@ -45,14 +45,14 @@ test: $(INSTALLED_DEV) $(if $(filter-out 0,$(SLOW)),$(INSTALLED_SLOW))
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory -j 3 $(SQL_LINTED) types tests
-	$(if $(filter 1 3/% 6/% 9/% 12/% 15/% 18/% 21/% 24/% 27/% 30/%,$(SLOW)),@$(MAKE) --no-print-directory test-ducklake)
-	$(if $(filter 1 1/%,$(SLOW)),@$(MAKE) --no-print-directory test-duckdb2)
+	$(if $(filter 1,$(SLOW)),@$(MAKE) --no-print-directory test-ducklake)
+	$(if $(filter 1,$(SLOW)),@$(MAKE) --no-print-directory test-duckdb2)
 
 # `-k`, as with `-m` slow tests would run without SLOW.
 test-ducklake: $(VENV_LAKE)/.installed
 	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines tests/dagster/test_on_ducklake.py
 
-# Of the shares of the slow tests every third has DuckLake, the first DuckDB 2. Without slow tests: it is to take a minute or two.
+# Without slow tests: it is to take a minute or two. CI has it, or DuckLake, instead of a share of the slow tests.
 test-duckdb2: $(VENV_DUCKDB2)/.installed
 	@if $(VENV_DUCKDB2)/bin/python -c 'import duckdb; assert duckdb.__version__ >= "2"' 2>/dev/null; then \
 	    SLOW= $(VENV_DUCKDB2)/bin/python -m pytest -n 2 --dist worksteal $(CORE_TESTS); \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,24 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     assert "pull_request" in WORKFLOW[True] and WORKFLOW["permissions"] == {
         "contents": "read"
     }  # YAML reads `on` as true
+
+
+@pytest.mark.parametrize(
+    ("choice", "slow", "goals"),
+    [
+        *((0, "1/20", "test"), (9, "10/20", "test"), (19, "20/20", "test")),
+        *((20, "0", "test test-ducklake"), (28, "0", "test test-ducklake"), (29, "0", "test test-duckdb2")),
+    ],
+)
+def test_the_commit_chooses_what_ci_runs_besides_the_quick_tests(
+    choice: int, slow: str, goals: str, tmp_path: Path
+) -> None:
+    for name, line in {"git": f"printf %08x {choice + 30}", "make": 'echo "ran $SLOW: $*"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**{k: v for k, v in os.environ.items() if k != "SLOW"}, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = subprocess.run([ROOT / ".ci" / "run"], env=env, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == f"ran {slow}: {goals}"
 
 
 def test_commits_are_checked_with_tools_of_make_test() -> None:
