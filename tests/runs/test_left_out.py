@@ -179,11 +179,11 @@ def test_the_analysts_file_shows_failures_of_the_traces_that_it_shows(tmp_path: 
         publish(lake)
         return models
 
-    assert failed() == [["kernels (1 traces)"]] * 2
+    assert failed() == [["kernels (1 trace)"]] * 2
     (done,) = ingest([path], lake).rows
     assert done.status == "ok" and failed() == [[]] * 2
     forget(lake, str(done.trace_id))
-    assert failed() == [["kernels (1 traces)"]] * 2
+    assert failed() == [["kernels (1 trace)"]] * 2
 
 
 @pytest.mark.slow  # tests/runs/store/test_changed_models.py
