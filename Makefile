@@ -48,9 +48,9 @@ test: $(INSTALLED_DEV) $(if $(filter-out 0,$(SLOW)),$(INSTALLED_SLOW))
 	$(if $(filter 1,$(SLOW)),@$(MAKE) --no-print-directory test-ducklake)
 	$(if $(filter 1,$(SLOW)),@$(MAKE) --no-print-directory test-duckdb2)
 
-# `-k`, as with `-m` slow tests would run without SLOW.
+# `-k`, as with `-m` slow tests would run without SLOW. LAKE_SLOW: as SLOW, for the tests of DuckLake alone.
 test-ducklake: $(VENV_LAKE)/.installed
-	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines tests/dagster/test_on_ducklake.py
+	SLOW=$(or $(LAKE_SLOW),$(SLOW)) $(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines tests/dagster/test_on_ducklake.py
 
 # Without slow tests: it is to take a minute or two. CI has it, or DuckLake, instead of a share of the slow tests.
 test-duckdb2: $(VENV_DUCKDB2)/.installed

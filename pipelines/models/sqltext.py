@@ -60,8 +60,8 @@ def file_list(files: Iterable[Path]) -> str:
 def parquet_rows(files: Path | Iterable[Path] | str, *options: str) -> str:
     """Return the rows of Parquet files for FROM. `files`: also an SQL expression; `options`: more for read_parquet.
 
-    Otherwise DuckDB would take a folder above the files that is named `host=a` for a column `host`, and prefer it to a
-    column of that name in the files.
+    By default DuckDB takes a folder above the files that is named `host=a` for a column `host`, and prefers it to a column
+    of that name in the files. Here it does not.
     """
     listed = files if isinstance(files, str) else quoted(files) if isinstance(files, Path) else file_list(files)
     return f"read_parquet({', '.join([listed, 'hive_partitioning = false', *options])})"

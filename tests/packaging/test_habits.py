@@ -49,7 +49,8 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     ("choice", "slow", "goals"),
     [
         *((0, "1/20", "test"), (9, "10/20", "test"), (19, "20/20", "test")),
-        *((20, "0", "test test-ducklake"), (28, "0", "test test-ducklake"), (29, "0", "test test-duckdb2")),
+        *((20, "0", "test test-ducklake LAKE_SLOW=1/9"), (28, "0", "test test-ducklake LAKE_SLOW=9/9")),
+        (29, "0", "test test-duckdb2"),
     ],
 )
 def test_the_commit_chooses_what_ci_runs_besides_the_quick_tests(

@@ -59,7 +59,8 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: in
     """
     job_filter = "true" if job is None else f"job = {quoted(job)}"
     limit = "" if most is None else f"LIMIT {most}"
-    rejects = f"rejects WHERE {'true' if job is None else 'false'} AND NOT contains(reason, {quoted(SUPERSEDED)})"
+    rejects = f"rejects WHERE NOT contains(reason, {quoted(SUPERSEDED)})"
+    list_rejects = f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path {limit}"
     of_job = "" if job is None else f"AND trace_id IN (SELECT trace_id FROM traces WHERE {job_filter})"
     failures = f"model_failures WHERE outcome = 'left_out' {of_job}"
     return Fleet(
@@ -72,7 +73,7 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: in
             con, f"SELECT * FROM persistent_stragglers WHERE {job_filter} ORDER BY caused_wait_ns DESC, job, rank"
         ),
         n_rejects=_count(con, rejects) if job is None else None,
-        rejects=rows_of(con, f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path {limit}"),
+        rejects=rows_of(con, list_rejects) if job is None else [],
         n_failures=_count(con, failures),
         failures=rows_of(con, f"SELECT trace_id, table_name, model, reason FROM {failures} ORDER BY ALL {limit}"),
         causes=rows_of_question(con, "fleet-causes", job=job),
