@@ -31,7 +31,7 @@ from pipelines.lake.lake import Batch
 from pipelines.lake.layout import table_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.version import mark_layout
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.ingest import ingest
 from pipelines.runs.digest import reduce_old
 from pipelines.runs.store import open_store
@@ -69,7 +69,7 @@ def year(seed: Lake, root: Path, days: int, gpus: int) -> Lake:
 
 def _copy(source: Path, target: Path, day: int, days: int, gpus: int) -> None:
     """Write a day's file of a table: the rows of the source for each capture, with their own ids, job and date."""
-    rows = f"read_parquet({quoted(source)}, hive_partitioning = false)"
+    rows = parquet_rows(source)
     with duckdb.connect() as con:
         columns = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE FROM {rows}").fetchall()}
         footer = con.execute(f"SELECT decode(value) FROM parquet_kv_metadata({quoted(source)})").fetchall()

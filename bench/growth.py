@@ -45,7 +45,7 @@ from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.lake.version import mark_layout
 from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import file_list, quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.materialize.per_trace import materialize
@@ -121,7 +121,7 @@ def _create_ids(
     for table, columns in ((MARK, ("trace_id", "group_id")), (CAPTURE_MARK, ("capture_id",))):
         files = [table_file(seed.root, table, batch) for batch in seed.batches(table)]
         for column in columns:
-            query = f"SELECT {column} FROM read_parquet({file_list(files)}, hive_partitioning = false)"
+            query = f"SELECT {column} FROM {parquet_rows(files)}"
             names |= {value for (value,) in con.execute(query).fetchall()}
     rows = [(k, name, hashlib.sha256(f"{name} {k}".encode()).hexdigest()[:16]) for k in clones for name in names]
     for k in clones:
@@ -141,7 +141,7 @@ def _insert(con: duckdb.DuckDBPyConnection, rows: list[tuple[int, str, str]]) ->
 def _write_clones(
     con: duckdb.DuckDBPyConnection, path: Path, table: str, batch: Batch, root: Path, version: str | None
 ) -> None:
-    source = f"read_parquet({quoted(path)}, hive_partitioning = false)"
+    source = parquet_rows(path)
     described = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     texts = [name for name, kind, *_ in described if kind == "VARCHAR"]
     known = "(SELECT DISTINCT old FROM ids)"
@@ -186,15 +186,15 @@ def _set_contents(con: duckdb.DuckDBPyConnection, root: Path) -> None:
     marks = (root / CAPTURE_MARK).glob("day=*/*.parquet")
     for batch in (Batch(path.stem) for path in marks if path.stem in ours):
         members = table_file(root, CAPTURE_RANKS, batch)
-        parts = con.execute(f"SELECT trace_id, rank, left_out_reason FROM {quoted(members)}").fetchall()
+        parts = con.execute(f"SELECT trace_id, rank, left_out_reason FROM {parquet_rows(members)}").fetchall()
         text = ";".join(sorted(f"{trace}:{rank}:{why}" for trace, rank, why in parts))
         content = hashlib.sha256(text.encode()).hexdigest()[:16]
         mark = table_file(root, CAPTURE_MARK, batch)
         version = load_catalog().version(CAPTURE_MARK)
         other = mark.with_suffix(".part")
         con.execute(
-            f"COPY (SELECT * REPLACE ({quoted(content)} AS content) FROM read_parquet({quoted(mark)}, "
-            f"hive_partitioning = false)) TO {quoted(other)} (FORMAT parquet, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}})"
+            f"COPY (SELECT * REPLACE ({quoted(content)} AS content) FROM {parquet_rows(mark)}) "
+            f"TO {quoted(other)} (FORMAT parquet, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}})"
         )
         os.replace(other, mark)
 

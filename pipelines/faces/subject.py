@@ -108,10 +108,13 @@ def catalog_of(trace: str | Path, lake: Path | str) -> Catalog:
 
     A file uses the shipped models. A trace of a lake also uses the lake's own formulas.
     """
-    from pipelines.models.catalog import load_catalog
+    if Path(trace).exists():
+        from pipelines.models.catalog import load_catalog
+
+        return load_catalog()
     from pipelines.runs.store import open_store
 
-    return load_catalog() if Path(trace).exists() else open_store(lake).catalog()
+    return open_store(lake).catalog()
 
 
 def process_of(con: duckdb.DuckDBPyConnection, trace_id: str, processes: Sequence[str]) -> str | None:

@@ -22,7 +22,8 @@ from pipelines.models.errors import CatalogError
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 PAGE_QUESTIONS = "report"  # that of the other questions of report pages
 _MARK = "-- model: "
-_THRESHOLD = re.compile(r"\bthreshold\('([^']*)'\)")
+_CALL = "threshold('"
+_THRESHOLD = re.compile(rf"\b{re.escape(_CALL)}([^']*)'\)")
 _BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
 
 
@@ -51,6 +52,8 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
 
 def with_thresholds(path: Path, text: str) -> str:
     """Return the text with thresholds replaced by their values. Raise CatalogError for an unknown threshold."""
+    if _CALL not in text:
+        return text  # most texts; a search for this alone takes a tenth of the time of the expression
     values = thresholds()
     for call in _THRESHOLD.finditer(text):
         if call[1] not in values:

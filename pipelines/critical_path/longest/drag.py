@@ -40,7 +40,7 @@ def drags(reach: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     `weight[i]` belongs to event `event[i]` < n_events. A drag is negative only if the event has edges of negative
     weight.
     """
-    shares = _shares(reach, edge, event, weight, n_events)
+    shares = _shares(reach, edge, event, weight)
     on_path = np.full(len(reach.slack), -1)
     on_path[reach.path] = np.arange(len(reach.path))
     path_index = on_path[shares.chain]
@@ -67,7 +67,7 @@ def drags(reach: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     return drag
 
 
-def _shares(reach: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Shares:
+def _shares(reach: Reach, edge: Ints, event: Ints, weight: Ints) -> Shares:
     chain = reach.chain_of[edge]
     order = np.lexsort((chain, event))
     event, chain, weight = event[order], chain[order], weight[order]

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
+from pipelines.base.units import counted
 from pipelines.faces.cells import Cutter
 from pipelines.faces.limiting_findings import LimitingFinding, query_of_part, worded
 from pipelines.faces.mcp_tools.commands import MOST_CHARACTERS, WHERE_IDS, command, identifier
@@ -321,7 +322,7 @@ def _asked(
         cutter = Cutter(_LONGEST)
         cells = [[cutter.cell(value) for value in row] for row in first.rows]
         if cutter.n_cut:
-            caveats = [*caveats, f"{cutter.n_cut} cells are cut to {_LONGEST:,} characters"]
+            caveats = [*caveats, f"{counted(cutter.n_cut, 'cell')} cut to {_LONGEST:,} characters"]
         columns = [f"{name} {kind}" for name, kind in zip(first.columns, first.types, strict=True)]
         notes = (
             {"caveats": [visible(caveat) for caveat in caveats], "how_to_read": reading}

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipelines import __version__
 from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
+from pipelines.base.units import counted
 from pipelines.faces.cells import LONGEST, rows_as_json
 from pipelines.faces.serve.access import LOCAL, foreign, headers_of, is_json
 from pipelines.faces.serve.contents import questions, tables_by_layer
@@ -145,7 +146,7 @@ class Console:
         if result["n_cut"]:
             caveats = [
                 *caveats,
-                f"{result['n_cut']:,} cells are cut to {LONGEST:,} characters; a download has all of them",
+                f"{counted(result['n_cut'], 'cell')} cut to {LONGEST:,} characters; a download has all of them",
             ]
         caveats = [visible(caveat) for caveat in caveats]
         return {**result, "caveats": caveats, "seconds": round(time.monotonic() - start, 3)}

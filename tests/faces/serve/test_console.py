@@ -68,7 +68,7 @@ def test_values_are_exact(server: Server) -> None:
 def test_long_cells_are_cut_and_counted(server: Server) -> None:
     answer = server.ask("/query", {"sql": "SELECT repeat('x', 10000), repeat('y', 10001)"}).json
     assert answer["rows"] == [["x" * 10_000, "y" * 10_000 + "… (10,001 characters)"]]
-    assert answer["caveats"] == ["1 cells are cut to 10,000 characters; a download has all of them"]
+    assert answer["caveats"] == ["1 cell cut to 10,000 characters; a download has all of them"]
 
 
 def test_wide_answers_end_by_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def test_limits_and_caveats_stand_above_the_rows(page: Page) -> None:
     assert page.js("document.getElementById('status').innerText").startswith(
         "the first 1,000 rows; there are more (a header sorts these only; CSV and Parquet have all)"
     )
-    assert "cells are cut to 10,000 characters" in page.js("document.getElementById('caveats').innerText")
+    assert "cells cut to 10,000 characters" in page.js("document.getElementById('caveats').innerText")
 
 
 def test_downloads_arrive(page: Page, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_download_shows_its_caveats(page: Page, tmp_path: Path, monkeypatch: p
         until((tmp_path / f"answer.{kind}").exists)
         page.until("!running")
         rows, file = page.js(shown)
-        assert "cells are cut" in rows and file == f"answer.{kind}: kernels lacks <b>rank1.json</b>"
+        assert "1 cell cut" in rows and file == f"answer.{kind}: kernels lacks <b>rank1.json</b>"
 
 
 def test_a_trace_leads_to_its_report(page: Page, server: Server) -> None:
