@@ -1,5 +1,5 @@
-# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/20 make test: with the third
-# of twenty shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
+# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/30 make test: with the third
+# of thirty shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
 # `make growth` measures what 16 times more of one thing costs per event, what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
 # make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes the picture in docs/architecture.md,
@@ -24,6 +24,7 @@ CORE_TESTS := tests/base tests/readers/kineto tests/readers/rocm tests/readers/t
     tests/faces/cli/test_why.py tests/packaging/test_duckdb.py
 SQL_LINTED := $(VENV)/.sql-linted
 TYPED := $(VENV)/.typed
+COLLECTED := $(VENV)/.collected
 # The CPU build of torch that the torch tests are written against. Tests that need torch skip without it. On Linux
 # the plain version would be the CUDA build (gigabytes); elsewhere the plain version is the CPU build.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
@@ -68,8 +69,14 @@ $(TYPED): $(shell find tracelake pipelines assets dagster_project -name __pycach
 
 # Four on two cores: now and then one waits for a disk or for a process (374 s with three, 318 with four). All slow tests take
 # more memory each: three.
-tests:
+tests: $(COLLECTED)
 	$(BIN)/python -m pytest -n $(if $(filter 1,$(SLOW)),3,4) --dist worksteal
+
+# pytest rewrites the assertions of a module once for all later runs. Without this, after installing, each worker of the first
+# run would do that for all modules (37 CPU s instead of 12 to collect the tests).
+$(COLLECTED): $(INSTALLED_DEV)
+	$(BIN)/python -m pytest --collect-only -q >/dev/null || true  # an error appears in the run
+	@touch $@
 
 # sqlfluff takes its time over all of sql/, so it looks at what changed since it last found nothing; `make clean`,
 # a fresh checkout or other rules (pyproject.toml): at everything.
