@@ -92,7 +92,16 @@ placed AS (
     SELECT
         i.trace_id,
         i.batch_id,
-        e.*,
+        -- Kineto's scope profiler on XPU writes a kernel's metrics as a second kernel.
+        e.* REPLACE (
+            CASE
+                WHEN
+                    e.cat = 'kernel' AND starts_with(e.name, 'metrics: ') AND e.arg.device IS NULL
+                    AND e.arg.correlation IS NULL AND contains(e.args, '"kernel_id"')
+                    THEN 'xpu_scope_profiler'
+                ELSE e.cat
+            END AS cat
+        ),
         CASE
             WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912
                 THEN e.relative_ns + i.base_ns
@@ -112,7 +121,8 @@ SELECT
     -- among the rank's own events.
     e.event_id,
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
-    coalesce(c.canonical, e.cat) AS cat,  -- Category in its canonical spelling; NULL if the event has none.
+    -- Category in its canonical spelling; NULL if the event has none; xpu_scope_profiler for a kernel's metrics.
+    coalesce(c.canonical, e.cat) AS cat,
     -- Name; that of a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
     CASE
         WHEN d.meaning IS NOT NULL

@@ -170,6 +170,24 @@ def test_queues_of_other_writers_are_streams() -> None:
     ]
 
 
+def test_metrics_of_a_kernel_on_xpu_are_no_kernel() -> None:
+    """Kineto's XPU scope profiler (profiler_metrics) writes each kernel a second time, 1 ns longer on both sides."""
+    queue = {"sycl queue": 64, "device": 0, "kernel_id": 3}
+    metrics = {"kernel_id": 3, "queue": "0x000055d0a0b0c0d0", "GpuTime [ns]": 5000}
+    counter = x("xpu_scope_profiler", "metrics", 9.999, 0, 0, 0, **{"GpuTime [ns]": 5000})
+    events = [
+        x("kernel", "gemm", 10, 5, 0, 0, correlation=1, **queue),
+        x("kernel", "metrics: gemm", 9.999, 5.002, 0, 0, **metrics),
+        {**counter, "ph": "C"},
+        x("kernel", "metrics: of work", 20, 5, 0, 0, correlation=2, **queue),
+        x("kernel", "metrics: of Proton", 30, 5, 7, 0, call_stack=["ROOT"]),
+    ]
+    work = [("gemm", 64, 5000), ("metrics: of work", 64, 5000), ("metrics: of Proton", 7, 5000)]
+    assert rows_of(events, "kernels", "name, stream, duration_ns", "start_ns") == work
+    rows = rows_of(events, "events", "name, stream", "cat = 'xpu_scope_profiler' DESC, event_id")
+    assert rows[:2] == [("metrics: gemm", None), ("metrics", None)]
+
+
 def beside_each_other(**queues: int) -> list[Event]:
     """A collective beside computation, on two queues that arguments of this name state."""
     (queue,) = queues

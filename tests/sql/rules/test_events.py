@@ -188,7 +188,15 @@ def test_the_side_of_each_category() -> None:
         "python_function": ("cpu", False),
         "of tomorrow": ("cpu", False),
     }
-    unseen = ("overhead", "Trace", "cuda_profiler_range", "gpu_metrics", "graph_event_node", "graph_host_node")
+    unseen = (
+        "overhead",
+        "Trace",
+        "cuda_profiler_range",
+        "gpu_metrics",
+        "graph_event_node",
+        "graph_host_node",
+        "xpu_scope_profiler",
+    )
     con, _ = connect([x(cat, "name", 10 * i, 5) for i, cat in enumerate([*sides, *unseen])])
     run_models(con, load_catalog(), ["_loaded_events", "category_sides", "kernels"])
     query = "SELECT e.cat, side, is_operator FROM _loaded_events JOIN events AS e USING (event_id)"
