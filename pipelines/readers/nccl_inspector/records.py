@@ -130,6 +130,8 @@ class Records:
             raise ValueError(f"it has no communicator, no {kind} or no {kind}_sn")
         times = perf.get("event_trace_ts")
         times = times if isinstance(times, dict) else {}
+        duration_ns = _ns(perf, f"{kind}_exec_time_us")
+        is_measured = kind == "coll" or duration_ns != 0  # of a p2p call without a kernel's time, the plugin writes 0
         return (
             self.n_lines,
             communicator,
@@ -144,10 +146,10 @@ class Records:
             _text(perf, f"{kind}_algo"),
             _text(perf, f"{kind}_proto"),
             _whole(perf, f"{kind}_msg_size_bytes"),
-            _ns(perf, f"{kind}_exec_time_us"),
+            duration_ns if is_measured else None,
             _text(perf, f"{kind}_timing_source"),
-            _number(perf, f"{kind}_algobw_gbs"),
-            _number(perf, f"{kind}_busbw_gbs"),
+            _number(perf, f"{kind}_algobw_gbs") if is_measured else None,
+            _number(perf, f"{kind}_busbw_gbs") if is_measured else None,
             _ns(metadata, "dump_timestamp_us"),
             _ns(times, f"{kind}_start_ts"),
         )

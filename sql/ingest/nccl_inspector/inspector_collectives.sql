@@ -19,9 +19,10 @@ SELECT
     CAST(algorithm AS VARCHAR) AS algorithm,  -- RING, TREE, …; NULL before format v4.1.
     CAST(protocol AS VARCHAR) AS protocol,  -- LL, LL128, SIMPLE; NULL before format v4.1.
     CAST(size_bytes AS BIGINT) AS size_bytes,  -- Size of the message, bytes.
-    CAST(duration_ns AS BIGINT) AS duration_ns,  -- Duration on this rank, including waiting, ns, to the us.
-    -- Clock of the duration: kernel_gpu, kernel_cpu or collective_cpu (less exact, because the host observes start and
-    -- end).
+    -- Duration on this rank, including waiting, ns, to the us; NULL if unknown.
+    CAST(duration_ns AS BIGINT) AS duration_ns,
+    -- Clock of the duration: kernel_gpu; kernel_cpu (less exact, because the host observes start and end); or
+    -- collective_cpu (the host's time for the enqueue, because the kernel's is unknown).
     CAST(timing_source AS VARCHAR) AS timing_source,
     CAST(algorithm_gigabytes_per_s AS DOUBLE) AS algorithm_gigabytes_per_s,  -- Algorithm bandwidth, GB/s.
     CAST(bus_gigabytes_per_s AS DOUBLE) AS bus_gigabytes_per_s,  -- Bus bandwidth, GB/s, as defined by nccl-tests.

@@ -1,24 +1,29 @@
 -- One row: a rank's part in a collective found in several logs of the NCCL Inspector, with the rank's waiting time.
 -- How: match by communicator and sequence number. All ranks leave a collective together, so the rank with the shortest
 -- duration came last, and the excess of another rank's duration is waiting. This assumes that a rank is present exactly
--- while its kernel runs.
+-- while its kernel runs. A duration by the clock collective_cpu is that of the enqueue, which says nothing of the
+-- kernel, so it is not compared.
 -- scope: lake
-WITH parts AS (
+WITH calls AS (
+    SELECT *, CASE WHEN coalesce(timing_source, '') <> 'collective_cpu' THEN duration_ns END AS kernel_ns
+    FROM inspector_collectives
+    WHERE kind = 'coll'
+),
+parts AS (
     SELECT
         l.job, c.log_id, c.line, c.communicator_id, c.communicator_name, c.rank, c.n_ranks, c.name, c.seq,
-        c.size_bytes, c.duration_ns, c.bus_gigabytes_per_s, c.timing_source, c.dumped_ns, l.host,
+        c.size_bytes, c.duration_ns, c.kernel_ns, c.bus_gigabytes_per_s, c.timing_source, c.dumped_ns, l.host,
         count(*) OVER by_call AS n_seen,
-        count(c.duration_ns) OVER by_call AS n_timed,
-        min(c.duration_ns) OVER by_call AS least_ns,
-        max(c.duration_ns) OVER by_call AS most_ns,
-        sum(c.duration_ns) OVER by_call AS sum_ns,
+        count(c.kernel_ns) OVER by_call AS n_timed,
+        min(c.kernel_ns) OVER by_call AS least_ns,
+        max(c.kernel_ns) OVER by_call AS most_ns,
+        sum(c.kernel_ns) OVER by_call AS sum_ns,
         row_number() OVER (
             PARTITION BY c.communicator_id, c.name, c.seq, l.job
-            ORDER BY c.duration_ns NULLS LAST, c.rank, c.log_id, c.line
+            ORDER BY c.kernel_ns NULLS LAST, c.rank, c.log_id, c.line
         ) AS place
-    FROM inspector_collectives AS c
+    FROM calls AS c
     JOIN inspector_logs AS l ON l.log_id = c.log_id
-    WHERE c.kind = 'coll'
     WINDOW by_call AS (PARTITION BY c.communicator_id, c.name, c.seq, l.job)
 )
 SELECT
@@ -33,19 +38,22 @@ SELECT
     seq,  -- Sequence number in the communicator.
     size_bytes,  -- Size of the message, bytes.
     dumped_ns,  -- Time at which the plugin wrote the call, ns since the Unix epoch.
-    duration_ns,  -- Duration on this rank, ns; NULL, like the three columns at the end, where the line has none.
+    duration_ns,  -- Duration on this rank, ns; NULL where the line has none.
     bus_gigabytes_per_s,  -- Bus bandwidth, GB/s.
     timing_source,  -- Clock of the duration.
     n_ranks,  -- Number of ranks of the communicator.
     n_seen,  -- Number of rows of this collective in the lake; below n_ranks, the last rank may be missing.
-    -- Waiting time: duration minus the shortest, ns; 0 for the rank that came last.
-    duration_ns - least_ns AS waited_ns,
+    n_timed,  -- Number of these rows that have a duration of the kernel; below n_ranks, the last rank may be another.
+    -- Waiting time: duration minus the shortest, ns; 0 for the rank that came last. NULL, like the two columns that
+    -- follow, if this rank, or every other one, has no duration of the kernel.
+    CASE WHEN n_timed > 1 THEN kernel_ns - least_ns END AS waited_ns,
     -- Whether this rank came last, so that the others waited for it.
-    CASE WHEN duration_ns IS NOT NULL THEN place = 1 AND most_ns > least_ns END AS is_last,
+    CASE WHEN n_timed > 1 AND kernel_ns IS NOT NULL THEN place = 1 AND most_ns > least_ns END AS is_last,
     -- Waiting time of the other ranks for this rank, ns; 0 unless it came last.
     CASE
+        WHEN n_timed < 2 THEN NULL
         WHEN place = 1 THEN CAST(sum_ns - n_timed * least_ns AS BIGINT)
-        WHEN duration_ns IS NOT NULL THEN 0
+        WHEN kernel_ns IS NOT NULL THEN 0
     END AS caused_wait_ns
 FROM parts
 WHERE n_seen > 1

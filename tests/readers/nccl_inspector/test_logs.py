@@ -68,6 +68,15 @@ def test_point_to_point_calls_and_what_was_dropped(tmp_path: Path) -> None:
     assert rows(lake, "SELECT * FROM inspector_matches") == []
 
 
+@pytest.mark.parametrize(("us", "measured"), [(0, (None, None, None)), (1, (1000, 0.5, 0.5))])
+def test_a_point_to_point_call_without_a_time(us: int, measured: tuple[float | None, ...]) -> None:
+    """The plugin writes 0 where it knows no time of the kernel."""
+    p2p = {"p2p": "Send", "p2p_sn": 9, "p2p_exec_time_us": us, "p2p_algobw_gbs": us / 2, "p2p_busbw_gbs": us / 2}
+    (text,) = lines(0, [], "v4.1", p2p=[p2p])
+    row = Records().row(text.encode())
+    assert row and (row[13], *row[15:17]) == measured
+
+
 def test_bad_lines_are_counted_with_the_first_of_them(tmp_path: Path) -> None:
     good = lines(0, CALLS, "v4.2")
     wrong = json.loads(good[-1])
@@ -218,6 +227,34 @@ def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) 
     lake = loaded(INPUT, sorted(tmp_path.iterdir()), ["inspector_matches"])
     query = "SELECT rank, n_seen, waited_ns, is_last, caused_wait_ns FROM inspector_matches ORDER BY rank"
     assert rows(lake, query) == [(0, 3, 0, True, 30_000), (1, 3, 30_000, False, 0), (2, 3, None, None, None)]
+
+
+def test_a_time_of_the_enqueue_takes_no_part_in_the_waiting(tmp_path: Path) -> None:
+    """collective_cpu: the plugin knows no time of the kernel. Of call 2 one time is of the kernel: none can be compared."""
+    clocks_by_rank = {0: ("kernel_gpu", "kernel_gpu"), 1: ("kernel_cpu", "collective_cpu"), 2: ("collective_cpu",) * 2}
+    for rank, clocks in clocks_by_rank.items():
+        records = [
+            json.loads(text) for text in lines(rank, [(n, 1 << 20, (500, 530, 4)[rank]) for n in (1, 2)], "v4.1")
+        ]
+        for record, clock in zip(records, clocks, strict=True):
+            record["coll_perf"]["coll_timing_source"] = clock
+        write(tmp_path / f"rank{rank}.log", map(json.dumps, records))
+    lake = loaded(INPUT, sorted(tmp_path.iterdir()), ["inspector_matches"])
+    columns = "seq, rank, n_seen, n_timed, duration_ns, waited_ns, is_last, caused_wait_ns"
+    assert rows(lake, f"SELECT {columns} FROM inspector_matches ORDER BY seq, rank") == [
+        (1, 0, 3, 2, 500_000, 0, True, 30_000),
+        (1, 1, 3, 2, 530_000, 30_000, False, 0),
+        (1, 2, 3, 2, 4_000, None, None, None),
+        (2, 0, 3, 1, 500_000, None, None, None),
+        (2, 1, 3, 1, 530_000, None, None, None),
+        (2, 2, 3, 1, 4_000, None, None, None),
+    ]
+    answered = rows(lake, load_questions()["slow-collectives"].sql)
+    assert [(row[4], *row[6:]) for row in answered] == [
+        (0, 2, 1, 0.03, 0.0, 3.1, 2),
+        (1, 2, 0, 0.0, 0.03, 3.0, 2),
+        (2, 2, 0, None, None, None, 2),
+    ]
 
 
 @pytest.mark.slow
