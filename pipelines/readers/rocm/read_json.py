@@ -9,6 +9,7 @@ for the records. Records are read one at a time: only the names, and a batch of 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
@@ -34,7 +35,8 @@ _MOST_IN_A_PROCESS = {b'"metadata"': 1, b'"buffer_records"': 2}
 _LONGEST = max(map(len, _MOST_IN_A_PROCESS)) - 1
 _SHOWN = 8  # names in a sentence
 _GPU_KINDS = {2: "GPU", 1: "CPU"}
-_MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # the message replaces their name, as in CSV files
+# Functions whose events have the name of their message. ROCm 7 writes ranges as the functions of the last two names.
+_MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA", "roctxThreadRangeA", "roctxProcessRangeA")
 _LISTS = {
     ("kernel_symbols",), ("agents",), ("counters",), ("code_objects",), ("host_functions",), ("strings", "marker_api"),
 }  # fmt: skip
@@ -163,7 +165,9 @@ class _Rows:
                 self.left_out[kind] += 1
 
     def finish(self) -> None:
-        """Write the remaining rows, and the process id."""
+        """Write the messages, the remaining rows, and the process id."""
+        for correlation, message in self._messages.items():
+            self._add("_rocm_event_details", id=correlation, details=json.dumps({"message": message}))
         for table in list(self._waiting):
             self._write(table)
         self.con.execute(f"UPDATE _rocm_session SET process_id = {'NULL' if self.pid is None else self.pid}")
@@ -237,9 +241,10 @@ class _Rows:
 
     def _call(self, record: Mapping[str, Any], where: str) -> None:
         times, (domain, name) = self._times(record, where), self._named(record)
-        message = self._messages.get(times["correlation"]) if name in _MESSAGES else None
         thread = self._integer(record.get("thread_id"), f"{where}.thread_id")
-        self._add("_rocm_calls", **times, thread=thread, domain=domain, name=name if message is None else message)
+        # The function stays beside the message: it says whether the range is of the thread or of the process.
+        event = times["correlation"] if name in _MESSAGES else None
+        self._add("_rocm_calls", **times, thread=thread, event=event, domain=domain, name=name)
 
     def _named(self, record: Mapping[str, Any]) -> tuple[str | None, str | None]:
         """Return the names of the domain and of the operation; None for an unknown name."""

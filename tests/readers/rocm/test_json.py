@@ -108,6 +108,17 @@ def test_it_has_the_events_of_the_csv_files(tmp_path: Path, indent: int | None) 
     assert checks.keys() & {"rocm_wrong_type", "rocm_missing_table", "rocm_no_wall_clock"} == {"rocm_no_wall_clock"}
 
 
+@pytest.mark.parametrize(
+    ("function", "tid"), [("roctxThreadRangeA", "4000"), ("roctxRangeStartA", "4000 range"), ("roctxProcessRangeA", "4000 range")]
+)  # fmt: skip
+def test_a_range_has_its_message_and_the_row_of_its_function(tmp_path: Path, function: str, tid: str) -> None:
+    """The first and the last are functions of ROCm 7, for ranges that were roctxRangePushA and roctxRangeStartA."""
+    rows, _ = events(put(tmp_path, json.dumps(document()).replace("roctxRangePushA", function)))
+    (expected,) = [row for row in plain()[0] if row[2] == "aten::mm"]
+    assert [row[:4] + row[5:] for row in rows] == [row[:4] + row[5:] for row in plain()[0]]
+    assert [row for row in rows if row[2] == "aten::mm"] == [(*expected[:4], tid, *expected[5:])]
+
+
 def in_kernels(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
     return lambda process: change(process["buffer_records"]["kernel_dispatch"][0])
 
