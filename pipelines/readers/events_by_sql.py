@@ -28,6 +28,7 @@ from pipelines.models.errors import CatalogError
 from pipelines.models.header import TRACE
 from pipelines.models.run import only_selects, run_models
 from pipelines.models.sqltext import first_line, quoted
+from pipelines.readers.foreign_rows import foreign_rows
 from pipelines.readers.gpu_row_doubts import gpu_row_doubts
 from pipelines.readers.kineto import Finding, KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.events_file import add_findings, complete
@@ -115,7 +116,8 @@ def _read(model: str, stage: Stage, companions: tuple[Path, ...], request: ReadR
         counts = complete(con, load_catalog(), target, 0, request.compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
         lost = lost_work(con, load_catalog(), BY_OTHERS) if contents.status != "partial" else ()
-        doubts = gpu_row_doubts(con, load_catalog())
+        foreign = foreign_rows(con, load_catalog(), counts) if counts else ()
+        doubts = (*gpu_row_doubts(con, load_catalog()), *foreign)
     counter = FindingCounter()
     add_findings(counter.add, counts, path, contents.metadata)
     return ReadTrace(

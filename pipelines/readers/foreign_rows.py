@@ -16,6 +16,7 @@ UNREAD, MERGED = "unread_events", "merged_processes"
 _SHARED_IDS = threshold("merged_shared_ids")
 _SHOWN = 3  # processes in a sentence
 _JAX = "/device:"  # begins the names of the processes in which JAX's trace.json.gz shows devices
+_ROCPROF = {"hip_api", "kernel_dispatch", "memory_copy"}  # categories in rocprofv3's Perfetto files
 
 
 def foreign_rows(con: duckdb.DuckDBPyConnection, catalog: Catalog, counts: dict[str, Any]) -> tuple[Finding, ...]:
@@ -64,6 +65,8 @@ def _unread_sentence(rows: list[dict[str, Any]], n: int) -> str:
     more = f" and {n_more:,} more process{'es' if n_more > 1 else ''}" if n_more > 0 else ""
     is_jax = any((row["process_name"] or "").startswith(_JAX) for row in rows)
     remedy = "; of JAX, give the *.xplane.pb next to it" if is_jax else ""
+    if any(row["cat"] in _ROCPROF for row in rows):
+        remedy += "; of rocprofv3, give its database, JSON or CSV files"
     events = "1 event has" if n == 1 else f"{n:,} events have"
     return (
         f"no GPU work is read, but {events} {lack} ({of_processes}{more}): if these are the device's work, it is "

@@ -90,7 +90,7 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
         (9, -1, 8, None),
     ]
     counts = {finding.check_name: finding.n for finding in trace.findings}
-    assert counts == {"time_out_of_range": 3, "time_not_a_number": 3, "negative_duration": 1}
+    assert counts == {"time_out_of_range": 3, "time_not_a_number": 3, "negative_duration": 1, "unread_events": 2}
     assert (trace.n_events, trace.trace_start_ns, trace.trace_end_ns, trace.format) == (9, 5, 12, "csv")
     assert trace.unpacked_bytes == file.stat().st_size
     assert events(tmp_path, trace, "DISTINCT ON (batch_id) trace_id, batch_id, args, stream") == [
@@ -125,7 +125,8 @@ def test_begin_and_end_events_are_paired(tmp_path: Path, reader: Callable[..., R
     )
     trace = reader()(ReadRequest(file, tmp_path))
     assert [dur for (dur,) in events(tmp_path, trace, "duration_ns")] == [4, 2, None, None, None]
-    assert isinstance(trace, ReadTrace) and [finding.check_name for finding in trace.findings] == ["unmatched_begin"]
+    checks = ["unmatched_begin", "unread_events"]
+    assert isinstance(trace, ReadTrace) and [finding.check_name for finding in trace.findings] == checks
 
 
 @pytest.mark.parametrize("ids", first_of(["0,2", "0,0", "1,2"], 1))

@@ -54,8 +54,36 @@ def test_slices_nest_by_time(tmp_path: Path) -> None:
     assert con.execute("SELECT DISTINCT pid, tid FROM events WHERE ph = 'X'").fetchall() == [("7", "8")]
     names = con.execute("SELECT name, args FROM events WHERE ph = 'M' ORDER BY ALL").fetchall()
     assert names == [("process_name", '{"name":"python"}'), ("thread_name", '{"name":"main"}')]
-    assert {finding.check_name for finding in trace.findings} == {"perfetto_boot_time"}
+    assert {finding.check_name for finding in trace.findings} == {"perfetto_boot_time", "unread_events"}
     assert trace.status == "ok"
+
+
+def of_rocprofv3(stage: str = "") -> Written:
+    """A kernel as `rocprofv3 --output-format pftrace` writes it, on a track without a process; work of PyTorch's stage."""
+    written = Written()
+    written.descriptors.append(pb.TracePacket(track_descriptor=pb.TrackDescriptor(uuid=99, name="AGENT [0] QUEUE [0]")))
+    for ts, track, category, name in (
+        (10, written.track(7, 8, "main"), "hip_api", "hipLaunchKernel"),
+        (30, 99, "kernel_dispatch", "gemm"),
+    ):
+        event(written, ts, BEGIN, track, name).track_event.categories.append(category)
+        event(written, ts + 5, END, track)
+    if stage:
+        written.stage({"cat": stage, "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": {"device": 0}}, 0)
+    return written
+
+
+def test_gpu_work_of_unknown_category_is_a_finding(tmp_path: Path) -> None:
+    _, trace = loaded(tmp_path / "a.pftrace", of_rocprofv3().bytes())
+    (unread,) = [finding for finding in trace.findings if finding.check_name == "unread_events"]
+    assert (unread.severity, unread.n) == ("warning", 2)
+    assert unread.detail == (
+        "no GPU work is read, but 2 events have no known category (1 of python (hip_api), 1 of no process "
+        "(kernel_dispatch)): if these are the device's work, it is missing from all numbers; of rocprofv3, give its "
+        "database, JSON or CSV files"
+    )
+    _, trace = loaded(tmp_path / "b.pftrace", of_rocprofv3("kernel").bytes())
+    assert "unread_events" not in {finding.check_name for finding in trace.findings}
 
 
 def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
