@@ -27,8 +27,9 @@ _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
 _TEXTS = {0x8C: 1, ord("X"): 4, 0x8D: 8}  # opcode → bytes of the length before the text
 _NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
-# A list of only references to earlier objects, such as a stack. It is read in one step and cached by its bytes.
-_REFERENCES = re.compile(rb"\]\x94\(((?:h.|j....)++)e", re.DOTALL)
+# A list of only references to earlier objects, such as a stack. It is read in one step and cached by its bytes. Python
+# writes the items of a list in parts of 1000, so after 1000 items the list may go on.
+_REFERENCES = re.compile(rb"\]\x94\(((?:h.|j....){1,999}+)e", re.DOTALL)
 
 _AHEAD = 1 << 17  # bytes available before an opcode is read; longer texts are requested
 _REFILL = 4 << 20

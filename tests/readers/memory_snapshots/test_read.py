@@ -185,6 +185,19 @@ def test_equal_stacks_are_one(tmp_path: Path) -> None:
     assert len(rows["snapshot_stacks"]) == 1 and len(rows["snapshot_frames"]) == 2
 
 
+@pytest.mark.parametrize("depth", [999, 1000, 1001, 1002, 2000, 2001])
+def test_a_stack_of_any_length_from_known_frames(tmp_path: Path, depth: int) -> None:
+    """The pickler writes lists in parts of 1000 items; the second stack and its copy have only references to frames."""
+    frames = stack(*(("/x.py", line, "f") for line in range(depth)))
+    allocator = Allocator()
+    for known in (frames, frames[1:] + frames[:1], frames[1:] + frames[:1]):
+        allocator.alloc(100, known)
+    made = snapshot(allocator)
+    _, rows = read(pickle.dumps(made, 4), tmp_path)
+    assert contents(rows) == expected(made)
+    assert [row["n_frames"] for row in rows["snapshot_stacks"]] == [depth, depth]
+
+
 def test_the_frame_of_the_user_is_found(tmp_path: Path) -> None:
     _, rows = read(pickle.dumps(snapshot(training())), tmp_path)
     assert {row["user_frame"] for row in rows["snapshot_stacks"]} == {
