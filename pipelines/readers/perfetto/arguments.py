@@ -65,10 +65,13 @@ def _value(annotation: Any, interned: Interned) -> Any:
 
 
 def _several(annotation: Any, interned: Interned) -> Any:
-    """Return the array or the dict of an annotation without a scalar value, or None if it has neither."""
-    if annotation.array_values:
-        return [_value(element, interned) for element in annotation.array_values]
-    return arguments(annotation.dict_entries, interned) if annotation.dict_entries else None
+    """Return the array or the dict of an annotation without a scalar value.
+
+    If it has neither, return an empty list, which PyTorch writes so: the sizes of a tensor without dimensions.
+    """
+    if annotation.dict_entries:
+        return arguments(annotation.dict_entries, interned)
+    return [_value(element, interned) for element in annotation.array_values]
 
 
 def _read(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
 from tests.effort import first_of
 from tests.harness import memory
-from tests.readers.perfetto.writer import Written, pb
+from tests.readers.perfetto.writer import Written, annotate, pb
 
 BEGIN, END, INSTANT, COUNTER = (pb.TrackEvent.Type.Value(f"TYPE_{name}") for name in ("SLICE_BEGIN", "SLICE_END", "INSTANT", "COUNTER"))  # fmt: skip
 
@@ -218,6 +219,18 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
         "perfetto_left_out": ("info", 2), "perfetto_no_track": ("warning", 2), "perfetto_without_time": ("warning", 1)
     }  # fmt: skip
     assert con.execute("SELECT count(*) FROM events WHERE ph = 'i' AND pid IS NULL").fetchall() == [(2,)]
+
+
+def test_an_empty_list_is_one(tmp_path: Path) -> None:
+    """PyTorch writes it as an annotation without a value; its null is a text (emitJsonValue)."""
+    args = {"Input Dims": [[128, 256], []], "Concrete Inputs": [], "Input type": ["float", None]}
+    written = Written()
+    packet = event(written, 10, INSTANT, written.track(7, 8, "main"), "aten::mul")
+    for key, value in args.items():
+        annotate(packet.track_event.debug_annotations.add(name=key), value)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    ((text,),) = con.execute("SELECT args FROM events WHERE ph = 'i'").fetchall()
+    assert json.loads(text) == args | {"Input type": ["float", "null"]}
 
 
 @pytest.mark.slow  # work of GPUs: test_kinds.py
