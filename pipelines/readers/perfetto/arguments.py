@@ -26,7 +26,10 @@ def arguments(annotations: Iterable[Any], interned: Interned) -> dict[str, Any]:
 
 def extra_data(data: Iterable[Any]) -> dict[str, Any]:
     """Return the values of a render stage's data by name. They are stored as text, and numbers and JSON are parsed."""
-    return {_KINETO_NAMES.get(name := text(datum.name), name): _read(text(datum.value)) for datum in data}
+    values = {text(datum.name): _read(text(datum.value)) for datum in data}
+    # A program's annotation of the work may use a bare name: `stream` of torch.cuda._graph_annotations.
+    replaced = {bare for name, bare in _KINETO_NAMES.items() if name in values}
+    return {_KINETO_NAMES.get(name, name): value for name, value in values.items() if name not in replaced}
 
 
 def text(value: Any) -> str:

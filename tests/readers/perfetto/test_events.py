@@ -233,6 +233,23 @@ def test_an_empty_list_is_one(tmp_path: Path) -> None:
     assert json.loads(text) == args | {"Input type": ["float", "null"]}
 
 
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: bool) -> None:
+    """`mark_kernels({"stream": 60})` of torch.cuda._graph_annotations, next to PyTorch's own `stream id`."""
+    written = Written()
+    args = {"device": 0, "stream": 7, "graph node id": 4}
+    written.stage({"cat": "kernel", "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": args}, 0)
+    data = written.trace.packet[-1].gpu_render_stage_event.extra_data
+    stated = [(datum.name, datum.value) for datum in data]
+    annotation = [("stream", "60"), ("device", "3"), ("name", "phase")]
+    del data[:]
+    for name, value in (*stated, *annotation) if is_last else (*annotation, *stated):
+        data.add(name=name, value=value)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    query = "SELECT pid, tid, device, stream, args ->> '$.stream', args ->> '$.name' FROM events WHERE ph = 'X'"
+    assert con.execute(query).fetchall() == [("0", "7", 0, 7, "7", "phase")]
+
+
 @pytest.mark.slow  # work of GPUs: test_kinds.py
 def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
     """Protobuf leaves out what a writer does not set, such as GPU 0; a row without a process would be on no thread."""
