@@ -139,6 +139,19 @@ def test_no_data_is_a_value_that_was_not_measured(tmp_path: Path) -> None:
         assert ("not_measured", "info", 2) in [row[:3] for row in rows(con, FINDINGS)]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("CachePreferNone", ("text_value", "info", 1)), ("3,5", ("wrong_value", "warning", 1))]
+)
+def test_a_text_on_page_details_is_no_wrong_value(tmp_path: Path, text: str, expected: tuple[str, str, int]) -> None:
+    """Launch Statistics, of ncu's default set, has texts. A number with a decimal comma is a fault."""
+    table = details()
+    launch = csv_line([*of(0), "Launch Statistics", "Function Cache Configuration", "", text, ""])
+    con = loaded(INPUT, [write(tmp_path / "a.csv", [*table[:2], launch, *table[2:]])])
+    assert expected in [row[:3] for row in rows(con, FINDINGS)] and len(rows(con, FINDINGS)) == 4
+    is_row = expected[0] == "wrong_value"
+    assert rows(con, "SELECT count(*) FROM kernel_counters WHERE section = 'Launch Statistics'") == [(int(is_row),)]
+
+
 def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
     table = details()
     table[2:2] = [
