@@ -15,19 +15,24 @@ from typing import Any
 
 from pipelines.readers.xplane.wire import Damaged, Message, signed
 
-_DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})\b")
+_DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})\b(?: SparseCore (\d{1,9})\b)?")
 _STREAM = re.compile(r"Stream #(\d+)")
 _LARGEST = 1 << 63
+_CORE_BITS = 32  # of the stream of a line of a SparseCore, those below the number of the core
 _LONGEST_TEXT = 1 << 20
 Row = tuple[Any, ...]
 
 
 @dataclass
 class Plane:
-    """A plane. `device`: number of the device, None for the host. `stats`: values by name."""
+    """A plane. `device`: number of the device, None for the host. `stats`: values by name.
+
+    `sparse_core`: number of a SparseCore, which has its own plane; None for the TPU's main plane and for others.
+    """
 
     name: str = ""
     device: int | None = None
+    sparse_core: int | None = None
     lines: list[Message] = field(default_factory=list)
     events: dict[int, tuple[str, Message | None]] = field(default_factory=dict)
     stat_names: dict[int, str] = field(default_factory=dict)
@@ -88,6 +93,7 @@ class Space:
                 plane._raw_stats.append(value)
         if match := _DEVICE.match(plane.name):
             plane.device = int(match[1])
+            plane.sparse_core = int(match[2]) if match[2] else None
         plane.stats = self._stats(plane, plane._raw_stats)
         return plane
 
@@ -112,6 +118,8 @@ class Space:
                 events.append(value)
         match = _STREAM.search(name)
         stream = int(match[1]) if match else ident % _LARGEST
+        if plane.sparse_core is not None:  # ids of lines count within a plane
+            stream = (1 + plane.sparse_core) << _CORE_BITS | stream % (1 << _CORE_BITS)
         self.lines.add((plane.device, str(ident), name))
         for event in events:
             row = self._event(plane, event, at_ns)

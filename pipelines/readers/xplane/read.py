@@ -64,7 +64,11 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
 
 
 def _metadata(space: Space) -> dict[str, Any]:
-    devices = [_device(plane) for plane in space.planes if plane.device is not None]
+    plane_by_device: dict[int, Plane] = {}
+    for plane in sorted(space.planes, key=lambda plane: plane.sparse_core is not None):
+        if plane.device is not None:
+            plane_by_device.setdefault(plane.device, plane)
+    devices = [_device(plane) for plane in plane_by_device.values()]
     host = {"host_name": space.hosts[0]} if space.hosts else {}
     return {"deviceProperties": devices, **host, "xplane": {"planes": sorted(plane.name for plane in space.planes)}}
 

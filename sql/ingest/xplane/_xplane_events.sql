@@ -112,7 +112,7 @@ SELECT
     start_ns,  -- Start, ns.
     duration_ns,  -- Duration, ns.
     device,  -- Number of the device.
-    stream,  -- Stream; for a line without a stream, its id.
+    stream,  -- Stream; for a line without a stream, its id; for SparseCore n, plus (n + 1) * 2^32.
     correlation,  -- Correlation id.
     bytes,  -- Bytes copied.
     CASE WHEN ph = 'i' THEN 't' END AS scope,  -- Instants belong to their thread.

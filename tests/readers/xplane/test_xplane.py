@@ -176,6 +176,20 @@ def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None
     assert {finding.check_name for finding in trace.findings} == {"xplane_no_launch", "xplane_no_wall_clock"}
 
 
+def test_sparse_cores_are_streams_of_their_tpu(tmp_path: Path) -> None:
+    """Ids of lines count within a plane, so they are equal in the planes of a TPU's cores."""
+    planes = [
+        Plane(f"/device:TPU:{tpu}{core}", [(3, "Ops", 0, [("op", 0, 9_000_000, {})])], {"core_count": n})
+        for tpu in (0, 1)
+        for core, n in ((" SparseCore 0", 4), ("", 1), (" SparseCore 1", 4))
+    ]
+    con = memory()
+    trace = load_trace(con, put(tmp_path, space(*planes)))
+    work = con.execute("SELECT device, stream FROM events WHERE cat = 'kernel' ORDER BY ALL").fetchall()
+    assert work == [(tpu, core << 32 | 3) for tpu in (0, 1) for core in (0, 1, 2)]
+    assert trace.metadata["deviceProperties"] == [{"id": 0, "numSms": 1}, {"id": 1, "numSms": 1}]
+
+
 def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
     """They enclose the ops, synchronize, or sample counters: as work they would count twice, or last no time."""
     names = [f"Sparse Core {kind}" for kind in ("Steps", "Modules", "Ops", "Syncs")] + ["Tensor Core Sync Flag"]
