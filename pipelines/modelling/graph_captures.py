@@ -28,7 +28,7 @@ from pipelines.models.sqltext import row
     doc="One row: a node of a graph of a trace, and what the program called it.",
     columns=(
         ("trace_id", "VARCHAR", "The trace with the replays."),
-        ("graph_node", "BIGINT", "Argument graph node id of the node's work."),
+        ("graph_node", "BIGINT", "Id of the node, with the graph's id in the upper 32 bits."),
         ("name", "VARCHAR", "The name."),
     ),
 )
@@ -45,7 +45,7 @@ def use_capture(con: duckdb.DuckDBPyConnection, trace_id: str, capture_trace_id:
 
 
 def use_names(con: duckdb.DuckDBPyConnection, trace_id: str, names: Mapping[int, str]) -> None:
-    """Let the nodes of a trace's graphs have these names, by graph node id."""
+    """Let the nodes of a trace's graphs have these names, by node id with the graph's id in the upper 32 bits."""
     create_graph_captures(con)
     columns = {"trace_id": [trace_id] * len(names), "graph_node": list(names), "name": list(names.values())}
     insert_columns(con, "_graph_node_names", columns)

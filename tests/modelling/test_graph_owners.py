@@ -97,7 +97,10 @@ BY_HAND = {
     "captured in another trace": ONCE,
     "a capture in modules": [*MODULES, *CAPTURE],
     "with names": replay(["gemm", "add", "gemm"], 500, 1, nodes=[0, 1, 2]),
+    "with names, of Cuspy": replay(["gemm", "add", "gemm"], 500, 1, nodes=[0, 1, 2]),
 }
+for _event in BY_HAND["with names, of Cuspy"][1:]:
+    _event["args"]["graph node id"] %= 1 << 32
 OTHER_ARGUMENTS = {"Input Dims": [[2, 9], [9, 4]], "Input type": ["half"] * 2, "Concrete Inputs": ["", "1"]}
 for _key, _values in OTHER_ARGUMENTS.items():
     _again = calls(PROGRAM, 200, 300, is_captured=True)
@@ -115,7 +118,9 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
     con, trace_ids = connect_all([*BY_HAND.values(), *captures])
     ids = dict(zip([*BY_HAND, *ORIGINS], trace_ids, strict=True))
     use_capture(con, ids["captured in another trace"], ids["a capture in modules"])
-    use_names(con, ids["with names"], {(5 << 32) + 0: "layers.0", (5 << 32) + 2: "layers.1", 77: "elsewhere"})
+    for name in ("with names", "with names, of Cuspy"):
+        names = {(5 << 32) + 0: "layers.0", (5 << 32) + 2: "layers.1", (6 << 32) + 1: "elsewhere"}
+        use_names(con, ids[name], names)
     tables = (*TABLES, "span_name_utilization")
     run_models(con, load_catalog(), tables)
 
@@ -212,8 +217,10 @@ def test_names_of_another_trace_have_no_spans_here(by_hand: ByHand) -> None:
     assert con.execute(net).fetchall() == [("replay", None, None, 3, 48, 1.0)]
 
 
-def test_names_that_the_program_gave_are_annotations(by_hand: ByHand) -> None:
-    con = by_hand("with names")
+@pytest.mark.parametrize("trace", ["with names", "with names, of Cuspy"])
+def test_names_that_the_program_gave_are_annotations(by_hand: ByHand, trace: str) -> None:
+    """Cuspy writes the lower half of a node's id alone, Kineto the whole."""
+    con = by_hand(trace)
     owners = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
     assert owners == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
     assert con.execute(_NAMES).fetchall() == [("annotation", f"layers.{n}", "replay", 1, 3000) for n in (0, 1)]

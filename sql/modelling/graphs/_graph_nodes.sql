@@ -13,7 +13,14 @@ WITH work AS (
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    LEFT JOIN _graph_node_names AS a ON a.trace_id = k.trace_id AND a.graph_node = k.graph_node
+    -- Names have whole ids, with the graph in the upper 32 bits. Cuspy writes the lower 32 alone (_cuspy/trace.py).
+    LEFT JOIN _graph_node_names AS a
+        ON a.trace_id = k.trace_id
+            AND a.graph_node = CASE
+                WHEN k.graph_node < 4294967296 AND e.graph_id BETWEEN 0 AND 2147483647
+                    THEN e.graph_id * 4294967296 + k.graph_node
+                ELSE k.graph_node
+            END
     WHERE k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch')
 ),
 replays AS (
