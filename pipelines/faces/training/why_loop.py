@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import warnings
@@ -121,7 +122,10 @@ class LoopAnswer:
 
     def _export(self, profiler: Any) -> None:
         assert self._folder is not None
-        profiler.export_chrome_trace(str(Path(self._folder.name) / "loop.json"))
+        path = Path(self._folder.name) / "loop.json"
+        profiler.export_chrome_trace(str(path))
+        with suppress(ValueError):  # the reader also reads what json refuses
+            _end_with_last_step(path)
 
     def _on_optimizer(self, optimizer: Any, *_: Any) -> None:
         if self._optimizer is None:
@@ -173,3 +177,20 @@ class LoopAnswer:
             self._stop()
         self._clean_up()
         warnings.warn(f"why the loop takes as long as it does is unknown: {error}", RuntimeWarning, stacklevel=3)
+
+
+def _end_with_last_step(path: Path) -> None:
+    """End what the loop's thread has open at the end of the last step, and so until the profiler has stopped, with that step.
+
+    A step that ends with its optimizer ends inside the optimizer's annotation.
+    """
+    trace = json.loads(path.read_bytes())
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    steps = [span for span in spans if span.get("cat") == "user_annotation" and span["name"].startswith("ProfilerStep#")]
+    last = max(steps, key=lambda step: step["ts"])
+    end = last["ts"] + last["dur"]
+    for span in spans:
+        is_of_loop = (span["pid"], span["tid"]) == (last["pid"], last["tid"])
+        if is_of_loop and span["ts"] < end < span["ts"] + span["dur"]:
+            span["dur"] = end - span["ts"]
+    path.write_text(json.dumps(trace), encoding="utf-8")
