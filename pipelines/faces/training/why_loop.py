@@ -85,7 +85,9 @@ class LoopAnswer:
         if self.why is None:
             return {}
         answer, window = self.why, self.why.window
-        numbers = {"step_ms": answer.length / answer.steps / 1e6}
+        # All of the window is the steps': the profiler starts with the first and stops with the last. The sentence is of the
+        # window where the GPU goes on for long after the host's last step; a metric is of a step in every run.
+        numbers = {"step_ms": answer.length / (window["n_steps"] or 1) / 1e6}
         if window["busy_ns"]:  # otherwise GPU work may merely not have been recorded
             numbers["gpu_computing_percent"] = 100 * window["computing_ns"] / window["length_ns"]
             numbers["gpu_busy_percent"] = 100 * window["busy_ns"] / window["length_ns"]
@@ -186,7 +188,9 @@ def _end_with_last_step(path: Path) -> None:
     """
     trace = json.loads(path.read_bytes())
     spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    steps = [span for span in spans if span.get("cat") == "user_annotation" and span["name"].startswith("ProfilerStep#")]
+    steps = [
+        span for span in spans if span.get("cat") == "user_annotation" and span["name"].startswith("ProfilerStep#")
+    ]
     last = max(steps, key=lambda step: step["ts"])
     end = last["ts"] + last["dur"]
     for span in spans:

@@ -60,7 +60,7 @@ def test_mlflow_takes_the_names_of_all_metrics() -> None:
     kernel = f"void at::native::f<(int)4, {'x' * 300}>"
     names = ["*", "aten::copy_", kernel, f"{kernel}, 2", ""]
     fixes = [{"fix": "do_not_wait", "name": name, "saves_percent": 9.0 - n} for n, name in enumerate(names)]
-    window = {"length_ns": 10, "computing_ns": 5, "busy_ns": 6}
+    window = {"length_ns": 10, "computing_ns": 5, "busy_ns": 6, "n_steps": 1}
     answer: Any = why(steps=1)
     answer.why = SimpleNamespace(window=window, length=10, steps=1, causes=[], fixes=fixes)
     numbers = {name: number for name, number in answer.metrics().items() if "fix/" in name}
@@ -74,12 +74,23 @@ def test_mlflow_takes_the_names_of_all_metrics() -> None:
 def test_shares_of_a_gpu_without_work_are_not_measured() -> None:
     def names(busy_ns: int) -> list[str]:
         answer: Any = why(steps=1)
-        window = {"length_ns": 10, "computing_ns": 0, "busy_ns": busy_ns}
+        window = {"length_ns": 10, "computing_ns": 0, "busy_ns": busy_ns, "n_steps": 1}
         answer.why = SimpleNamespace(window=window, length=10, steps=1, causes=[], fixes=[])
         return [name.removeprefix("tracelake/") for name in answer.metrics()]
 
     assert names(busy_ns=0) == ["step_ms"]
     assert names(busy_ns=1) == ["step_ms", "gpu_computing_percent", "gpu_busy_percent"]
+
+
+@pytest.mark.parametrize("n_steps, steps, expected", [(5, 5, 2), (5, 1, 2), (1, 1, 10), (0, 1, 10)])
+def test_the_time_of_a_step_is_that_of_a_step_also_where_the_sentence_is_of_the_window(
+    n_steps: int, steps: int, expected: float
+) -> None:
+    """The GPU may go on for long after the last step of the host."""
+    answer: Any = why(steps=5)
+    window = {"length_ns": 12_000_000, "computing_ns": 0, "busy_ns": 0, "n_steps": n_steps}
+    answer.why = SimpleNamespace(window=window, length=10_000_000, steps=steps, causes=[], fixes=[])
+    assert answer.metrics() == {"tracelake/step_ms": expected}
 
 
 @pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
