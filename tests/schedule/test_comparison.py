@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,7 +17,8 @@ from pipelines.schedule.errors import PlanWarning
 from pipelines.schedule.measurement import task_times
 from pipelines.schedule.measurement.comparison import periods_in_turn, verdict
 from pipelines.schedule.measurement.measure import measure
-from pipelines.schedule.measurement.settings import Settings
+from pipelines.schedule.measurement.recording import Launch, recorded_timeline
+from pipelines.schedule.measurement.settings import Measured, Settings
 from pipelines.schedule.measurement.task_times import Limit, limit_of, work_durations
 from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.run import main
@@ -164,6 +166,23 @@ def test_the_limit_is_of_the_tasks_median_times_and_of_the_shortest_of_a_collect
     assert (limit.bound_by, limit.work_ns, limit.host_ns) == ("default", sum(durations.values()), 0)
     on_stream = [task.name for task in plan.tasks if task.stream == "default"]
     assert limit.ideal_ns == sum(durations[name] for name in on_stream)
+
+
+@pytest.mark.parametrize("free, host_ms", [(1, 1.8), (40, 1.8), (0, 9)])
+def test_a_submission_that_waits_for_room_in_the_launch_queue_is_no_work_of_the_host(free: int, host_ms: float) -> None:
+    """In a full queue a launch takes until the GPU has taken an earlier launch."""
+    plan = load_plan("mlp")
+    run = Settings(plan, "sw", "cuda:0", iterations=40)
+    names, period = plan.checked.names, 12 * MS
+    launches = []
+    for i in range(40):
+        each = round(2.4 * MS if i < free else period) // len(names)
+        for k, name in enumerate(names):
+            begun, on_gpu = i * period + k * each, (i + 1) * period + k * MS
+            launches.append(Launch(name, i, "default", begun, begun + each, begun, begun + each, on_gpu, on_gpu + MS))
+    timeline = recorded_timeline(launches, plan.checked, "SWPipeline", [], plan.checked.depth)
+    limit = limit_of(run, Measured(timeline, launches, 0, datetime(2026, 1, 1), None, None))
+    assert limit.host_ns == host_ms * MS
 
 
 @needs_torch

@@ -127,7 +127,7 @@ def _exposed(run_id: str, measured: Measured) -> Rows:
 def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
     """Return predictions from a simulation with this run's median durations.
 
-    If the times are a GPU's, the host submits ahead (`retire` is "submitted") and each submission takes its median time.
+    If the times are a GPU's, the host submits ahead (`retire` is "submitted") and each submission takes its shortest time.
     """
     names, durations = run.plan.checked.names, median_durations(run, measured)
     retire = "submitted" if measured.by_events else "finished"
