@@ -170,6 +170,16 @@ def test_swp_40_a_tracer_of_the_process_gets_ranges(
     assert [call[0] for call in calls].count("pop") == 2
 
 
+@pytest.mark.parametrize("name", ["lookup{0}", "{x}", "{{y}}"])
+def test_a_range_has_the_name_of_its_task_as_it_is(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """torch formats the name of a range."""
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "x")
+    SWPipeline(plan_of({name: 0}, []), device=0).run(range(1))
+    assert pushed(calls) == [f"SWP/{name}/iter0"]
+
+
 def test_swp_40_a_profiler_gets_ranges(calls: list[tuple[Any, ...]]) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         SWPipeline(plan_of({"a": 0}, []), device=0).run(range(2))

@@ -68,7 +68,7 @@ class CudaDevice(Device):
         with torch.cuda.stream(stream):
             # A range costs as much as a launch. emit_nvtx() and torch's profiler enable the autograd profiler.
             if self._is_traced or torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
-                with torch.cuda.nvtx.range(work.label):
+                with torch.cuda.nvtx.range("{}", work.label):  # a format, and a task's name may have braces
                     profiled(work, body)
             else:
                 profiled(work, body)
