@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,3 +150,13 @@ def test_a_pause_until_the_last_collective_is_submitted_counts_as_any_longer_one
     orders, errors = on_ranks((shallow, flow), (loop(True, *[False] * 9), loop(*[False] * 9)))
     assert errors == [None, None]
     assert orders[0] == orders[1] and len(orders[0]) == 16
+
+
+def test_ranks_agree_on_the_host_whatever_the_default_device() -> None:
+    """On a GPU each iteration would wait for the work of those before it."""
+    devices: list[str] = []
+    agreement = Agreement(SimpleNamespace(all_reduce=lambda answer: devices.append(answer.device.type)))
+    agreement.begin("plan")
+    with torch.device("meta"):
+        assert agreement.least(2, 0, 0) == 2
+    assert devices == ["cpu"]

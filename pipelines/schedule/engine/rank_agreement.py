@@ -78,7 +78,8 @@ class Agreement:
             "pause before the iteration, in periods (progress() without an iterator)": pause,
             "plan, order of submission (run or run_serial) or shortcuts": self._plan,
         }
-        answer = torch.tensor([status, *same.values(), *(-value for value in same.values())])
+        numbers = [status, *same.values(), *(-value for value in same.values())]
+        answer = torch.tensor(numbers, device="cpu")  # the default device may be a GPU, which has earlier work to do
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
         lowest_status, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]
         for key, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
