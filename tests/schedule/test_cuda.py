@@ -50,6 +50,9 @@ class FakeStream:
     def wait_event(self, event: Any) -> None:
         self.calls.append(("wait_event", event))
 
+    def wait_stream(self, stream: Any) -> None:
+        self.calls.append(("wait_stream", self, stream))
+
 
 class FakeEvent:
     calls: list[tuple[Any, ...]]
@@ -149,6 +152,23 @@ def test_tasks_wait_for_the_callers_work_on_the_batch(
     for place in waits:  # the stream of `here` is the caller's, and `use` waits for `copy`
         assert calls[place - 1] == ("record", callers) and calls[place + 1] == ("enter", side)
     assert [calls[place - 2] for place in waits] == [("batch", i) for i in waited_for]
+
+
+@pytest.mark.parametrize("is_on_side", [True, False])
+@pytest.mark.parametrize(
+    "run", [lambda pipe, data: pipe.run_serial(data), lambda pipe, data: pipe.run_one_serial_iter(*data)]
+)
+def test_serial_tasks_wait_for_the_callers_work_and_the_caller_for_theirs(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, is_on_side: bool, run: Any
+) -> None:
+    """torch's streams other than the default one do not wait for it by themselves."""
+    default, side = torch.cuda.default_stream(0), FakeStream()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: side if is_on_side else default)
+    run(SWPipeline(plan_of({"a": 0}, []), device=0), ["batch"])
+    submitted = [call for call in calls if call[0] != "synchronize"]
+    task = [("enter", default), ("leave", default)]
+    waits = [("wait_stream", default, side), ("wait_stream", side, default)]
+    assert submitted == ([waits[0], *task, waits[1]] if is_on_side else task)
 
 
 def pushed(calls: list[tuple[Any, ...]]) -> list[str]:

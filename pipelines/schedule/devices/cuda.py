@@ -74,7 +74,15 @@ class CudaDevice(Device):
                 profiled(work, body)
 
     def run_here(self, body: Callable[[], None], work: Work) -> None:
+        caller = self.current_stream()
+        if caller == self._default:
+            self.launch(self._default, body, work)
+            return
+        # What the caller has launched, say the batch, comes before the task, and what it launches next, say on_retire's
+        # reading of the loss, after it.
+        self._default.wait_stream(caller)
         self.launch(self._default, body, work)
+        caller.wait_stream(self._default)
 
     def join(self, event: torch.cuda.Event, timeout_s: float) -> bool:
         torch.cuda.current_stream(self.index).wait_event(event)
