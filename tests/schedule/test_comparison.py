@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import warnings
 from dataclasses import replace
 from datetime import datetime
@@ -248,10 +249,28 @@ def test_a_plan_that_the_host_will_hold_up_gives_a_warning_before_it_is_measured
         assert texts == ([f"{expected}(default): use larger batches or no pipeline"] if is_warned else [])
 
 
-def test_the_page_has_the_simulated_speedups() -> None:
+def rows_of_the_page() -> dict[str, list[str]]:
+    """The cells of the page's rows of speed-ups, by the workload's cell."""
     page = (Path(__file__).parents[2] / "docs" / "software-pipelines.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    speedups = {name.strip("`"): speedup for name, _, _, speedup, _ in (row for row in rows if len(row) == 5)}
+    return {cells[0]: cells[1:] for cells in rows if len(cells) == 5}
+
+
+def test_the_page_has_the_simulated_speedups() -> None:
+    rows = rows_of_the_page()
     for name in plan_names():
-        periods = periods_in_turn(replace(SIMULATED, plan=load_plan(name)), ["serial", "sw", "dataflow"], 1)
-        assert speedups[name] == f"{periods['serial'][0] / min(periods['sw'][0], periods['dataflow'][0]):.2f}", name
+        run = replace(SIMULATED, plan=load_plan(name))
+        periods = periods_in_turn(run, ["serial", "sw", "dataflow"], 1)
+        _, bound_by, speedup, _ = rows[f"`{name}`"]
+        assert speedup == f"{periods['serial'][0] / min(periods['sw'][0], periods['dataflow'][0]):.2f}", name
+        is_cycle = limit_of(run, measure(run, "r", None)).bound_by.startswith("cycle ")
+        assert bound_by.startswith("cycle of ") == is_cycle, name
+
+
+def test_the_page_has_the_simulated_speedups_with_jitter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = [row for row in rows_of_the_page() if "jitter" in row]
+    name, _, options = row.replace("`", "").partition(" with ")
+    command = ["--plan", name, "--device", "simulated", "--compare", *options.split(), "--out", str(tmp_path)]
+    assert main(command) == 0
+    clock, flow = re.findall(r"([\d.]+) times as fast", capsys.readouterr().out)
+    assert rows_of_the_page()[row][2] == f"{clock} (clock), {flow} (data flow)"
