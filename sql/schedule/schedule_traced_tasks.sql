@@ -157,7 +157,8 @@ lengths AS (
 joined AS (
     SELECT
         s.run_id, s.trace_id, s.task, s.n_spans, s.span_ns, l.n_kernels, l.kernel_ns,
-        coalesce(p.path_ns, 0) AS path_ns, coalesce(p.kernel_path_ns, 0) AS kernel_path_ns,
+        CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.path_ns, 0) END AS path_ns,
+        CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.kernel_path_ns, 0) END AS kernel_path_ns,
         1e0 * coalesce(p.path_ns, 0) / nullif(g.length_ns, 0) AS path_share, z.slack_ns,
         x.exposed_ns, 1e0 * x.exposed_ns / nullif(x.baseline_ns, 0) AS exposed_share, w.stall_ns AS predicted_stall_ns
     FROM spans AS s
@@ -177,7 +178,8 @@ SELECT
     CAST(span_ns AS BIGINT) AS span_ns,
     n_kernels,  -- GPU activities that it launched; NULL without any.
     CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Summed duration of these activities, ns.
-    CAST(path_ns AS BIGINT) AS path_ns,  -- Time of the task on the critical path of the trace, ns.
+    -- Time of the task on the critical path of the trace, ns; NULL in a trace without a path.
+    CAST(path_ns AS BIGINT) AS path_ns,
     CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Part of path_ns in GPU work, ns.
     100 * path_share AS path_percent,  -- path_ns divided by the path's length, percent.
     -- Smallest slack of its events, ns: how much longer an event may take before the path gets longer; NULL where no

@@ -18,11 +18,13 @@ from pipelines.lake import Lake
 from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.readers.ingest import IngestReport, ingest
 from pipelines.readers.schedule_runs import INPUT
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.schedule.run import main
-from tests.harness import memory
+from tests.harness import connect, memory
 from tests.readers.inputs.read_tables import loaded
 
 
@@ -484,6 +486,29 @@ def test_a_run_beside_its_trace(traced_tasks: dict[str, list[tuple]]) -> None:
         ("Forward", 1, 40_000, 1, 100_000, 110_000, 100_000, 0, None),
         (None, None, None, None, None, 30_000, 0, 0, None),
     ]
+
+
+@pytest.mark.parametrize(("window_id", "of_task", "of_rest"), [("full", 0, 30), ("ProfilerStep#1", None, None)])
+def test_without_a_critical_path_of_the_trace_the_time_on_it_is_unknown(
+    window_id: str, of_task: int | None, of_rest: int | None
+) -> None:
+    """And not 0, as of a task that is not on the path."""
+    con, trace_id = connect({"traceEvents": BESIDE[:1], "schedule_run_id": "b"})
+    inputs = {
+        "kernels": "event_id BIGINT, launch_event_id BIGINT, duration_ns BIGINT",
+        "backward_links": "forward_event_id BIGINT, backward_event_id BIGINT",
+        "critical_path": "window_id VARCHAR, attributed_event_id BIGINT, duration_ns BIGINT",
+        "event_slack": "window_id VARCHAR, event_id BIGINT, slack_ns BIGINT",
+        "schedule_exposed_times": "run_id VARCHAR, task VARCHAR, exposed_ns BIGINT, baseline_ns BIGINT",
+        "schedule_predictions": "run_id VARCHAR, task VARCHAR, stall_ns BIGINT",
+    }
+    with con:
+        for table, columns in inputs.items():
+            con.execute(f"CREATE TABLE {table} (trace_id VARCHAR, {columns})")
+        con.execute("INSERT INTO critical_path VALUES (?, ?, NULL, 30)", [trace_id, window_id])
+        run_models(con, load_catalog(), ["schedule_traced_tasks"], frozenset(inputs))
+        rows = con.execute("SELECT task, path_ns, kernel_path_ns FROM schedule_traced_tasks ORDER BY task").fetchall()
+    assert rows == [("Copy", of_task, of_task), (None, of_rest, of_task)]
 
 
 SERIAL = [cpu(1, "SWP_serial/Copy/iter3", 0, 10, "user_annotation")]
