@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pid", type=int, help="process to sample; or give a command after --")
     parser.add_argument("--hz", type=float, default=10, help="samples per second (default 10)")
     parser.add_argument("--out", required=True, help="where to create the recording's folder")
-    parser.add_argument("--seconds", type=float, help="stop after this time")
+    parser.add_argument("--seconds", type=float, help="stop sampling after this time; a command goes on")
     parser.add_argument("--run-id", help="a name shared by the recordings of one run")
     parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
     parser.add_argument("command", nargs="*", help="command to run and to sample")
@@ -58,7 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: float | None) -> int:
-    """Wait until the command or process ends, the time is over, or SIGTERM or Ctrl-C arrives. Return the exit status.
+    """Wait until the command or process ends, or SIGTERM or Ctrl-C arrives. Return the exit status.
+
+    When the time is over, sampling stops. The wait goes on if there is a command.
 
     SIGTERM is passed on to the command. Ctrl-C is not: the terminal sends it to the command, too, which may be saving
     its work.
@@ -79,9 +81,10 @@ def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: floa
             if child is None and not sampler.is_alive:
                 break
             if deadline and time.monotonic() >= deadline:
-                if child:
-                    child.terminate()
-                break
+                if not child:
+                    break
+                sampler.stop()  # only that: a recorder never stops training
+                deadline = None
             time.sleep(_POLL)
         return child.wait() if child else 0
     finally:

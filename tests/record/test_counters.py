@@ -204,6 +204,24 @@ def test_a_command_that_saves_its_work_after_ctrl_c_can_still_be_ended() -> None
     assert calls == ["terminate"]
 
 
+def test_the_command_goes_on_when_the_time_is_over() -> None:
+    calls: list[str] = []
+    answers = iter([None, None, 7])
+
+    def poll() -> int | None:
+        calls.append("poll")
+        return next(answers)
+
+    command: Any = SimpleNamespace(poll=poll, returncode=7)
+    sampler: Any = SimpleNamespace(stop=lambda: calls.append("stop"))
+    assert _wait(command, sampler, seconds=0) == 7
+    assert calls == ["poll", "stop", "poll", "poll"]
+
+
+def test_a_process_that_is_sampled_for_a_time_ends_nothing() -> None:
+    assert _wait(None, SimpleNamespace(is_alive=True), seconds=0) == 0  # type: ignore[arg-type]
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_zombie_has_no_counters() -> None:
     child = subprocess.Popen(["true"])
