@@ -171,6 +171,29 @@ def test_serial_tasks_wait_for_the_callers_work_and_the_caller_for_theirs(
     assert submitted == ([waits[0], *task, waits[1]] if is_on_side else task)
 
 
+@pytest.mark.parametrize(("engine", "depth"), [(SWPipeline, 2), (DataFlowPipeline, 1), (DataFlowPipeline, 3)])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_only_a_loop_that_reads_every_step_bounds_the_iterations_on_the_device(
+    calls: list[tuple[Any, ...]], engine: Any, depth: int, is_read: bool
+) -> None:
+    """Then the next batch is taken when all but the last `depth` iterations are done. Other loops run ahead of the device."""
+    n_done, on_device = 0, []
+
+    def data() -> Iterator[int]:
+        for i in range(12):
+            on_device.append(i + 1 - n_done)
+            yield i
+
+    def read(ctx: IterContext) -> None:
+        nonlocal n_done
+        n_done = ctx.iter_idx + 1 if is_read else 0
+
+    options: dict[str, Any] = {"max_depth": depth} if engine is DataFlowPipeline else {}
+    plan = plan_of({"copy": 0, "train": 1}, [("train", "copy")], stream={"copy": "side"})
+    engine(plan, device=0, **options).run(data(), on_retire=read)
+    assert max(on_device) == (depth + 1 if is_read else 12)
+
+
 def pushed(calls: list[tuple[Any, ...]]) -> list[str]:
     return [call[1] for call in calls if call[0] == "push"]
 

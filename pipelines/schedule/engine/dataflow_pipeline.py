@@ -16,11 +16,12 @@ from pipelines.schedule.plan.validate import validate_plan
 class DataFlowPipeline(_PipelineBase):
     """Engine without a clock: a task starts when its inputs are ready, with at most `max_depth` iterations in flight.
 
-    A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` limits
-    memory and provides the back-pressure: an iteration leaves only when progress() returns it, and only then a new one
-    starts. So a task counts as in flight (`pending`) from its submission until that return, however early it was done.
-    `max_depth=1` runs one iteration after the other, with overlap only inside an iteration. The document's
-    claim that this "degenerates to synchronous" is wrong for plans of more than one stage.
+    A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` provides
+    the back-pressure: an iteration leaves only when progress() returns it, and only then a new one starts. So a task
+    counts as in flight (`pending`) from its submission until that return, however early it was done. On CUDA this
+    limits memory only if the loop waits for a result of each step, say in `on_retire`. `max_depth=1` runs one iteration
+    after the other, with overlap only inside an iteration. The document's claim that this "degenerates to synchronous" is
+    wrong for plans of more than one stage.
 
     `order`: the order that is kept in addition to the dependencies.
 

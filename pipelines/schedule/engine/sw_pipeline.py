@@ -28,9 +28,10 @@ __all__ = [
 class SWPipeline(_PipelineBase):
     """Engine with a clock: progress() is one period, in which a task of stage k works on iteration period - k.
 
-    `depth` = max(stage) + 1 iterations are in flight. `order` is the submission order within a period: "ready_first",
-    the document's pseudocode, or "stage_descending". Each stream runs its tasks in this order, whichever threads submit them.
-    Raise PlanError, a ValueError, if the plan could hang.
+    `depth` = max(stage) + 1 iterations are in flight; on CUDA this limits memory only if the loop waits for a result of
+    each step, say in `on_retire`. `order` is the submission order within a period: "ready_first", the document's
+    pseudocode, or "stage_descending". Each stream runs its tasks in this order, whichever threads submit them. Raise
+    PlanError, a ValueError, if the plan could hang.
     """
 
     def __init__(

@@ -93,9 +93,10 @@ def search(
     """Return the `keep` best assignments of stages and streams for SWPipeline.
 
     `deps` and `inter_deps`: (task, depends_on), as in a plan. `durations`: fixed, ns. `memory_limit`: maximum in flight,
-    in iterations, or in the units of `memory` (task → size of its result). `resources`: task → its hardware. Tasks of one
-    resource stay on one stream. Without `resources`, streams are assumed to be independent hardware, so tasks that share a
-    GPU's compute units get separate streams that gain nothing in reality. `order`, `submit_ns`, `retire`: as for `simulate`.
+    in iterations, or in the units of `memory` (task → size of its result); on CUDA it holds only if the loop waits for
+    a result of each step. `resources`: task → its hardware. Tasks of one resource stay on one stream. Without `resources`,
+    streams are assumed to be independent hardware, so tasks that share a GPU's compute units get separate streams that
+    gain nothing in reality. `order`, `submit_ns`, `retire`: as for `simulate`.
 
     Up to 20000 assignments are all considered. If there are more, `exhaustive` is False, and a local search starts from
     greedy plans (starts.py), the most promising first, so its result is never worse than theirs. Then it starts from points

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 SHARE = 0.5
 """Share of the device's memory that a workload may use. The rest is for the profiler, libraries and other processes."""
 _IN_FLIGHT = 5
-"""Iterations whose memory must fit: what DataFlowPipeline keeps in flight for a plan of three stages."""
+"""Iterations whose memory must fit: what DataFlowPipeline keeps in flight for a plan of three stages.
+
+The host may submit more. When memory is full, torch's allocator waits for the GPU.
+"""
 
 
 class Shape(Protocol):
