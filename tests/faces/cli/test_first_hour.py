@@ -25,7 +25,7 @@ def run(*words: object, code: int = 0) -> Result:
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's server, and two traces of a job on other devices."""
     folder = tmp_path_factory.mktemp("hour")
-    _, server = synthetic(folder)
+    _, server, _ = synthetic(folder)
     for name, device, world in (("a", "NVIDIA H100", 8), ("b", "AMD MI300X", 2)):
         events = [call("cudaLaunchKernel", 10, 5, 1), kernel(f"gemm_{name}", 20, 30, 1)]
         metadata = {

@@ -37,6 +37,7 @@ SHOWN = re.compile(
 NOT_RUN = {
     "make demo": "runs Dagster; tests/dagster does",
     "make test": "these are its tests",
+    "tracelake demo": "what make demo runs",
     "tracelake ui": "a server that does not end",
     "tracelake serve": "another; tests/faces/serve runs it",
     "export": "tested here: the lake's folder is in TRACELAKE_LAKE",

@@ -65,12 +65,15 @@ def demo(
 def synthetic(folder: Path) -> list[Path]:
     """Write the demo's traces unless they exist, and return their paths.
 
-    The traces are those of four ranks that train, one of them late, and of a server that prefills requests and then decodes.
+    The traces are those of four ranks that train, one of them late, of a server that prefills requests and then decodes, and
+    of a program that decodes by replays of a CUDA graph.
     """
     from pipelines.synthetic import CaptureSpec, write_capture
     from pipelines.synthetic.programs.inference import REQUESTS
 
-    training, server = folder / "capture", folder / "serving" / "server.json.gz"
+    training, server, decoder = (
+        folder / name for name in ("capture", "serving/server.json.gz", "graphs/decoder.json.gz")
+    )
     if not training.exists():
         unfinished = folder / f".capture-{os.getpid()}"
         capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), unfinished)
@@ -81,7 +84,13 @@ def synthetic(folder: Path) -> list[Path]:
         spec = CaptureSpec(ranks=1, steps=2, shape="serving", tokens=8, kernel_ns=6000, seed=3, sync_each_step=False)
         write_capture(spec, server.parent).paths[0].rename(server)
         out.print(f"wrote a synthetic trace of a server to {server}: prefill and decode of {REQUESTS} requests")
-    return [training, server]
+    if not decoder.exists():
+        spec = CaptureSpec(
+            1, steps=2, shape="inference_graph", tokens=8, kernel_ns=6000, seed=3, graph_origin="capture"
+        )
+        write_capture(spec, decoder.parent).paths[0].rename(decoder)
+        out.print(f"wrote a synthetic trace of decoding by CUDA graphs to {decoder}")
+    return [training, server, decoder]
 
 
 def _materialize(lake: Any) -> None:
