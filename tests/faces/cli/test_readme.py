@@ -109,11 +109,12 @@ def make_world(folder: Path) -> Path:
     return folder
 
 
-def write_dump(path: Path, n_calls: int) -> None:
+def write_dump(path: Path, n_calls: int, state: str = "scheduled") -> None:
     path.parent.mkdir(exist_ok=True)
     call = {"pg_id": 0, "process_group": ["0", "default_pg"], "profiling_name": "nccl:all_reduce", "p2p_seq_id": 0}
     call |= {side: [[4]] for side in ("input_sizes", "output_sizes")} | {"is_p2p": False, "timeout_ms": 600_000}
-    call |= {side: ["Float"] for side in ("input_dtypes", "output_dtypes")} | {"retired": False, "state": "scheduled"}
+    call |= {side: ["Float"] for side in ("input_dtypes", "output_dtypes")}
+    call |= {"retired": state == "completed", "state": state}
     numbers = [{"record_id": i, "collective_seq_id": i + 1, "op_id": i + 1} for i in range(n_calls)]
     times = {"time_created_ns": 1, "time_discovered_started_ns": 0, "time_discovered_completed_ns": 0}
     group = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
