@@ -88,12 +88,13 @@ def critical_path(
                 on_model=on_model,
                 at_once=use_memory(con, trace_id),
             )
+        title = Path(trace).name + requested.named_window
         if json:
             from pipelines.critical_path.answer.path_json import json_parts
 
             answer = replace(answer, caveats=caveats.in_words(answer.caveats))
-            return _show_json(Path(trace).name, answer, json_parts(con, load_catalog(), answer))
-        _show(Path(trace).name, answer, largest_owners(con, load_catalog(), top))
+            return _show_json(title, answer, json_parts(con, load_catalog(), answer))
+        _show(title, answer, largest_owners(con, load_catalog(), top))
 
 
 def _show_json(title: str, answer: Any, parts: Iterable[str]) -> None:

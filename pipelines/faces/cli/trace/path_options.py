@@ -14,7 +14,10 @@ from pipelines.faces.cli.options import path_option
 
 Profile = Annotated[str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")]
 Annotation = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
-Instance = Annotated[str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")]
+Instance = Annotated[
+    str | None,
+    typer.Option(help="Which instances of the annotation: N or N:M, counted from 0; by default the first (0)."),
+]
 Untraced = Annotated[
     str,
     typer.Option(metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."),
@@ -70,6 +73,8 @@ class RequestedPath:
         if self.by_data:
             self.overrides[profile, SWITCH] = dependencies
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
+        self.named_window = f", {annotation} {self.first}:{self.last}" if annotation else ""
+        """What a heading adds to the trace's name, as that of a saved path does."""
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
     def request_for(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:

@@ -39,7 +39,11 @@ def why_command(
         ),
     ],
     step: Annotated[
-        str, typer.Option(metavar="N|all", help="This profiler step, or each of them, instead of the whole trace.")
+        str,
+        typer.Option(
+            metavar="N|all",
+            help="This profiler step (its number, else, without --json, its place from 1), or each of them, instead of the whole trace.",
+        ),
     ] = "",
     annotation: path_options.Annotation = "",
     instance: path_options.Instance = None,
@@ -57,12 +61,12 @@ def why_command(
 ) -> None:
     """Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.
 
-    The shares of all causes are 100 % of the window. What a cause saves is the window retimed without it (gone), or with half
-    of it. `tracelake TRACE` does the same.
+    The shares of all causes are 100 % of the window. What a cause saves is the window retimed without it, or with half of it.
+    `tracelake TRACE` does the same.
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    window_options = _WindowOptions(step, annotation, instance, process, without_profiler, untraced)
+    window_options = _WindowOptions(step, annotation, instance, process, without_profiler, untraced, places=not json)
     named_answers = [named for subject in subjects for named in _answers(subject, window_options, lake)]
     if json:
         documents = [
@@ -90,6 +94,8 @@ class _WindowOptions(NamedTuple):
     process: str | None
     without_profiler: bool | None = None
     untraced: str = ""
+    places: bool = True
+    """Whether a step that does not exist may be the place of a step. Not for scripts, which do not read stderr."""
 
     @property
     def of_a_trace(self) -> str:
@@ -296,7 +302,7 @@ def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[Wi
     numbers = [request.window_id.partition("#")[2] for request in steps]
     if step in numbers:
         return [steps[numbers.index(step)]]
-    if step.isdecimal() and 1 <= int(step) <= len(steps):
+    if window_options.places and step.isdecimal() and 1 <= int(step) <= len(steps):
         number = numbers[int(step) - 1]
         err.print(f"there is no step {step}: this is step {number}, number {step} of those that there are")
         return [steps[int(step) - 1]]
