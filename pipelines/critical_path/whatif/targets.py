@@ -221,7 +221,9 @@ class _Targets:
 
     def _causes(self, target: str) -> CauseEdges:
         if self.window.causes is None:
-            raise ScenarioError(f"{target} needs the trace, and a path that covers its window (profile default)")
+            raise ScenarioError(
+                f"{target} needs the trace, not a saved path, and a path that covers its window (not --profile hta)"
+            )
         return self.window.causes
 
     def _of_threads(self, glob: str) -> Flags:

@@ -56,8 +56,8 @@ def unseen_waits(window: Window) -> list[dict[str, Any]]:
     if window.states_waits or n < 2:
         return []
     detail = (
-        f"work of {n} streams, and no cuda_sync events that name it: what streams waited for is not in the trace, at best inferred, nor is "
-        "which one a call waited for. Where the host held work up that had to wait for another stream, too, gains are too large: up to 20 % of the window in tests"
+        f"{n} streams, and no cuda_sync events that name what they waited for: which stream or call waited for which work is not in the "
+        "trace, at best inferred. If work was held up both by the host and by another stream, the predicted gain is too large (in tests by up to 20 % of the window)"
     )
     return [{"caveat": "unseen_waits", "severity": "warning", "n": n, "time_us": None, "detail": detail}]
 

@@ -66,8 +66,8 @@ def lines_of(findings: Collection[LimitingFinding]) -> Iterator[Text]:
     for check in dict.fromkeys(finding.check for finding in findings):
         of_check = [styled("[yellow]caveat:[/] {}", finding.sentence) for finding in findings if finding.check == check]
         yield from of_check[:_SHOWN]
-        if len(of_check) > _SHOWN:
-            yield styled("[yellow]caveat:[/] so do {:,} other files", len(of_check) - _SHOWN)
+        if (n_more := len(of_check) - _SHOWN) > 0:
+            yield styled("[yellow]caveat:[/] the same holds for {:,} more file{}", n_more, "" if n_more == 1 else "s")
 
 
 def noted() -> list[LimitingFinding]:

@@ -14,6 +14,7 @@ import pytest
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces import why
 from pipelines.faces.cli import caveats
+from pipelines.faces.limiting_findings import LimitingFinding
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
@@ -236,3 +237,12 @@ def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[
     assert caveats.with_caveats([{"a": 1}]) == [{"a": 1, "caveats": [notice]}]
     caveats.begin()
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize(("n", "more"), [(5, ""), (6, "1 more file"), (7, "2 more files")])
+def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
+    findings = [
+        LimitingFinding(str(i), f"{i}.json", "unread_events", "warning", "an event is unread") for i in range(n)
+    ]
+    lines = [line.plain for line in caveats.lines_of(findings)]
+    assert lines[5:] == ([f"caveat: the same holds for {more}"] if more else [])

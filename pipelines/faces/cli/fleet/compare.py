@@ -57,14 +57,14 @@ def compare(
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit with 3 if GPU time or length of the mean step, or of the worst, is more than this above the control's, e.g. 5%; for CI.",
+            help="Exit with 3 if the test's mean step or its worst step has more GPU time, or is longer, than the control's by more than this, e.g. 5%; for CI.",
         ),
     ] = None,
     process: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PID",
-            help="Of files with several processes (Nsight Systems, rocpd), only this one; twice: the control's, then the test's.",
+            help="Of files with several processes (Nsight Systems, rocprofv3, merged ranks), only this one; twice: the control's, then the test's.",
         ),
     ] = None,
     to: Annotated[Path | None, out_option("Write a page with pictures.")] = None,

@@ -42,7 +42,7 @@ def ingest(
         bool,
         typer.Option(
             "--materialize",
-            help="Then compute all tables of these traces and of their captures. An engine, and a DuckLake, compute those of traces only, and without it.",
+            help="Then compute all tables of these traces and captures. (With --engine or a DuckLake, tables of traces are always computed; those of captures by `materialize`.)",
         ),
     ] = False,
     engine: EngineOption = None,

@@ -23,8 +23,8 @@ CaptureOption = Annotated[
     typer.Option(
         "--capture-trace",
         help="Another trace of the same program that shows how its graphs were captured, or the same work before: a "
-        "file, or an id or unique prefix of one. Without it, a trace of a lake is looked up in the nearest trace of its "
-        "job and rank that captured graphs; none: only in itself.",
+        "file, or an id or unique prefix of one. Default for a trace in a lake: the nearest trace of the same job and rank "
+        "that captured graphs. `none`: use only TRACE itself.",
         metavar="TRACE",
     ),
 ]

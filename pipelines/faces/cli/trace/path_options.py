@@ -25,7 +25,7 @@ Untraced = Annotated[
 Dependencies = Annotated[
     str,
     typer.Option(
-        help="Operators on a thread wait for each other (serial) or for their data (needs an execution trace)."
+        help="`serial`: operators of a thread wait for each other. `data`: for the tensors that they read (needs an execution trace)."
     ),
 ]
 ExecutionTrace = Annotated[

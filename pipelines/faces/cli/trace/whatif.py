@@ -88,7 +88,8 @@ def what_if(
     sensitivity: Annotated[
         bool,
         typer.Option(
-            "--sensitivity", help="Rank kernels, operators, gaps and waits by how much less of them would gain."
+            "--sensitivity",
+            help="Rank kernels, operators, gaps and waits by what the window gains if they take 10, 50 or 100 % less time.",
         ),
     ] = False,
     redraw: Annotated[
@@ -97,7 +98,8 @@ def what_if(
     without_profiler: Annotated[
         bool,
         typer.Option(
-            "--without-profiler", help="Take out what the profiler cost first, as why does where that is much."
+            "--without-profiler",
+            help="First subtract the profiler's own cost, as `why` does if it is more than a tenth of the window.",
         ),
     ] = False,
     untraced: path_options.Untraced = "",
