@@ -86,7 +86,9 @@ CaptureArgument = Annotated[
 ProcessOption = Annotated[
     str | None,
     typer.Option(
-        "--process", metavar="PID", help="Of a file with several processes (Nsight Systems, rocprofv3, merged ranks): this one."
+        "--process",
+        metavar="PID",
+        help="Of a file with several processes (Nsight Systems, rocprofv3, merged ranks): this one.",
     ),
 ]
 JobOption = Annotated[str | None, typer.Option(help="Only this job.")]

@@ -42,7 +42,7 @@ def why_command(
         str,
         typer.Option(
             metavar="N|all",
-            help="This profiler step (its number, else, without --json, its place from 1), or each of them, instead of the whole trace.",
+            help="This profiler step (its number, else its place from 1), or each of them, instead of the whole trace.",
         ),
     ] = "",
     annotation: path_options.Annotation = "",
@@ -66,7 +66,7 @@ def why_command(
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    window_options = _WindowOptions(step, annotation, instance, process, without_profiler, untraced, places=not json)
+    window_options = _WindowOptions(step, annotation, instance, process, without_profiler, untraced)
     named_answers = [named for subject in subjects for named in _answers(subject, window_options, lake)]
     if json:
         documents = [
@@ -94,8 +94,6 @@ class _WindowOptions(NamedTuple):
     process: str | None
     without_profiler: bool | None = None
     untraced: str = ""
-    places: bool = True
-    """Whether a step that does not exist may be the place of a step. Not for scripts, which do not read stderr."""
 
     @property
     def of_a_trace(self) -> str:
@@ -302,7 +300,7 @@ def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[Wi
     numbers = [request.window_id.partition("#")[2] for request in steps]
     if step in numbers:
         return [steps[numbers.index(step)]]
-    if window_options.places and step.isdecimal() and 1 <= int(step) <= len(steps):
+    if step.isdecimal() and 1 <= int(step) <= len(steps):
         number = numbers[int(step) - 1]
         err.print(f"there is no step {step}: this is step {number}, number {step} of those that there are")
         return [steps[int(step) - 1]]
