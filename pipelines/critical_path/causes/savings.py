@@ -38,9 +38,9 @@ class Rows:
 
 
 MOST, LEAST_PERCENT = 8, 1
-"""Maximum number of rows of a window that are retimed, and their minimum share of the window, percent."""
+"""Maximum number of rows of a window that are retimed, and of causes, and their minimum share of the window, percent."""
 _EDGES = 24_000_000
-"""Maximum number of edges visited to retime a window, over all its rows. Fewer rows of a very long window are retimed.
+"""Maximum number of edges visited to retime a window, over all its rows and causes. Fewer of a very long window are retimed.
 """
 
 
@@ -109,7 +109,7 @@ def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, I
 
 
 def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
-    """Fill in the savings of the rows, largest first. Raises GraphHasCycle."""
+    """Fill in the savings of the rows and of their causes, largest first. Raises GraphHasCycle."""
     length = int(rows.duration.sum())
     row_indices = np.flatnonzero(rows.duration[:MOST] * 100 >= LEAST_PERCENT * max(length, 1)).tolist()
     window = Retimed(graph, of, length)
@@ -130,6 +130,14 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
             # A row that is its cause's only row represents the cause, including names that are not on the path.
             alone = int((rows.cause == rows.cause[row]).sum()) == 1
             rows.halved_saves[row] = window.with_half(of.cause == rows.cause[row] if alone else of.row == row)
+            retimings_left -= 1
+    # Causes that are large only as the sum of small rows come last: they take no retiming from a row.
+    time = np.bincount(rows.cause, rows.duration)
+    for cause in np.argsort(-time, kind="stable")[:MOST].tolist():
+        same = rows.cause == cause
+        is_enough = time[cause] * 100 >= LEAST_PERCENT * max(length, 1)
+        if is_enough and retimings_left > 0 and (rows.all_saves[same] < 0).all():
+            rows.all_saves[same] = window.without_cause(cause)
             retimings_left -= 1
 
 

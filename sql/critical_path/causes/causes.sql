@@ -17,7 +17,8 @@ SELECT
     n.saves_ns,
     -- By how much halving it shortens the window, ns; NULL if not computed or if halving has no meaning.
     n.halved_saves_ns,
-    n.cause_saves_ns,  -- By how much removing all rows of the cause shortens the window, ns.
+    -- By how much removing all rows of the cause shortens the window, ns; NULL if not computed (small sums of shares).
+    n.cause_saves_ns,
     n.times,  -- Number of events with such time.
     n.event_id,  -- The event with the most of it.
     2 * n.inferred_ns >= n.duration_ns AS inferred  -- At least half of the time follows waits that no event records.

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.causes.edge_causes import CAUSES
-from pipelines.critical_path.causes.savings import Retimed, Shares
+from pipelines.critical_path.causes import savings
+from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, EdgeCauses
+from pipelines.critical_path.causes.savings import Retimed, Rows, Shares, path_rows, retime
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from tests.effort import examples
 
@@ -83,3 +85,48 @@ def test_savings_are_those_of_networkx(case: Case) -> None:
     assert window.with_half(row == 0) == length - _longest(case.edges, set(), halved)
     left = _longest(case.edges, chooses & {*case.waits}, dict.fromkeys(case.spent, 0))
     assert window.without_cause(_SYNC) == window.without_row(0, _SYNC, 0) == length - left
+
+
+def retimed(time: dict[str, list[int]]) -> Rows:
+    """The savings of a chain without parallel work, whose causes have names of these times."""
+    cause, weight = np.array([(CAUSES.index(cause), ns) for cause, of in time.items() for ns in of]).T
+    edge, no_edge = np.arange(len(weight)), np.full(len(weight), -1)
+    of_edges = EdgeCauses(cause, edge * 0 + NAME, edge, edge, no_edge, no_edge, edge[:0], edge[:0])
+    rows, shares = path_rows(weight, edge, of_edges, edge * 0, edge * 0, edge < 0)
+    retime(ArrayGraph.from_edges(edge, edge + 1, weight), rows, shares)
+    return rows
+
+
+_SMALL_NAMES = {
+    "gpu_computing": [1100] * 8,
+    "host_operators": [9] * 111,
+    "copies": [50, 50],
+    "launching": [50, 49],
+    "allocation": [2],
+}
+"""Eight names take all retimings of names. Of the other causes, whose names have less than 1 %, copies have just 1 % in all."""
+
+
+def test_a_cause_is_retimed_by_its_sum_and_a_name_by_its_own_time() -> None:
+    rows = retimed(_SMALL_NAMES)
+    assert {CAUSES[cause]: int(ns) for cause, ns in zip(rows.cause, rows.all_saves, strict=True)} == {
+        "gpu_computing": 8800,
+        "host_operators": 999,
+        "copies": 100,
+        "launching": -1,
+        "allocation": -1,
+    }
+    assert rows.saves.tolist() == [1100] * 8 + [-1] * (len(rows.saves) - 8)
+    assert rows.halved_saves.tolist() == [550] * 8 + [-1] * (len(rows.saves) - 8)
+
+
+@pytest.mark.parametrize(("retimings", "n_causes"), [(17, 1), (18, 2), (19, 3), (20, 3)])
+def test_of_a_large_graph_names_are_retimed_before_causes_of_small_names(
+    monkeypatch: pytest.MonkeyPatch, retimings: int, n_causes: int
+) -> None:
+    """The first cause, its eight names and their halves are 17 retimings."""
+    n_edges = sum(map(len, _SMALL_NAMES.values()))
+    monkeypatch.setattr(savings, "_EDGES", retimings * n_edges)
+    rows = retimed(_SMALL_NAMES)
+    assert (rows.halved_saves >= 0).sum() == 8
+    assert len(set(rows.cause[rows.all_saves >= 0])) == n_causes
