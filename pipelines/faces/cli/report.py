@@ -50,9 +50,14 @@ def report(
             subject = replace(subject, process=process_of(con, subject.shown["trace_id"], processes))
         html = page(subject)
         answer = why(con, subject.shown["trace_id"]) if json else None
+        of_capture = subject.capture_answer
     to.write_text(html, encoding="utf-8")
     if json:
         document = answer.as_json(subject.named, subject.options) if answer else {}
+        if of_capture:
+            # Several files have no name that `what-if` takes.
+            of_files, options = what[0] if len(what) == 1 else "FOLDER", subject.options if subject.lake else []
+            document["capture"] = of_capture.as_json("" if subject.lake else of_files, options)
         print_json({"path": str(to), "bytes": len(html.encode())} | document)
     else:
         out.line("open in a browser: [bold]{}[/]", to)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.windows import request_windows, usual_windows
+from pipelines.faces.capture_why import CaptureWhy, capture_why
 from pipelines.fleet.path.answer import NoCapture, find_capture
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
@@ -47,6 +49,7 @@ _OF_OTHERS = (
 CAPTURE_TABLES = (
     *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "gpu_time_by_cause"),
     *("clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps", "step_exposure"),
+    *("findings", "capture_causes", "capture_fixes"),
 )
 
 _TRACES = """
@@ -90,6 +93,11 @@ class Subject:
         if self.lake:
             return ["--lake", self.lake]
         return ["--process", self.process] if self.process else []
+
+    @cached_property
+    def capture_answer(self) -> CaptureWhy | None:
+        """Return why the capture takes as long as it does, or None for a single trace, or without a path through the ranks."""
+        return capture_why(self.con, self.capture_id) if self.capture_id and len(self.traces) > 1 else None
 
     def rows(self, question: str) -> list[Row]:
         """Return the rows that answer a question about the shown trace."""

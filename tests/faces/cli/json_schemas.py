@@ -57,7 +57,11 @@ COMMANDS: dict[str, list[str]] = {
     "overlay": ["overlay rank0.json.gz --out out"],
     "slice": ["slice rank0.json.gz --step 1 --out out/slice.json"],
     "timeline": ["timeline fleet --out out/timeline.json"],
-    "report": ["report fleet --out out/report.html", "report pathless.json --out out/report.html"],
+    "report": [
+        "report fleet --out out/report.html",
+        "report rank0.json.gz --out out/report.html",
+        "report pathless.json --out out/report.html",
+    ],
     "memory": ["memory rank3_snapshot.pickle", "memory no_segments.pickle"],
     "flight-recorder": ["flight-recorder dumps/nccl_trace_rank_0 dumps/nccl_trace_rank_1", "flight-recorder healthy"],
     "op-job": ["op-job trace-ST.parquet"],

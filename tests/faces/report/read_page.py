@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -26,6 +27,7 @@ class Page(HTMLParser):
         self.tags: set[str] = set()
         self.attributes: set[str] = set()
         self.lines: dict[str, list[tuple[float, float]]] = {}
+        self.answer: dict[str, Any] = {}  # what --json says
         self.open: list[str] = []
         self.links: list[str] = []
         self.sections: list[str] = []
@@ -76,5 +78,10 @@ def report(tmp_path: Path, *words: object) -> Page:
     said = json.loads(result.stdout)
     assert (said["path"], said["bytes"]) == (str(target), target.stat().st_size)
     page = Page(target.read_text(encoding="utf-8"))
-    assert visible(said.get("sentence", "")) in page.texts["verdict"]
+    page.answer = said
+    sentences = [
+        visible(answer["sentence"]) for answer in (said.get("capture"), said) if answer and "sentence" in answer
+    ]
+    places = [page.texts["verdict"].find(sentence) for sentence in sentences]
+    assert -1 not in places and places == sorted(places)
     return page

@@ -92,6 +92,10 @@ def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) 
     before, after = answer["window"]["length_us"] / 1e3, (answer["window"]["length_us"] - first["cause_saves_us"]) / 1e3
     assert f"would take {after:.2f} ms instead of {before:.2f} ms" in said
     assert f"rank 2: {answer['sentence']}" in said
+    capture_id = page.answer["capture"]["window"]["capture_id"]
+    result = CliRunner().invoke(app, ["why", capture_id, "--lake", str(lake), "--json"])
+    assert page.answer["capture"] == json.loads(result.stdout)
+    assert said.startswith(f"In short{page.answer['capture']['sentence']}")
 
 
 def assert_exposed_parts_add_up(page: Page) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from pipelines.faces.report import subject as subjects
 from pipelines.faces.report.subject import Subject
 from tests.faces.report.read_page import report
 from tests.harness import call, kernel, op, x
@@ -26,6 +27,15 @@ def test_commands_find_the_shown_trace_in_its_lake_or_as_a_process_of_its_file()
     assert subject.options == ["--process", "TP00"]
     assert replace(subject, lake="/data/lake").options == ["--lake", "/data/lake"]
     assert replace(subject, process=None).options == []
+
+
+def test_only_several_ranks_have_an_answer_of_their_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the page shows it first, and that it is that of `why`, is in test_page.py (slow)."""
+    monkeypatch.setattr(subjects, "capture_why", lambda _, capture_id: f"why {capture_id}")
+    con = duckdb.connect()
+    assert Subject(con, "c", [{}, {}], {}, "").capture_answer == "why c"
+    assert Subject(con, "c", [{}], {}, "").capture_answer is None
+    assert Subject(con, None, [{}], {}, "").capture_answer is None
 
 
 @pytest.mark.slow  # a trace of the CPU alone has one in test_page.py

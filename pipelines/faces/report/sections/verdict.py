@@ -29,7 +29,9 @@ def verdict_of(subject: Subject) -> Section:
         stragglers = stragglers_of(subject.con, subject.capture_id)
     answer = why(subject.con, subject.shown["trace_id"])
     sentence = f"{_prefix(subject)}{answer.sentence}" if answer else _where(subject)
-    sentences = [stuck(subject)]
+    # Of a capture, its own sentence comes in addition to those about one rank.
+    of_capture = [subject.capture_answer.sentence] if subject.capture_answer else []
+    sentences = [stuck(subject), *of_capture]
     sentences += [sentence] if stragglers is None else [_who(stragglers), sentence, _where_of_all(subject)]
     sentences.append(_steps(subject) or _kernel(subject))
     late = [row for row in (stragglers.ranks if stragglers else []) if row["is_straggler"]]
@@ -37,7 +39,7 @@ def verdict_of(subject: Subject) -> Section:
     return section(
         "verdict",
         "In short",
-        macros.lead([text for text in sentences if text][:3]),
+        macros.lead([text for text in sentences if text][: 3 + len(of_capture)]),
         _bar(answer) if answer else "",
         macros.findings(findings) if findings else "",
         _limits(answer, bool(findings)),
