@@ -274,8 +274,12 @@ def test_limits_are_told(world: dict[str, Path]) -> None:
             answer.arrow()
         with locked.asked("FROM range(10)") as answer:
             assert answer and answer.arrow().num_rows == 10
-        with locked.asked("FROM range(11)") as answer:
-            assert answer and len(answer.rows(first=5)) == 5
+        for first in (5, 10, 11):
+            with locked.asked("FROM range(10)") as answer:
+                assert answer and len(answer.rows(first)) == min(first, 10)
+            with pytest.raises(LimitReached, match="more than 10 rows"), locked.asked("FROM range(11)") as answer:
+                assert answer
+                answer.rows(first)
     big = "SELECT * FROM range(20000000) AS t(i) ORDER BY hash(i)"
     with pytest.raises(LimitReached, match="5MB of disk"):
         _ask(world, big, limits=Limits(memory="60MB", spill="5MB"))

@@ -82,8 +82,9 @@ def spark_size(size: str) -> str:
 def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 0) -> Iterator[Answer]:
     """Yield Spark's answer to a query in DuckDB's dialect, with the columns and types of DuckDB's answer.
 
-    `first`: compute at most this many rows, 0 for all. Limits of `locked` apply, except for disk. Raises QueryRefused
-    and duckdb.Error as DuckDB does, before anything runs; NotOnSpark; LimitReached; BrokenFiles.
+    `first`: compute at most this many rows, 0 for all; not if the number of all rows is limited. Limits of `locked` apply,
+    except for disk. Raises QueryRefused and duckdb.Error as DuckDB does, before anything runs; NotOnSpark; LimitReached;
+    BrokenFiles.
     """
     with locked.asked(query) as planned:  # planned, not run
         if planned is None:
@@ -102,7 +103,7 @@ def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int =
     with _stopped_in_time(tables.backend, limits), database.connect() as con:
         try:
             tables.make(sorted(named.tables))
-            rows = tables.rows(query, min(first or max_rows, max_rows or first))
+            rows = tables.rows(query, max_rows or first)
         except Exception as error:
             raise _as_sentence(error) from None
         casts = ", ".join(

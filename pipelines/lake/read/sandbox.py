@@ -122,12 +122,12 @@ class Answer:
         self.types: list[str] = [str(kind) for kind in relation.types]
 
     def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
-        """Return all rows, or only the `first` ones if that is not 0."""
-        if first and (not self._limit or first <= self._limit):
+        """Return all rows, or only the `first` ones if that is not 0. The limit applies to all rows."""
+        if first and not self._limit:
             return self._next(first)
         rows = self._next(self._limit + 1) if self._limit else self._relation.fetchall()
         self._check(len(rows))
-        return rows
+        return rows[: first or None]
 
     def arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
