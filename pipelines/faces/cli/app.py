@@ -64,7 +64,7 @@ check           lake.check:check                      Read every file of the lak
 forget          lake.forget:forget                    Remove one trace from every table; its capture is recomputed.
 demo            lake.demo:demo                        Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
 serve           lake.serve:serve                      Open the lake in a browser: tables, saved questions, SQL, downloads, reports. Read-only, on this machine only.
-mcp             lake.serve:mcp                        Serve the lake to a language model over MCP (stdio): tables, saved questions, SQL. Read-only.
+mcp             lake.serve:mcp                        Serve the lake to a language model over MCP (stdio): tables, saved questions, SQL, what-if.
 skill           lake.skill:skill                      Print a skill for language models: how to ask why, how to prove a fix, what not to conclude.
 ui              lake.demo:ui                          Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 """

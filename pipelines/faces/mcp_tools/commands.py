@@ -16,14 +16,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.database import MEMORY
 from pipelines.base.foreign_text import visible
 from pipelines.base.processes import import_path
-from pipelines.faces.untrusted_queries import QueryFailed
+from pipelines.faces.untrusted_queries import QueryFailed, memory_bytes
 from pipelines.lake.lake import WITHOUT_BROKEN
+from pipelines.lake.read.sandbox import Limits
 from pipelines.runs.store.open_store import absolute_address
 
 _ID = re.compile(r"[0-9a-f]{4,64}")
-_SECONDS = 600
 WHERE_IDS = "`SELECT trace_id, capture_id, job, rank, file FROM traces` lists the ids."
 MOST_CHARACTERS = 200_000
 """The length of an answer, in characters, beyond which its lists are cut."""
@@ -39,15 +40,22 @@ def identifier(text: str) -> str:
 
 
 def command(
-    lake: Path | str, words: Sequence[str], rows: int, keys: Sequence[str] = (), without_broken: bool = False
+    lake: Path | str,
+    words: Sequence[str],
+    rows: int,
+    limits: Limits,
+    keys: Sequence[str] = (),
+    without_broken: bool = False,
 ) -> tuple[Callable[[], str], Callable[[], None]]:
     """Return a started request: a function that runs the command and returns its JSON, and a function that stops it.
 
     `keys`: the keys to return of each object; by default all. Lists in the JSON have at most `rows` entries; `truncated`
-    names those that are cut. `without_broken`: answer without missing or damaged files. The function raises QueryFailed with
-    the command's own message.
+    names those that are cut. `limits`: time, and memory per database. `without_broken`: answer without missing or damaged
+    files. The function raises QueryFailed with the command's own message.
     """
     env = {**os.environ, "PYTHONPATH": import_path(), **({WITHOUT_BROKEN: "1"} if without_broken else {})}
+    if limits.memory:
+        env[MEMORY] = str(memory_bytes(limits.memory) >> 20)
     address = absolute_address(lake)
     processes: list[subprocess.Popen[str]] = []
     stopped = threading.Event()
@@ -70,11 +78,11 @@ def command(
         if stopped.is_set():
             process.terminate()
         try:
-            output, messages = process.communicate(timeout=_SECONDS)
+            output, messages = process.communicate(timeout=limits.seconds or None)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise QueryFailed(f"{words[0]} took more than {_SECONDS} s") from None
+            raise QueryFailed(f"{words[0]} was stopped after {limits.seconds:g} s: raise --timeout") from None
         if process.returncode not in (0, SLOWER):
             message, _, hint = messages.strip().removeprefix("error: ").partition("\n")
             raise QueryFailed(visible(message) or f"{words[0]} ended with {process.returncode}", visible(hint))

@@ -297,7 +297,7 @@ def _compare(served: Served, control: str, test: str, by: str = "") -> Started:
 
 
 def _command(served: Served, words: Sequence[str], keys: Sequence[str] = ()) -> Started:
-    return command(served.lake, words, served.rows, keys, served.without_broken)
+    return command(served.lake, words, served.rows, served.limits, keys, served.without_broken)
 
 
 def _text(description: str) -> dict[str, Any]:

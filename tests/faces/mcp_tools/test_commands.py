@@ -120,7 +120,7 @@ def test_a_stopped_request_ends_its_process(after_s: float, monkeypatch: pytest.
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     monkeypatch.setattr(commands.sys, "executable", str(program))
-    start, stop = commands.command("lake", ["why", "abcd"], 3)
+    start, stop = commands.command("lake", ["why", "abcd"], 3, Limits())
     if after_s:
         threading.Timer(after_s, stop).start()
     else:
@@ -143,6 +143,33 @@ def test_commands_leave_out_broken_files_if_the_server_does(
         ("compare", {"control": "abcd", "test": "abce"}),
     ):
         assert answer(tools[name], **arguments)["env"] == ("1" if without_broken else ""), name
+
+
+@pytest.mark.parametrize(("memory", "mebibytes"), [("", ""), ("1GiB", "1024"), ("64MiB", "64")])
+def test_commands_have_the_memory_of_a_query(
+    memory: str, mebibytes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TRACELAKE_MEMORY", raising=False)
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\nprintf \'{"env": "%s"}\' "$TRACELAKE_MEMORY"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(commands.sys, "executable", str(program))
+    tools = make_tools(Served("lake", Limits(memory=memory)))
+    assert answer(tools["what_if"], trace="abcd", remove="x")["env"] == mebibytes
+
+
+@pytest.mark.parametrize("seconds", [0.2, 60.0, 0.0])
+def test_commands_have_the_time_of_a_query(seconds: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{'exec sleep 60' if seconds == 0.2 else 'sleep 0.3'}\necho '{{}}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(commands.sys, "executable", str(program))
+    start, _ = make_tools(Served("lake", Limits(seconds)))["compare"].start(control="abcd", test="abce")
+    if seconds == 0.2:
+        with pytest.raises(QueryFailed, match=r"compare was stopped after 0\.2 s: raise --timeout"):
+            start()
+    else:
+        assert json.loads(start()) == {"truncated": False}
 
 
 def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:

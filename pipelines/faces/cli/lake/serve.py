@@ -100,7 +100,9 @@ def mcp(
     spill: SpillOption = "10GB",
     without_broken: WithoutOption = False,
 ) -> None:
-    """Serve the lake to a language model over MCP (stdio): tables, saved questions, SQL. Read-only.
+    """Serve the lake to a language model over MCP (stdio): tables, saved questions, SQL, what-if.
+
+    Queries cannot write. The tools fixes, what_if and compare store tables that the lake lacks.
 
     Example: `tracelake mcp --lake /data/lake`
     """
