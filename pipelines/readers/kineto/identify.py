@@ -7,7 +7,11 @@ from pathlib import Path
 from pipelines.base.paths import UnusablePath, local_path
 
 _MAGIC = (
-    (b"PAR1", "a Parquet file, not a trace (an op-level job trace has columns optype, dp_rank and stage)"),
+    (
+        b"PAR1",
+        "a Parquet file, not a trace: give a saved path to `tracelake critical-path` or `tracelake what-if`, and an op-level "
+        "job trace (columns optype, dp_rank and stage) to `tracelake op-job`",
+    ),
     (
         b"SQLite format 3",
         "an SQLite database: name an export of Nsight Systems *.sqlite, a database of rocprofv3 *.db; others are not read",

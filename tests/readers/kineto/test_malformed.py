@@ -130,6 +130,13 @@ def test_what_is_no_trace_is_rejected_with_a_reason(tmp_path: Path, text: bytes)
     assert "t.json" in str(rejected.value) and rejected.value.reason
 
 
+def test_commands_of_a_trace_say_which_take_a_saved_path(tmp_path: Path) -> None:
+    with pytest.raises(
+        TraceRejected, match=r"Parquet file.*a saved path to `tracelake critical-path` or `tracelake what-if`"
+    ):
+        stage(tmp_path, b"PAR1" + bytes(100))
+
+
 def test_an_empty_array_is_a_trace(tmp_path: Path) -> None:
     staged, _, rows, _ = stage(tmp_path, trace())
     assert (staged.n_events, rows) == (0, [])
