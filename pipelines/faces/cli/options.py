@@ -78,7 +78,10 @@ LakeOption = Annotated[
 
 
 TraceArgument = Annotated[
-    str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
+    str,
+    typer.Argument(
+        help="A trace file, or of a trace in the lake its file name, id or a unique prefix of it.", metavar="TRACE"
+    ),
 ]
 CaptureArgument = Annotated[
     list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")

@@ -14,7 +14,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.fleet import compared_sides
 from pipelines.faces.report.pictures.waterfall import LESS, MORE, TOTAL, Step, waterfall
+from pipelines.lake import Lake
+from pipelines.lake.read.one_trace import NoSuchTrace
+from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.faces.cli.sides_once import SidesOnce
@@ -55,6 +59,21 @@ def sides_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return written(tmp_path_factory.mktemp("pair"), before=BEFORE, after=AFTER)
+
+
+def test_a_side_may_be_the_file_name_of_a_trace_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the commands of one trace; ids, also those of captures, are looked up as they are."""
+    named = []
+    monkeypatch.setattr(compared_sides, "_of_lake", lambda _, beginning, *__: named.append(beginning))
+    monkeypatch.chdir(tmp_path)
+    (row,) = ingest(written(tmp_path / "in", before=BEFORE), Lake(tmp_path / "lake")).rows
+    for side in ("before.json", "0123abc"):
+        compared_sides.open_side(None, side, tmp_path / "lake", "all", None)
+    assert named == [row.trace_id, "0123abc"]
+    with pytest.raises(
+        NoSuchTrace, match=r"'after\.json' is not a file, and no trace id starts with it, nor is a trace's"
+    ):
+        compared_sides.open_side(None, "after.json", tmp_path / "lake", "all", None)
 
 
 @pytest.mark.slow  # 10 s
@@ -153,9 +172,6 @@ def warming_up() -> list[dict]:
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], list[str]]:
     """A lake with three captures of two ranks, their folders, and their ids."""
-    from pipelines.lake import Lake
-    from pipelines.readers.ingest import ingest
-
     root = tmp_path_factory.mktemp("captures")
     fine, slow, late = run_of(50, 50, 50, 50), run_of(50, 50, 50, 60), warming_up()
     folders, ids = [], []
@@ -208,9 +224,6 @@ def test_without_gpu_time_the_length_of_steps_is_judged_and_of_whole_traces_noth
 
 @pytest.mark.slow
 def test_ids_of_a_lake(tmp_path: Path) -> None:
-    from pipelines.lake import Lake
-    from pipelines.readers.ingest import ingest
-
     lake, ids = Lake(tmp_path / "lake"), []
     for name, events in (("before", BEFORE), ("after", AFTER)):
         (path,) = written(tmp_path / name, rank0=of_rank(0, events))

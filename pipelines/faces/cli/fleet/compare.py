@@ -30,7 +30,9 @@ class Format(StrEnum):
 
 
 def compare(
-    control: Annotated[str, typer.Argument(help="A trace file, the folder of a capture, or an id in the lake.")],
+    control: Annotated[
+        str, typer.Argument(help="A trace file, the folder of a capture, or an id or a trace's file name in the lake.")
+    ],
     test: Annotated[str, typer.Argument(help="What to compare with it.")] = "",
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The control is this baseline of the lake; give the test alone.")

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: str | None) -> list[Trace]:
     """Copy the data of a side that a comparison reads to `con`, and return its traces. Exit if there are none.
 
-    A capture has one trace for each rank, a file one for each process.
+    A capture has one trace for each rank, a file one for each process. Raise NoSuchTrace if a name that is no id is neither
+    that of a file nor that of a trace's file in the lake.
     """
+    from pipelines.runs.store import open_store
+
     if process and not Path(side).is_file():
         raise fail(f"--process is for files that hold several, and {side} is none", "Leave it out.")
     if not _exists(side):
-        return _of_lake(con, side, lake, ranks)
+        is_id = set(side) <= set("0123456789abcdef")
+        return _of_lake(con, side if is_id else open_store(lake).find_trace(side), lake, ranks)
     if Path(side).is_file():
         processes = [process] if process else processes_of(Path(side)) or [None]
         of_ranks = _of_folder(con, side, lake, ranks) if len(processes) > 1 else []
@@ -86,15 +90,8 @@ def _of_folder(con: Any, path: str, lake: Path | str, ranks: int | str) -> list[
 
 
 def _exists(name: str) -> bool:
-    """Return whether a name is that of a file, folder or glob, and not an id.
-
-    Exit if no such file exists and the name is not hexadecimal, as ids are.
-    """
+    """Return whether a name is that of a file, folder or glob on this machine."""
     from pipelines.readers.ingest import expand
 
     path = local(name)
-    if path.exists() or any(match.exists() for match in expand([name])):
-        return True
-    if set(name) <= set("0123456789abcdef"):
-        return False
-    raise fail(f"{name}: no such file, and no id starts with it (ids are hexadecimal)")
+    return path.exists() or any(match.exists() for match in expand([name]))

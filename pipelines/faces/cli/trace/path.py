@@ -20,7 +20,11 @@ from pipelines.faces.cli.trace.path_tables import alternatives_table, owners_tab
 
 def critical_path(
     trace: Annotated[
-        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
+        str,
+        typer.Argument(
+            help="A trace file, or of a trace in the lake its file name, id or a unique prefix of it; or a saved path.",
+            metavar="TRACE",
+        ),
     ],
     annotation: path_options.Annotation = "",
     instance: path_options.Instance = None,

@@ -49,7 +49,8 @@ def what_if(
     trace: Annotated[
         str,
         typer.Argument(
-            help="A trace file, the folder of a capture, an id of either or unique prefix of one, or a saved path.",
+            help="A trace file, the folder of a capture, an id of either or unique prefix of one, the file name of a trace in the lake, "
+            "or a saved path.",
             metavar="TRACE",
         ),
     ],
