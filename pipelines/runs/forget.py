@@ -7,6 +7,7 @@ batch, or retention has removed it, in the meantime.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Set
 from dataclasses import asdict, dataclass, replace
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
 
 
 class NoSuchTrace(TracelakeError):
-    """A text that is a prefix of no trace id, or of several. The message says which."""
+    """A text that is a prefix of no trace id of the lake (a folder or an address), or of several. The message says which."""
 
-    hint = "`tracelake sql 'SELECT trace_id, path FROM traces'` lists them."
+    def __init__(self, message: str, lake: str | Path) -> None:
+        lists = f"tracelake sql 'SELECT trace_id, path FROM traces' --lake {shlex.quote(str(lake))}"
+        super().__init__(message, f"`{lists}` lists them.")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
     matching_ids = sorted(name for name in {*batch_by_trace, *half_done} if name.startswith(id_prefix))
     if len(matching_ids) != 1 or not id_prefix:
         several = f"{len(matching_ids)} trace ids start with {id_prefix!r}: {', '.join(matching_ids[:5])}; give more of the id"
-        raise NoSuchTrace(several if matching_ids else f"no trace id in the lake starts with {id_prefix!r}")
+        none = f"no trace id in the lake starts with {id_prefix!r}"
+        raise NoSuchTrace(several if matching_ids else none, lake.root)
     trace_id = matching_ids[0]
     for_good = for_good or (trace_id in half_done and half_done[trace_id].for_good)
     if trace_id not in batch_by_trace:

@@ -165,6 +165,13 @@ def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
     assert len(shown(lake, ["kernels"])["kernels"]) == 12
 
 
+def test_the_list_of_traces_is_that_of_the_lake(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "of a job")
+    with pytest.raises(NoSuchTrace) as error:
+        forget(lake, "abcd")
+    assert f"`tracelake sql 'SELECT trace_id, path FROM traces' --lake '{lake.root}'`" in error.value.hint
+
+
 @pytest.mark.slow  # 7 s
 def test_a_forgotten_trace_is_in_no_file_and_may_come_again(lake: Lake, whole: Path) -> None:
     expected = shown(lake, SHOWN)

@@ -17,6 +17,7 @@ import duckdb
 
 from pipelines.base.errors import TracelakeError
 from pipelines.faces.drawings.chrome_trace import based, flow_of, trace_event, whole_seconds, write_trace
+from pipelines.faces.drawings.trace_slice import listed
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import rank_count_caveat, worst_and_median
 from pipelines.lake.read.one_trace import refuse_digest
@@ -67,8 +68,6 @@ _COLLECTIVES = """
 
 class NoTimeline(TracelakeError, LookupError):
     """Raised if there is nothing to draw; the message says why."""
-
-    hint = "`tracelake sql 'FROM profiler_steps'` lists the steps."
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def write_timeline(
     drawn_ranks, selection = _shown(con, capture_id, most)
     ranks = _ranks(con, capture_id, step, drawn_ranks)
     if not ranks:
-        raise NoTimeline(f"no rank of capture {capture_id} has step {step}" if step is not None else "no ranks")
+        raise NoTimeline("no ranks" if step is None else _without_step(con, capture_id, step, drawn_ranks))
     base_ns = _base(con, ranks)
     arrows = list(_arrows(con, capture_id, ranks, base_ns))
     errors = con.execute(
@@ -187,6 +186,19 @@ def _ranks(
             names[pids[pid]] = " ".join(filter(None, (f"rank {rank}{note}:", name, labels or process)))
         ranks.append(_Rank(rank, trace_id, moved, offset_ns is not None, pids, names, since, until))
     return ranks
+
+
+def _without_step(con: duckdb.DuckDBPyConnection, capture_id: str, step: int, drawn_ranks: set[int] | None) -> str:
+    """Return the message that no rank has the step, with the steps that there are."""
+    rows = con.execute(
+        "SELECT DISTINCT s.step, r.rank FROM capture_ranks AS r JOIN profiler_steps AS s USING (trace_id) "
+        "WHERE r.capture_id = ? AND r.left_out_reason IS NULL ORDER BY 1",
+        [capture_id],
+    ).fetchall()
+    steps = list(dict.fromkeys(number for number, rank in rows if drawn_ranks is None or rank in drawn_ranks))
+    return (
+        f"no rank of capture {capture_id} has step {step}: they have {listed(steps) if steps else 'no profiler steps'}"
+    )
 
 
 def _by_offset(offset_ns: int) -> Callable[[int], int]:

@@ -7,7 +7,7 @@ them. row_slice.py writes rows that do not identify events.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ _BATCH = 20_000
 _OF_OTHERS = "('M', 'E', 's', 't', 'f')"
 SLICE = "slice"
 """Kind of drawing in a file's marker."""
-_LISTED = "`tracelake sql 'FROM profiler_steps'` lists the steps."
+_SHOWN = 20  # steps in a message
 
 
 class NoSlice(TracelakeError, ValueError):
@@ -87,11 +87,16 @@ def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trac
     ).fetchall()
     steps = [number for (number,) in rows]
     if not steps:
-        raise NoSlice("the trace has no profiler steps", _LISTED)
+        raise NoSlice("the trace has no profiler steps")
     if step in steps or 1 <= step <= len(steps):
         return step if step in steps else steps[step - 1]
-    listed = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
-    raise NoSlice(f"there is no step {step}: the trace has step{'s' if len(steps) > 1 else ''} {listed}", _LISTED)
+    raise NoSlice(f"there is no step {step}: the trace has {listed(steps)}")
+
+
+def listed(steps: Sequence[int]) -> str:
+    """Return numbers of steps, in order, as text."""
+    last = f", …, {steps[-1]}" if len(steps) > _SHOWN else ""
+    return f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps[:_SHOWN]))}{last}"
 
 
 def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:

@@ -53,5 +53,5 @@ class Limits:
 
 
 def allow(field: str) -> str:
-    """Return the clause of a message that names the option for a limit."""
-    return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) raises the limit"
+    """Return the clause of a message that names the variable for a limit, which all commands read, and the option."""
+    return f"TRACELAKE_{field.upper()} (of `tracelake ingest` also --{field.replace('_', '-')}) raises the limit"

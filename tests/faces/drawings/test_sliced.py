@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.drawings.row_slice import write_rows
-from pipelines.faces.drawings.trace_slice import NoSlice, step_query, write_events
+from pipelines.faces.drawings.trace_slice import NoSlice, step_meant, step_query, write_events
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -141,6 +141,25 @@ def test_times_of_rows_are_no_values(lake: Path, tmp_path: Path) -> None:
         pytest.approx(row, abs=1) for row in sorted(rows)
     ]
     assert all(not event["args"].keys() & {"start_ns", "end_ns", "duration_ns"} for event in slices)
+
+
+@pytest.mark.parametrize(
+    ("n", "said"),
+    [
+        (0, "the trace has no profiler steps"),
+        (1, "there is no step 99: the trace has step 5"),
+        (20, f"there is no step 99: the trace has steps {', '.join(map(str, range(5, 25)))}"),
+        (21, f"there is no step 99: the trace has steps {', '.join(map(str, range(5, 25)))}, …, 25"),
+    ],
+)
+def test_the_steps_are_listed_without_another_command(n: int, said: str) -> None:
+    """Files are in no lake, which a command could ask."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE traces AS SELECT 'a' AS trace_id, 'a.json' AS file, 0 AS rank")
+    con.execute(f"CREATE TABLE profiler_steps AS SELECT 'a' AS trace_id, 5 + range AS step FROM range({n})")
+    with pytest.raises(NoSlice) as error:
+        step_meant(con, 99, None, "")
+    assert (str(error.value), error.value.hint) == (said, "")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,9 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TRACELAKE_MAX_METADATA_MIB", "1")
     with pytest.raises(TraceRejected, match="TRACELAKE_MAX_METADATA_MIB"):
         load_events(ReadRequest(tmp_path / "max_metadata_mib.json", tmp_path))
-    assert "--max-unpacked-gib" in (Limits(max_unpacked_gib=1).unpacked(1 << 30, (1 << 30) + 1) or "")
+    assert Limits(max_unpacked_gib=1).unpacked(1 << 30, (1 << 30) + 1) == (
+        "more than 1 GiB unpacked; TRACELAKE_MAX_UNPACKED_GIB (of `tracelake ingest` also --max-unpacked-gib) raises the limit"
+    )
     assert Limits().unpacked(1 << 30, 5 << 30) is None
     assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None
     assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
@@ -135,7 +137,7 @@ def test_limits_apply_to_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(limits, "RATIO_FROM", 0)
     rows = ingest([tmp_path / "in"], Lake(tmp_path / "lake"), limits=Limits(max_ratio=1)).rows
     assert [row.status for row in rows] == ["rejected"] * 6
-    assert [row.reason for row in rows if "over 1 to 1; --max-ratio" not in str(row.reason)] == []
+    assert [row.reason for row in rows if "over 1 to 1; TRACELAKE_MAX_RATIO" not in str(row.reason)] == []
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import fail
 from pipelines.faces.cli.fleet.opened_capture import opened_capture, processes_of
-from pipelines.faces.cli.options import local
+from pipelines.faces.cli.options import lake_option, local
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.cli.trace.opened_trace import opened
 
@@ -53,8 +54,8 @@ def _of_lake(con: Any, id_prefix: str, lake: Path | str, ranks: int | str) -> li
             side_con = open_analyst(lake, [*WITH_CAUSES, *DIGEST_TABLES], id_prefix, tell_reduced=False)
         return facts_of(con, side_con, traces, with_causes=True, digests=digests)
     except CompareError as error:
-        lists = "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."
-        raise fail(str(error), lists) from None
+        lists = shlex.join(["tracelake", "sql", "FROM capture_ranks", *lake_option([id_prefix], lake)])
+        raise fail(str(error), f"`{lists}` lists captures and their traces.") from None
     finally:
         side_con.close()
 

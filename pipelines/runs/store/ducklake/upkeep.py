@@ -158,7 +158,8 @@ def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten
         matches = _matching_traces(con, beginning) if MARK in tables else []
         if len(matches) != 1 or not beginning:
             several = f"{len(matches)} trace ids start with {beginning!r}: {', '.join(t for t, *_ in matches[:5])}; give more of the id"
-            raise NoSuchTrace(several if matches else f"no trace id in {store.address} starts with {beginning!r}")
+            none = f"no trace id in {store.address} starts with {beginning!r}"
+            raise NoSuchTrace(several if matches else none, store.address)
         trace_id, batch, path = matches[0]
         condition, n_rows = f"trace_id = {quoted(trace_id)}", 0
 
