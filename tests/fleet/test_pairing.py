@@ -206,6 +206,28 @@ def test_a_rank_whose_trace_has_no_sequence_numbers_is_matched_by_steps() -> Non
     }
 
 
+@pytest.mark.parametrize("stepped", [True, False])
+def test_calls_of_different_numbers_are_never_matched(stepped: bool) -> None:
+    """As where ranks were profiled in different steps of a job, or on different days."""
+    lanes = [numbered(lane, first=700 + 18 * lane.rank) for lane in job(2)]
+    lanes = lanes if stepped else [unstepped(lane) for lane in lanes]
+    for one_clock in (False, True):
+        match = match_lane(lanes, one_clock)
+        assert match.refused == "kind_order_mismatch: rank 1 with rank 0" and match.index.shape == (2, 0)
+    halves = [numbered(job(2)[0], slice(None, 9)), numbered(job(2)[1], slice(9, None))]  # nothing contradicts the steps
+    assert match_lane(halves).index.shape == (2, 18)
+    some = [numbered(lane, slice(4, 5), 700 + lane.rank) for lane in job(2)]
+    assert match_lane(some).index[0].tolist() == [0, 1, 2, *range(6, 18)]  # all but the step of these calls
+
+
+def test_a_gap_between_anchors_is_not_filled_with_calls_of_different_numbers() -> None:
+    """Each of the ranks lost other calls at the end."""
+    lanes = [unstepped(numbered(lane)) for lane in job(2)]
+    lanes = [chosen(lanes[0], np.r_[:12, 15:18]), chosen(lanes[1], slice(0, 15))]
+    match = match_lane(lanes)
+    assert partners(match) == [list(range(12))] * 2 and set(match.evidence) == {"sequence_number"}
+
+
 def test_a_sequence_number_that_several_calls_have_is_matched_in_order_where_as_many_have_it() -> None:
     lanes = [replace(lane, seq=np.arange(18) // 2, step=None) for lane in job()]
     lanes[0] = without(lanes[0], 3)

@@ -2,14 +2,14 @@
 
 Sequence numbers and steps are anchors. Calls with the same number, or of the same step, are paired in order if both
 ranks have equally many. Between two anchors, both ranks issue the same calls, so the kernels there are paired in order,
-again only if their counts agree. Without anchors, the whole files are compared by counts, by a clock that both ranks
+again only if their counts agree. Calls with different numbers are never paired. Without anchors, the whole files are compared by counts, by a clock that both ranks
 share, and by the spread of the ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -156,13 +156,13 @@ def _anchor_by_sequence(lane: RankLane, reference: RankLane, partners: _Partners
 def _in_steps(lane: RankLane, reference: RankLane) -> Pairs:
     """Pair kernels by their order in each step of the same number.
 
-    Return no pairs if the counts or kinds of most kernels' steps differ.
+    Return no pairs if the counts, kinds or sequence numbers of most kernels' steps differ.
     """
     nothing = np.empty(0, np.int64), np.empty(0, np.int64)
     if lane.step is None or reference.step is None:
         return nothing
     mine, theirs = _pairs_of_keys(lane.step, reference.step)
-    differing_steps = np.unique(lane.step[mine[lane.kinds[mine] != reference.kinds[theirs]]])
+    differing_steps = np.unique(lane.step[mine[lane.differs(mine, reference, theirs)]])
     is_kept = ~np.isin(lane.step[mine], differing_steps)
     mine, theirs = mine[is_kept], theirs[is_kept]
     common = np.intersect1d(lane.step[lane.step != NONE], reference.step[reference.step != NONE])
@@ -194,7 +194,8 @@ def _fill_by_steps(lane: RankLane, reference: RankLane, partners: _Partners) -> 
 
 def _fill_by_order(lane: RankLane, reference: RankLane, partners: _Partners) -> None:
     for mine, theirs in list(_gaps(partners, len(reference))):
-        if np.array_equal(lane.kinds[mine], reference.kinds[theirs]):
+        n_own, n_other = mine.stop - mine.start, theirs.stop - theirs.start
+        if n_own == n_other and not lane.differs(mine, reference, theirs).any():
             partners.add(np.arange(mine.start, mine.stop), np.arange(theirs.start, theirs.stop), FILE)
 
 
@@ -263,7 +264,8 @@ def _contradictions(
     evidence = EVIDENCE[int(partners.evidence[paired].min())]
     alternatives: list[tuple[str, Pairs]] = []
     if evidence == SEQUENCE:
-        alternatives.append((STEP, _in_steps(lane, reference)))
+        # What steps alone say: with numbers, steps that contradict them would not count.
+        alternatives.append((STEP, _in_steps(replace(lane, seq=None), reference)))
     if len(lane) == len(reference) and evidence != FILE:
         alternatives.append((FILE, _along(lane, reference, 0)))
     if shifts is not None and evidence != SPREAD and shifts.decisive is not None:

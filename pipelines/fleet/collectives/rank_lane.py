@@ -34,6 +34,14 @@ class RankLane:
         """Return whether any kernel has a sequence number."""
         return self.seq is not None and bool((self.seq != NONE).any())
 
+    def differs(self, mine: np.ndarray | slice, other: RankLane, theirs: np.ndarray | slice) -> np.ndarray:
+        """Return which pairs of kernels, by position, are not one call: their kinds or their sequence numbers differ."""
+        differ = self.kinds[mine] != other.kinds[theirs]
+        if self.seq is not None and other.seq is not None:
+            seq, other_seq = self.seq[mine], other.seq[theirs]
+            differ |= (seq != NONE) & (other_seq != NONE) & (seq != other_seq)
+        return differ
+
     def has_steps(self) -> bool:
         """Return whether any kernel is in a step."""
         return self.step is not None and bool((self.step != NONE).any())

@@ -1,6 +1,6 @@
 """The shift of a rank's kernels relative to another rank.
 
-A shift is admissible if the kinds agree. The spread of the differences of the kernels' ends decides between shifts.
+A shift is admissible if kinds and sequence numbers agree. The spread of the differences of the kernels' ends decides between shifts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Shifts:
 
 
 def shifts_of(lane: RankLane, reference: RankLane) -> Shifts:
-    """Return the shifts at which the kinds agree on the whole overlap."""
+    """Return the shifts at which kinds and sequence numbers agree on the whole overlap."""
     shorter = min(len(lane), len(reference))
     min_overlap = max(MIN_MATCHED, int(np.ceil(MIN_OVERLAP * shorter)))
     admissible = []
@@ -67,7 +67,7 @@ def shifts_of(lane: RankLane, reference: RankLane) -> Shifts:
         if last - first < min_overlap:
             continue
         mine, theirs = slice(first, last), slice(first + shift, last + shift)
-        if np.array_equal(lane.kinds[mine], reference.kinds[theirs]):
+        if not lane.differs(mine, reference, theirs).any():
             admissible.append((_spread(reference.end_ns[theirs] - lane.end_ns[mine]), shift))
     return Shifts(tuple(sorted(admissible, key=lambda item: (item[0], abs(item[1]), item[1]))))
 
