@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import percent
 from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.models.sqltext import quoted
 
@@ -41,8 +42,9 @@ _CELLS = """
     FROM rank_steps WHERE capture_id = {capture} ORDER BY step NULLS LAST, rank
 """
 _QUALITY = "SELECT check_name, severity, n, detail FROM capture_quality WHERE capture_id = {capture} ORDER BY ALL"
+# bool_and: ranks without an aligned clock are uncertain, but do not make those with one uncertain.
 _WHOLE = """
-    SELECT max(agreement) AS agreement, bool_or(culprit_uncertain) AS culprit_uncertain, max(span_ns) AS span_ns
+    SELECT max(agreement) AS agreement, bool_and(culprit_uncertain) AS culprit_uncertain, max(span_ns) AS span_ns
     FROM straggler_ranks WHERE capture_id = {capture}
 """
 
@@ -52,6 +54,7 @@ class Stragglers:
     """A capture's ranks, worst first, its groups of ranks, and one cell per step and rank. Times in ns.
 
     agreement: share of collectives for which durations and clocks name the same culprit; None without aligned clocks.
+    culprit_uncertain: whether the culprits are uncertain on all ranks.
     matched_by: number of collectives by the evidence for their match, best first.
     """
 
@@ -72,6 +75,25 @@ class Stragglers:
     def stragglers(self) -> list[int]:
         """Return the ranks that the rule classifies as stragglers."""
         return [row["rank"] for row in self.ranks if row["is_straggler"]]
+
+    @property
+    def named(self) -> str:
+        """Return the stragglers' names in words, or that there is none among the ranks that can be judged."""
+        names = ", ".join(f"rank {rank}" for rank in self.stragglers)
+        if names:
+            return f"straggler: {names}"
+        return "no straggler among the ranks with an aligned clock" if self.undetermined else "no straggler"
+
+    @property
+    def undetermined(self) -> str:
+        """Return which ranks cannot be judged because their clocks are not aligned; empty if there are none."""
+        rows = [row for row in self.ranks if row["is_straggler"] is None]
+        if not rows:
+            return ""
+        ranks = ", ".join(str(row["rank"]) for row in rows)
+        which = f"rank {ranks}" if len(rows) == 1 else f"ranks {ranks}"
+        share = sum(row["caused_percent"] or 0 for row in rows)
+        return f"unknown for {which} ({percent(share)} of all waiting), without an aligned clock"
 
     def drawn(self) -> tuple[list[Row], str]:
         """Return the cells of the ranks to draw, and a sentence on which ranks these are.

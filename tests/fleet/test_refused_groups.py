@@ -72,13 +72,13 @@ def test_of_ranks_that_are_not_joined_with_the_others_no_gain_is_known() -> None
             "event_id + 4, NULL, NULL, duration_ns, wait_ns, NULL FROM collective_ranks WHERE lane = 0"
         )
         query = (
-            "SELECT rank, caused_wait_ns, marginal_ns, late_ns, root_wait_ns, n_last_clock, is_straggler "
+            "SELECT rank, caused_wait_ns, marginal_ns, late_ns, root_wait_ns, n_last_clock, culprit_uncertain, is_straggler "
             f"FROM ({load_catalog().models['straggler_ranks'].sql}) ORDER BY rank"
         )
         answers = con.execute(query).fetchall()
     assert answers == [
-        (0, 100, 70, 80, 100, 1, False),
-        (1, 300, 210, 240, 300, 3, False),
-        (2, 0, None, None, None, None, False),
-        (3, 1200, None, None, None, None, None),
+        (0, 100, 70, 80, 100, 1, False, False),
+        (1, 300, 210, 240, 300, 3, False, False),
+        (2, 0, None, None, None, None, True, False),
+        (3, 1200, None, None, None, None, True, None),
     ]

@@ -7,12 +7,15 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.fleet.stragglers import _verdict
 from pipelines.fleet.captures.roles import RolesError, read_roles
 from pipelines.fleet.heat_map import rank_step_heat_map
+from pipelines.fleet.stragglers import Stragglers, stragglers_of
 from pipelines.synthetic import CaptureSpec, write_capture
 
 MICROSECOND = 1_000
@@ -73,6 +76,53 @@ def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
     assert (answer["ranks"], answer["stragglers"], answer["agreement"]) == ([], [], None)
     assert [(row["worst_rank"], row["caused_wait_ns"]) for row in answer["groups"]] == [(None, None)]
     assert {"refused_lane", "refused_clock"} <= {row["check_name"] for row in answer["quality"]}
+
+
+EMPTY = """
+CREATE TABLE captures AS SELECT 'c' AS capture_id, 'job' AS job, 4 AS n_ranks, 4 AS world_size;
+CREATE TABLE clock_offsets AS SELECT 'c' AS capture_id, rank, 0 AS offset_ns, 9 AS error_ns, NULL AS refused_reason
+    FROM range(4) AS r(rank);
+CREATE TABLE straggler_groups AS SELECT '' AS capture_id, '' AS role, '' AS group_name, 0 AS n_ranks, 0 AS wait_ns,
+    0 AS caused_wait_ns, 0.0 AS caused_percent, 0 AS marginal_ns, 0 AS worst_rank, FALSE AS has_straggler LIMIT 0;
+CREATE TABLE rank_steps AS SELECT '' AS capture_id, 0 AS step, 0 AS rank, 0 AS step_ns, 0 AS compute_ns, 0 AS n_collectives,
+    0 AS wait_ns, 0 AS caused_wait_ns, 0 AS marginal_ns, 0.0 AS last_percent LIMIT 0;
+CREATE TABLE capture_quality AS SELECT '' AS capture_id, '' AS check_name, '' AS severity, 0 AS n, '' AS detail LIMIT 0;
+CREATE TABLE collectives AS SELECT '' AS capture_id, '' AS matched_by, '' AS refused_reason LIMIT 0;
+"""
+
+
+def answered(*is_straggler: bool | None, aligned: int = 2) -> Stragglers:
+    """The answer for four ranks, of which the first `aligned` have a clock; rank 3 caused 90 % of the waiting, rank 2 10 %."""
+    with duckdb.connect() as con:
+        con.execute(EMPTY)
+        con.execute(
+            "CREATE TABLE straggler_ranks AS SELECT 'c' AS capture_id, rank, 9 AS n_collectives, 5 AS wait_ns, "
+            "greatest(10 * (rank - 1), 0) + if(rank = 3, 70, 0) AS caused_wait_ns, caused_wait_ns::DOUBLE AS caused_percent, "
+            "0 AS late_ns, 0 AS marginal_ns, 0.0 AS marginal_percent, 0 AS root_wait_ns, 0.0 AS root_percent, 1 AS n_last, "
+            f"9.0 AS last_percent, 99 AS span_ns, if({aligned} > 0, 1.0, NULL) AS agreement, rank >= {aligned} AS culprit_uncertain, "
+            "($is_straggler)[rank + 1] AS is_straggler FROM range(4) AS r(rank)",
+            {"is_straggler": is_straggler},
+        )
+        return stragglers_of(con, "c")
+
+
+def test_a_rank_that_cannot_be_judged_is_not_taken_for_no_straggler() -> None:
+    """Ranks 2 and 3 meet only each other, so their clocks are not aligned with the others'."""
+    agreed = "durations and clocks name the same culprit in 100 % of the collectives"
+    assert said(answered(False, False, False, False)) == f"no straggler; {agreed}"
+    late = answered(False, False, False, None)
+    unknown = "unknown for rank 3 (90.0 % of all waiting), without an aligned clock"
+    assert said(late) == f"no straggler among the ranks with an aligned clock; {agreed}; {unknown}"
+    assert (late.culprit_uncertain, late.stragglers) == (False, [])
+    several = answered(True, False, None, None)
+    unknown = "unknown for ranks 3, 2 (100.0 % of all waiting), without an aligned clock"
+    assert said(several) == f"straggler: rank 0; {agreed}; {unknown}"
+    nobody = answered(None, None, None, None, aligned=0)
+    assert nobody.culprit_uncertain and "no straggler is named" in said(nobody)
+
+
+def said(answer: Stragglers) -> str:
+    return _verdict(answer).plain
 
 
 def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> None:

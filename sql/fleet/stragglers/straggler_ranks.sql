@@ -100,8 +100,8 @@ SELECT
     -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks
     -- are not aligned.
     agreement,
-    -- True if agreement is below straggler_agreement, or if clocks are not aligned.
-    coalesce(agreement < threshold('straggler_agreement'), TRUE) AS culprit_uncertain,
+    -- True if agreement is below straggler_agreement, or if the rank's clock is not aligned.
+    wait_clock_ns IS NULL OR coalesce(agreement < threshold('straggler_agreement'), TRUE) AS culprit_uncertain,
     -- True if the rank is a straggler by the rule above; NULL where that cannot be determined.
     greatest(caused_share, coalesce(root_ns / nullif(CAST(all_ns AS DOUBLE), 0), 0))
     > CASE

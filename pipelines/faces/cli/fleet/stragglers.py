@@ -95,8 +95,9 @@ def _verdict(result: Stragglers) -> Text:
     agreed = f"durations and clocks name the same culprit in {100 * result.agreement:.0f} % of the collectives"
     if result.culprit_uncertain:
         return styled("[yellow]culprits uncertain:[/] {}", agreed)
-    names = ", ".join(f"rank {rank}" for rank in result.stragglers)
-    return styled("[bold]straggler: {}[/]; {}", names, agreed) if names else styled("no straggler; {}", agreed)
+    if result.undetermined:
+        agreed = f"{agreed}; {result.undetermined}"
+    return styled("[bold]{}[/]; {}" if result.stragglers else "{}; {}", result.named, agreed)
 
 
 def _ranks(result: Stragglers) -> Table:

@@ -55,5 +55,6 @@ def _verdict(stragglers: Stragglers) -> Markup:
     agreed = f"durations and clocks name the same culprit in {share(stragglers.agreement)} of the collectives"
     if stragglers.culprit_uncertain:
         return macros.verdict(f"culprits uncertain: {agreed}")
-    names = ", ".join(f"rank {rank}" for rank in stragglers.stragglers)
-    return macros.verdict(f"; {agreed}", f"straggler: {names}" if names else "no straggler")
+    if stragglers.undetermined:
+        agreed = f"{agreed}; {stragglers.undetermined}"
+    return macros.verdict(f"; {agreed}", stragglers.named)

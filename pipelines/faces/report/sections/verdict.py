@@ -75,12 +75,15 @@ def _who(stragglers: Stragglers) -> str:
         return f"The ranks wait {time(waited)} for each other in all; for whom is uncertain (see Stragglers)."
     if not stragglers.stragglers:
         longest = f", longest for rank {worst['rank']}" if waited else ""
+        if stragglers.undetermined:
+            return f"The ranks wait {time(waited)} for each other in all{longest}; {stragglers.named}, {stragglers.undetermined}."
         return f"No rank is a straggler: the ranks wait {time(waited)} for each other in all{longest}."
     row = next(row for row in stragglers.ranks if row["is_straggler"])
     share = f" ({percent(row['caused_percent'])} of all waiting)" if row["caused_percent"] is not None else ""
     n_others = len(stragglers.ranks) - 1
     who = f"the other {n_others} ranks together wait" if n_others > 1 else "the other rank waits"
-    return f"Rank {row['rank']} is a straggler: {who} {time(row['caused_wait_ns'] or 0)} for it{share}."
+    and_unknown = f"; {stragglers.undetermined}" if stragglers.undetermined else ""
+    return f"Rank {row['rank']} is a straggler: {who} {time(row['caused_wait_ns'] or 0)} for it{share}{and_unknown}."
 
 
 def _where_of_all(subject: Subject) -> str:
