@@ -272,6 +272,24 @@ def test_fleet_fixes_count_the_largest_of_a_kind_in_a_trace() -> None:
     assert of_a == [("do_not_wait", 1, 0.0005, 45.0, "j", "a.json", "do not wait", 45.0)]
 
 
+def test_path_names() -> None:
+    """Time of no event, such as gaps on the host, is on the path, too."""
+    names = of(
+        "trace_id window_id name cat n_events duration_ns",
+        *(("a", "full", "gemm", "kernel", 2, 10_000_000), ("b", "full", "gemm", "kernel", 1, 30_000_000)),
+        *(("a", "full", "launch", "cuda_runtime", 2, 20_000_000), ("a", "5", "launch", "cuda_runtime", 2, 20_000_000)),
+    )
+    bounds = of(
+        "trace_id window_id bound_by duration_ns",
+        *(("a", "full", "host_gap", 170_000_000), ("a", "full", "gpu", 30_000_000), ("a", "5", "host_gap", 90_000_000)),
+        ("b", "full", "gpu", 30_000_000),
+    )
+    answer = asked(
+        "path-names", "job name n path_ms percent", critical_path_by_name=names, critical_path_summary=bounds
+    )
+    assert answer == [("b.json", "gemm", 1, 30, 100), ("j", "launch", 2, 20, 10), ("j", "gemm", 2, 10, 5)]
+
+
 def test_capture_fixes() -> None:
     rows = of(
         "capture_id fix name saves_ns saves_percent same_stretch_as",
