@@ -43,6 +43,11 @@ def spent(con: duckdb.DuckDBPyConnection, rank: int) -> dict[str, int]:
     return dict(rows.fetchall())
 
 
+def lose_gpu_work(con: duckdb.DuckDBPyConnection, trace_id: str) -> None:
+    for table in ("merged_intervals", "kernels", "collective_kernels", "collective_ranks", "idle_causes"):
+        con.execute(f"DELETE FROM {table} WHERE trace_id = '{trace_id}'")
+
+
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
@@ -74,6 +79,14 @@ def test_kernels_without_a_group_and_ranks_alone(con: duckdb.DuckDBPyConnection)
     assert spent(con, 0)["unsplit_communication"] == 50
     con.execute("DELETE FROM capture_ranks WHERE rank = 1")
     assert "unsplit_communication" not in spent(con, 0)  # a rank by itself waits for nobody in this capture
+
+
+def test_a_rank_without_gpu_work_spends_nothing_on_its_host(con: duckdb.DuckDBPyConnection) -> None:
+    """For example, its profiler recorded only the host."""
+    lose_gpu_work(con, "t1")
+    assert spent(con, 1) == {"not_in_trace": 400} and sum(spent(con, 0).values()) == 400
+    lose_gpu_work(con, "t0")
+    assert spent(con, 0) == spent(con, 1) == {}  # a job without GPUs
 
 
 def test_contradictions_and_gaps_in_steps_are_findings() -> None:

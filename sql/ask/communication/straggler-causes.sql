@@ -1,7 +1,7 @@
 -- Question: What does a straggler spend more GPU time on than the other ranks?
--- Reading: The causes of a straggler's GPU time, by excess over the median of the other ranks, largest first. A rank
--- without the cause spent 0 on it. `usual_ns` is NULL if no other rank has the cause. Without stragglers, there are no
--- rows.
+-- Reading: The causes of a straggler's GPU time, by excess over the median of the other ranks with GPU work, largest
+-- first. Such a rank without the cause spent 0 on it. `usual_ns` is NULL if no other rank has the cause. Without
+-- stragglers, there are no rows.
 -- Words: straggler, slow rank
 WITH spent AS (
     SELECT c.job, c.started_at, g.capture_id, g.rank, g.cause, sum(g.gpu_ns) AS gpu_ns
@@ -11,7 +11,7 @@ WITH spent AS (
     GROUP BY c.job, c.started_at, g.capture_id, g.rank, g.cause
 ),
 ranks AS (
-    SELECT DISTINCT capture_id, rank FROM gpu_time_by_cause
+    SELECT DISTINCT capture_id, rank FROM gpu_time_by_cause WHERE device IS NOT NULL
 ),
 usual AS (
     SELECT

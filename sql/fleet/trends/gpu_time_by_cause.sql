@@ -1,5 +1,5 @@
 -- One row: a cause that took GPU time of a rank. All causes together account for the capture's whole span on each of
--- the rank's devices.
+-- the rank's devices. Captures without GPU work have no rows.
 -- How: a sweep over starts and ends. If several causes apply concurrently, the first in this order owns the interval:
 -- waiting for a straggler, communication of refused lanes (whose waiting cannot be separated from transfer), exposed
 -- communication, launch overhead, idle host (both by the owners in idle_causes), recomputation (all computing kernels
@@ -16,10 +16,15 @@ WITH ranks AS (
 spans AS (
     SELECT capture_id, max(trace_end_ns - trace_start_ns) AS span_ns FROM ranks GROUP BY capture_id
 ),
-rank_devices AS (
+devices AS (
     SELECT DISTINCT r.capture_id, r.rank, r.trace_id, i.device, r.trace_start_ns, r.trace_end_ns
     FROM ranks AS r
     LEFT JOIN merged_intervals AS i ON i.trace_id = r.trace_id AND i.scope = 'all'
+),
+-- Of a rank without GPU work nothing was measured. It counts only beside ranks with GPU work, as missing.
+rank_devices AS (
+    SELECT * FROM devices
+    WHERE device IS NOT NULL OR capture_id IN (SELECT x.capture_id FROM devices AS x WHERE x.device IS NOT NULL)
 ),
 work AS (
     SELECT d.capture_id, d.rank, d.device, i.scope, i.start_ns, i.end_ns
@@ -37,7 +42,7 @@ gaps AS (
     FROM rank_devices AS d
     JOIN idle_causes AS i ON i.trace_id = d.trace_id AND i.device = d.device
     UNION ALL
-    SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, 'HOST' FROM rank_devices WHERE device IS NULL
+    SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, 'EARLIER' FROM rank_devices WHERE device IS NULL
 ),
 -- If only the fit of a lane's clocks is refused, its collectives are matched. But the excess over the shortest duration
 -- is waiting only if all ranks leave together, and the fit found that they do not.
@@ -167,7 +172,8 @@ SELECT
     device,  -- Device of the rank; NULL where the rank has no GPU work.
     -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where the lane is
     -- refused), launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace (the rank's
-    -- trace is shorter than the longest, or the device waits for work from before the trace), or unattributed.
+    -- trace is shorter than the longest, the trace has no GPU work, or the device waits for work from before the
+    -- trace), or unattributed.
     cause,
     TRY_CAST(sum(gpu_ns) AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
     -- Part of gpu_ns that was not lost, because kernels computed concurrently, ns.

@@ -231,6 +231,7 @@ CAUSES = of(
     ("c", 1, 0, "compute", 12, 0), ("c", 1, 1, "compute", 30, 0), ("c", 1, 0, "launch_overhead", 6, 0), ("c", 1, 0, "idle_host", 9, 0),
     ("c", 2, 0, "compute", 20, 0), ("c", 3, 0, "compute", 16, 0), ("c", None, None, "not_in_trace", 99, 0),
     ("c", 1, 0, "straggler_wait", 90, 90), ("c", 3, 0, "launch_overhead", 4, 0),
+    ("c", 4, None, "not_in_trace", 99, 0),
 )  # fmt: skip
 
 
