@@ -32,6 +32,8 @@ from tests.fleet.op_job.make import write_job
 from tests.fleet.op_job.test_planted import SHAPE, base
 
 MS = 1_000_000
+HOUR = 3_600_000 * MS
+DATED = 10**18 + 1
 
 
 def ended(*moved: int, n: int = 10, start_ns: int = -MS) -> Instances:
@@ -164,19 +166,25 @@ def is_persistent(captures: int) -> bool:
 
 def is_near(before_ns: int = 0, after_ns: int = 0) -> bool:
     """An entry of a ring so long before a call of 30 us, or after it."""
-    at = 10 * MS - before_ns if before_ns else 10 * MS + 30_000 + after_ns
+    return match_of_entry(10 * MS - before_ns if before_ns else 10 * MS + 30_000 + after_ns, 10 * MS) == "time"
+
+
+def match_of_entry(created_ns: int, start_ns: int, seq: str = "NULL", dtype: str = "half") -> str:
+    """By what an entry of a ring, number 1, is matched with a call of 30 us."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE flight_recorder_dumps AS SELECT 's' AS set_id, 'j' AS job, 'f' AS folder, 0 AS rank, 0 AS ingested_at;"
             "CREATE TABLE traces AS SELECT 't' AS trace_id, 0 AS rank, 'j' AS job, 'f/t' AS path;"
             "CREATE TABLE flight_recorder_entries AS SELECT 's' AS set_id, 0 AS rank, 1 AS record_id, 'g' AS group_name, "
-            f"{at} AS created_ns, 8 AS in_elements, FALSE AS is_p2p, 0 AS p2p_seq, 1 AS seq, 'allreduce' AS op, "
+            f"{created_ns} AS created_ns, 8 AS in_elements, FALSE AS is_p2p, 0 AS p2p_seq, 1 AS seq, 'allreduce' AS op, "
             "'[\"float\"]' AS input_dtypes;"
-            f"CREATE TABLE collective_calls AS SELECT 't' AS trace_id, 1 AS event_id, 'g' AS group_name, {10 * MS} AS start_ns, "
-            f"{10 * MS + 30_000} AS end_ns, 'allreduce' AS op, CAST(NULL AS BIGINT) AS seq, 8 AS in_elements, 'half' AS dtype"
+            f"CREATE TABLE collective_calls AS SELECT 't' AS trace_id, 1 AS event_id, 'g' AS group_name, {start_ns} AS start_ns, "
+            f"{start_ns + 30_000} AS end_ns, 'allreduce' AS op, CAST({seq} AS BIGINT) AS seq, 8 AS in_elements, '{dtype}' AS dtype"
         )
-        query = f"SELECT matched_by = 'time' FROM ({load_catalog().models['flight_recorder_matches'].sql})"
-        return con.execute(query).fetchall() == [(True,)]
+        ((matched_by,),) = con.execute(
+            f"SELECT matched_by FROM ({load_catalog().models['flight_recorder_matches'].sql})"
+        ).fetchall()
+        return matched_by
 
 
 TABLES = {
@@ -190,6 +198,15 @@ TABLES = {
     "straggler_agreement": (lambda n: straggler(agree=n, last=500, of=1000)[0], 800, 799),
     "straggler_agreement/certain": (lambda n: straggler(agree=n, last=500, of=1000)[1], 800, 799),
     "flight_recorder_ns/after": (lambda ns: is_near(after_ns=ns), MS, MS + 1),
+    "flight_recorder_run_ns": (lambda ns: match_of_entry(DATED + ns, DATED, seq="1") == "seq", HOUR - 1, HOUR),
+    "flight_recorder_run_ns/before": (lambda ns: match_of_entry(DATED, DATED + ns, seq="1") == "seq", HOUR - 1, HOUR),
+    "flight_recorder_run_ns/order": (
+        lambda ns: match_of_entry(DATED + ns, DATED, dtype="float") == "order",
+        HOUR - 1,
+        HOUR,
+    ),
+    "dated_ns/entry": (lambda ns: match_of_entry(ns, DATED + HOUR, seq="1") == "unmatched", DATED, DATED - 1),
+    "dated_ns/call": (lambda ns: match_of_entry(DATED + HOUR, ns, seq="1") == "unmatched", DATED, DATED - 1),
 }
 
 

@@ -3,8 +3,10 @@
 -- How: if the trace records sequence numbers for a group, group and number match the calls (confidence 1.0). Otherwise,
 -- calls of the group match by time: mutually nearest within 1 ms, with equal operation and number of elements (0.8). In
 -- a group without such matches, calls match by order from the end, as long as operation, number of elements and type
--- are equal (0.5). All other calls are unmatched. A trace belongs to dumps of the same job, or if a job is unknown, to
--- dumps of the same folder, or of one inside the other. If a folder has several sets of dumps, only the newest counts.
+-- are equal (0.5). Calls of different runs do not match: no calls whose clocks, if both have a date, differ by
+-- flight_recorder_run_ns or more. All other calls are unmatched. A trace belongs to dumps of the same job, or if a job
+-- is unknown, to dumps of the same folder, or of one inside the other. If a folder has several sets of dumps, only the
+-- newest counts.
 -- scope: lake
 WITH newest AS (
     SELECT set_id, job, folder, rank
@@ -24,6 +26,7 @@ pairs AS (
 entries AS (
     SELECT
         p.set_id, p.rank, p.trace_id, e.record_id, e.group_name, e.created_ns, e.in_elements,
+        CASE WHEN e.created_ns > threshold('dated_ns') THEN e.created_ns END AS dated_ns,
         CASE WHEN e.is_p2p THEN e.p2p_seq ELSE e.seq END AS seq,
         replace(lower(split_part(e.op, ' ', 1)), '_', '') AS op,
         lower(json_extract_string(e.input_dtypes, '$[0]')) AS dtype
@@ -33,7 +36,7 @@ entries AS (
 calls AS (
     SELECT
         p.set_id, p.rank, c.trace_id, c.event_id, c.group_name, c.start_ns, c.end_ns, c.op, c.seq, c.in_elements,
-        c.dtype,
+        c.dtype, CASE WHEN c.start_ns > threshold('dated_ns') THEN c.start_ns END AS dated_ns,
         max(c.seq) OVER (PARTITION BY p.set_id, p.trace_id, c.group_name) IS NOT NULL AS has_seq
     FROM pairs AS p
     JOIN collective_calls AS c ON c.trace_id = p.trace_id
@@ -45,6 +48,7 @@ by_seq AS (
     JOIN calls AS c
         ON c.set_id = e.set_id AND c.trace_id = e.trace_id AND c.group_name = e.group_name AND c.seq = e.seq
             AND c.op = e.op
+            AND coalesce(abs(e.dated_ns - c.dated_ns) < threshold('flight_recorder_run_ns'), TRUE)
     QUALIFY row_number() OVER (PARTITION BY e.set_id, e.trace_id, e.rank, e.record_id ORDER BY c.event_id) = 1
 ),
 near AS (
@@ -75,14 +79,14 @@ timed_groups AS (
 ),
 ordered_entries AS (
     SELECT
-        set_id, rank, trace_id, group_name, record_id, op, in_elements, dtype,
+        set_id, rank, trace_id, group_name, record_id, op, in_elements, dtype, dated_ns,
         row_number() OVER (PARTITION BY set_id, trace_id, group_name ORDER BY record_id DESC) AS from_end
     FROM entries
     WHERE trace_id IS NOT NULL
 ),
 ordered_calls AS (
     SELECT
-        set_id, trace_id, group_name, event_id, op, in_elements, dtype,
+        set_id, trace_id, group_name, event_id, op, in_elements, dtype, dated_ns,
         row_number() OVER (PARTITION BY set_id, trace_id, group_name ORDER BY start_ns DESC, event_id DESC) AS from_end
     FROM calls
     WHERE NOT has_seq
@@ -90,7 +94,13 @@ ordered_calls AS (
 by_order AS (
     SELECT
         e.set_id, e.rank, e.trace_id, e.record_id, c.event_id,
-        min(CASE WHEN e.op = c.op AND e.in_elements = c.in_elements AND e.dtype = c.dtype THEN 1 ELSE 0 END) OVER (
+        min(
+            CASE
+                WHEN e.op = c.op AND e.in_elements = c.in_elements AND e.dtype = c.dtype
+                    AND coalesce(abs(e.dated_ns - c.dated_ns) < threshold('flight_recorder_run_ns'), TRUE) THEN 1
+                ELSE 0
+            END
+        ) OVER (
             PARTITION BY e.set_id, e.trace_id, e.group_name ORDER BY e.from_end
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS is_equal
