@@ -25,7 +25,7 @@ COLUMNS = {
     "fixes": "trace_id VARCHAR, window_id VARCHAR, fix VARCHAR, name VARCHAR, change VARCHAR, saves_ns BIGINT, "
     "saves_percent DOUBLE, without_profiler BOOLEAN, options VARCHAR, same_stretch_as VARCHAR, is_bound BOOLEAN, caveat VARCHAR",
     "collectives": "capture_id VARCHAR, collective_id BIGINT, kind VARCHAR, group_name VARCHAR, bytes BIGINT, wait_ns BIGINT, "
-    "culprit_rank BIGINT",
+    "culprit_rank BIGINT, refused_reason VARCHAR",
     "collective_ranks": "capture_id VARCHAR, collective_id BIGINT, rank BIGINT, step BIGINT, duration_ns BIGINT, "
     "wait_ns BIGINT, wait_clock_ns BIGINT",
 }
@@ -70,7 +70,7 @@ def n_fixes(n: int) -> int:
 
 
 def n_waits(n: int) -> int:
-    groups = [("c", i, "allreduce", f"group{i}", 8, 10, 0) for i in range(n)]
+    groups = [("c", i, "allreduce", f"group{i}", 8, 10, 0, None) for i in range(n)]
     ranks = [("c", i, 0, 1, 100 + i, 5, 5) for i in range(n)]
     return len(kept("digest_waits", {"collectives": groups, "collective_ranks": ranks}))
 

@@ -13,7 +13,7 @@ TABLES = """
 CREATE TABLE collectives AS
     SELECT 'c' AS capture_id, n AS collective_id, n // 3 AS lane, 5 AS step, 100 AS wait_ns, 70 AS late_ns, 80 AS late_of_median_ns,
         1 - n // 3 AS culprit_rank, 1 - n // 3 AS culprit_clock_rank, 1 - n // 3 AS root_rank,
-        CAST(NULL AS VARCHAR) AS refused_reason
+        CAST(NULL AS VARCHAR) AS refused_reason, 'allreduce' AS kind, 'group' || n // 3 AS group_name, 8 AS bytes
     FROM range(4) AS r(n);
 CREATE TABLE collective_ranks AS
     SELECT 'c' AS capture_id, collective_id, lane, 5 AS step, rank, 't' || rank AS trace_id, collective_id AS event_id,
@@ -61,13 +61,30 @@ def test_collectives_of_a_refused_group_count_like_those_that_were_never_matched
     assert len(refused) >= 2 and refused == without and refused != with_it
 
 
+def test_a_digest_keeps_how_long_collectives_of_a_refused_group_take_and_no_waiting() -> None:
+    with duckdb.connect() as con:
+        con.execute(TABLES)
+        con.execute("UPDATE collectives SET refused_reason = 'noisy_ends: 400 us' WHERE lane = 1")
+        query = (
+            "SELECT rank, group_name, n, bytes, duration_ns, wait_ns, wait_clock_ns, caused_wait_ns "
+            f"FROM ({load_catalog().models['digest_waits'].sql}) ORDER BY ALL"
+        )
+        answers = con.execute(query).fetchall()
+    assert answers == [
+        (0, "group0", 3, 24, 900, 300, 0, 0),
+        (0, "group1", 1, 8, 300, None, None, None),
+        (1, "group0", 3, 24, 900, 0, 0, 300),
+        (1, "group1", 1, 8, 300, None, None, None),
+    ]
+
+
 def test_of_ranks_that_are_not_joined_with_the_others_no_gain_is_known() -> None:
     """Ranks 0 and 1 meet, and so do ranks 2 and 3, whose clocks are not aligned with theirs: unknown is not 0."""
     with duckdb.connect() as con:
         con.execute(TABLES)
         con.execute(
             "INSERT INTO collectives SELECT capture_id, collective_id + 4, 2, step, 400, NULL, NULL, culprit_rank + 2, "
-            "NULL, NULL, NULL FROM collectives WHERE lane = 0;"
+            "NULL, NULL, NULL, kind, group_name, bytes FROM collectives WHERE lane = 0;"
             "INSERT INTO collective_ranks SELECT capture_id, collective_id + 4, 2, step, rank + 2, 't' || (rank + 2), "
             "event_id + 4, NULL, NULL, duration_ns, wait_ns, NULL FROM collective_ranks WHERE lane = 0"
         )

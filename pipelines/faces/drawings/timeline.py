@@ -22,7 +22,15 @@ from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import rank_count_caveat, worst_and_median
 from pipelines.lake.read.one_trace import refuse_digest
 
-TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps", "straggler_ranks")
+TABLES = (
+    "captures",
+    "capture_ranks",
+    "clock_offsets",
+    "collective_ranks",
+    "collectives",
+    "profiler_steps",
+    "straggler_ranks",
+)
 MOST = 64
 """Most ranks that are drawn by default, because Perfetto slows down with millions of slices."""
 NOT_ALIGNED = "own clock, not aligned"
@@ -60,8 +68,9 @@ _WITHOUT_TIME = "SELECT count(*) FROM events WHERE trace_id = ? AND ph <> 'M' AN
 _COLLECTIVES = """
     SELECT k.collective_id, k.rank, e.pid, e.tid, e.start_ns
     FROM collective_ranks AS k
+    JOIN collectives AS c ON c.capture_id = k.capture_id AND c.collective_id = k.collective_id
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
-    WHERE k.capture_id = ?
+    WHERE k.capture_id = ? AND c.refused_reason IS NULL
     ORDER BY k.collective_id, k.aligned_start_ns, k.rank
 """
 
@@ -260,7 +269,7 @@ def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_pyth
 
 
 def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank], base_ns: int) -> Iterator[list[str]]:
-    """Yield the arrow of each collective through the kernels of its ranks, in the order in which they start.
+    """Yield the arrow of each used collective through the kernels of its ranks, in the order in which they start.
 
     The other ranks waited for the last kernel. Ranks without an aligned clock are skipped, because they have no position in
     that order.

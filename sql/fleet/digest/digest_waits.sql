@@ -6,9 +6,12 @@
 WITH sums AS (
     SELECT
         r.capture_id, r.rank, r.step, c.kind, coalesce(c.group_name, '(no name)') AS group_name, count(*) AS n,
-        sum(c.bytes) AS bytes, sum(r.duration_ns) AS duration_ns, sum(r.wait_ns) AS wait_ns,
-        sum(r.wait_clock_ns) AS wait_clock_ns,
-        sum(CASE WHEN c.culprit_rank = r.rank THEN c.wait_ns ELSE 0 END) AS caused_wait_ns
+        sum(c.bytes) AS bytes, sum(r.duration_ns) AS duration_ns,
+        sum(CASE WHEN c.refused_reason IS NULL THEN r.wait_ns END) AS wait_ns,
+        sum(CASE WHEN c.refused_reason IS NULL THEN r.wait_clock_ns END) AS wait_clock_ns,
+        sum(
+            CASE WHEN c.refused_reason IS NOT NULL THEN NULL WHEN c.culprit_rank = r.rank THEN c.wait_ns ELSE 0 END
+        ) AS caused_wait_ns
     FROM collective_ranks AS r
     JOIN collectives AS c ON c.capture_id = r.capture_id AND c.collective_id = r.collective_id
     GROUP BY r.capture_id, r.rank, r.step, c.kind, coalesce(c.group_name, '(no name)')
@@ -35,8 +38,11 @@ SELECT
     TRY_CAST(sum(n) AS BIGINT) AS n,  -- How many.
     TRY_CAST(sum(bytes) AS BIGINT) AS bytes,  -- Bytes as nccl-tests counts them; NULL if not recorded.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Summed duration on the rank, ns.
-    TRY_CAST(sum(wait_ns) AS BIGINT) AS wait_ns,  -- Waiting of the rank for other ranks, ns.
-    TRY_CAST(sum(wait_clock_ns) AS BIGINT) AS wait_clock_ns,  -- The same by the clock, ns; NULL where not aligned.
-    TRY_CAST(sum(caused_wait_ns) AS BIGINT) AS caused_wait_ns  -- Waiting of other ranks for this rank, ns.
+    -- Waiting of the rank for other ranks, ns; NULL if the collectives are not used (capture_quality: refused_lane).
+    TRY_CAST(sum(wait_ns) AS BIGINT) AS wait_ns,
+    -- The same by the clock, ns; NULL where not aligned, or not used.
+    TRY_CAST(sum(wait_clock_ns) AS BIGINT) AS wait_clock_ns,
+    -- Waiting of other ranks for this rank, ns; NULL if the collectives are not used.
+    TRY_CAST(sum(caused_wait_ns) AS BIGINT) AS caused_wait_ns
 FROM placed
 GROUP BY capture_id, rank, step, kind, group_name

@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def con(folder: Path) -> duckdb.DuckDBPyConnection:
     lake = Lake(folder.parent / "lake")
     ingest([str(folder)], lake)
-    materialize_all(lake, [*TABLES, "collectives"])
+    materialize_all(lake, TABLES)
     return analyst(lake)
 
 
@@ -141,6 +141,16 @@ def test_arrows_lead_from_rank_to_rank_to_the_last_one(
             assert event["pid"] // 10_000 == last[int(event["name"].split()[1])]
     times = [event["ts"] for event in whole if event.get("cat") == "collective" and event["name"] == "collective 0"]
     assert len(times) == 3 and times == sorted(times)
+
+
+def test_collectives_that_are_not_used_have_no_arrow(
+    con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
+) -> None:
+    """The fit found that their ranks do not leave together, so nobody is known to have waited for the last."""
+    own = copied(con)
+    own.execute("UPDATE collectives SET refused_reason = 'noisy_ends: 400 us' WHERE collective_id <> 3")
+    events = merged(write_timeline(own, capture_id, tmp_path / "used.json").path)
+    assert {event["name"] for event in events if event.get("cat") == "collective"} == {"collective 3"}
 
 
 def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path, whole: list[dict]) -> None:
