@@ -294,6 +294,23 @@ def test_a_shared_clock_tells_the_only_order_in_which_calls_overlap() -> None:
     assert set(match_lane(lanes).evidence) == {"file_order"}  # without that clock nothing tells
 
 
+def test_ranks_of_a_shared_clock_none_of_whose_calls_overlap_are_refused() -> None:
+    """They were profiled one after the other, in calls that only look alike. Their kinds fit at one shift only."""
+    kinds = np.repeat([0, 1, 2], 6).astype(np.int8)
+    first, second = (replace(unstepped(lane), kinds=kinds) for lane in job(2))
+    later = moved(second, SECOND)
+    match = match_lane([first, later], one_clock=True)
+    assert (match.refused, match.index.shape) == ("never_together: rank 1 with rank 0", (2, 0))
+    assert match_lane([first, later]).index.shape == (2, 18)  # clocks that are not shared tell nothing
+    start_ns, end_ns = later.start_ns.copy(), later.end_ns.copy()
+    start_ns[0], end_ns[0] = second.start_ns[0], second.end_ns[0]
+    meets_once = replace(later, start_ns=start_ns, end_ns=end_ns)
+    match = match_lane([first, meets_once], one_clock=True)
+    assert Contradiction(1, "spread", "shared_clock", 17) in match.contradictions
+    sends = [replace(lane, waits_for_all=np.zeros(18, bool)) for lane in (first, later)]
+    assert match_lane(sends, one_clock=True).refused is None  # who sends need not meet who receives
+
+
 def test_steps_that_a_shared_clock_contradicts() -> None:
     lanes = job(2)
     late = replace(lanes[1], start_ns=lanes[1].start_ns + 400 * MS, end_ns=lanes[1].end_ns + 400 * MS)

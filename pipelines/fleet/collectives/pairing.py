@@ -211,7 +211,8 @@ def _fill_by_shift(lane: RankLane, reference: RankLane, partners: _Partners, shi
 def _by_whole_files(lane: RankLane, reference: RankLane, partners: _Partners, one_clock: bool) -> Pairing:
     """Pair the files by one shift.
 
-    If the counts agree, the shift is 0 unless the clock or the ends clearly indicate another shift.
+    If the counts agree, the shift is 0 unless the clock or the ends clearly indicate another shift. Ranks that share a
+    clock, but none of whose calls overlap at any shift, were profiled at different times, and are refused.
     """
     shifts = shifts_of(lane, reference)
     possible = {shift for _, shift in shifts.ordered}
@@ -220,6 +221,11 @@ def _by_whole_files(lane: RankLane, reference: RankLane, partners: _Partners, on
     counts_agree = np.array_equal(lane.kinds, reference.kinds)
     if not shifts.ordered:
         reason = f"kind_order_mismatch: rank {lane.rank} with rank {reference.rank}"
+        return Pairing(partners.partner, partners.evidence, shifts, refused=reason)
+    if not possible and all(
+        _never_meet(lane, reference, _along(lane, reference, shift)) for _, shift in shifts.ordered
+    ):
+        reason = f"never_together: rank {lane.rank} with rank {reference.rank}"
         return Pairing(partners.partner, partners.evidence, shifts, refused=reason)
     if counts_agree and 0 in possible and shifts.decisive in (None, 0):
         shift, evidence = 0, FILE
@@ -239,6 +245,20 @@ def _along(lane: RankLane, reference: RankLane, shift: int) -> Pairs:
     return mine, mine + shift
 
 
+def _never_meet(lane: RankLane, reference: RankLane, pairs: Pairs) -> bool:
+    """Return whether of all pairs whose ranks wait for each other, one kernel ended before the other began."""
+    return _apart(lane, reference, pairs) == int(_waiting(lane, reference, pairs).sum())
+
+
+def _waiting(lane: RankLane, reference: RankLane, pairs: Pairs) -> npt.NDArray[np.bool_]:
+    """Return which pairs are of collectives whose ranks wait for each other."""
+    waiting = np.ones(len(pairs[0]), bool)
+    for member, positions in zip((lane, reference), pairs, strict=True):
+        if member.waits_for_all is not None:
+            waiting &= member.waits_for_all[positions]
+    return waiting
+
+
 def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
     """Return the number of pairs of which one kernel ended before the other began.
 
@@ -248,10 +268,7 @@ def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
     is_apart = (lane.end_ns[mine] + _CLOCK_SLACK < reference.start_ns[theirs]) | (
         reference.end_ns[theirs] + _CLOCK_SLACK < lane.start_ns[mine]
     )
-    for member, positions in ((lane, mine), (reference, theirs)):
-        if member.waits_for_all is not None:
-            is_apart &= member.waits_for_all[positions]
-    return int(is_apart.sum())
+    return int((is_apart & _waiting(lane, reference, pairs)).sum())
 
 
 def _contradictions(
