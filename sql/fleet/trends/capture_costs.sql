@@ -24,8 +24,8 @@ causes AS (
 )
 SELECT
     c.capture_id,  -- The capture.
-    -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where the lane is
-    -- refused), launch_overhead, idle_host, recompute, compute (nothing lost),
+    -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where calls
+    -- are not matched or not used), launch_overhead, idle_host, recompute, compute (nothing lost),
     -- exposed_memory, not_in_trace or unattributed.
     c.cause,
     TRY_CAST(c.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took on all ranks, ns; NULL where not measured.

@@ -1,10 +1,10 @@
 -- One row: a cause that took GPU time of a rank. All causes together account for the capture's whole span on each of
 -- the rank's devices. Captures without GPU work have no rows.
 -- How: a sweep over starts and ends. If several causes apply concurrently, the first in this order owns the interval:
--- waiting for a straggler, communication of refused lanes (whose waiting cannot be separated from transfer), exposed
--- communication, launch overhead, idle host (both by the owners in idle_causes), recomputation (all computing kernels
--- repeat work for activation checkpointing). A capture's span is the span of its longest rank, on that rank's own
--- clock.
+-- waiting for a straggler, communication that is not matched or whose lane is refused (so that its waiting cannot be
+-- separated from transfer), exposed communication, launch overhead, idle host (both by the owners in idle_causes),
+-- recomputation (all computing kernels repeat work for activation checkpointing). A capture's span is the span of its
+-- longest rank, on that rank's own clock.
 -- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
@@ -68,7 +68,7 @@ unsplit AS (
     JOIN collective_kernels AS k ON k.trace_id = r.trace_id
     JOIN collective_groups AS g
         ON
-            g.capture_id = r.capture_id AND g.rank = r.rank AND g.refused_reason IS NOT NULL
+            g.capture_id = r.capture_id AND g.rank = r.rank
             AND g.group_name IS NOT DISTINCT FROM k.group_name
             AND coalesce(g.group_ranks, '')
             = CASE WHEN k.group_name IS NULL THEN '' ELSE coalesce(k.group_ranks, '') END
@@ -170,10 +170,10 @@ SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
     device,  -- Device of the rank; NULL where the rank has no GPU work.
-    -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where the lane is
-    -- refused), launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace (the rank's
-    -- trace is shorter than the longest, the trace has no GPU work, or the device waits for work from before the
-    -- trace), or unattributed.
+    -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where calls
+    -- are not matched or not used), launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory,
+    -- not_in_trace (the rank's trace is shorter than the longest, the trace has no GPU work, or the device waits for
+    -- work from before the trace), or unattributed.
     cause,
     TRY_CAST(sum(gpu_ns) AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
     -- Part of gpu_ns that was not lost, because kernels computed concurrently, ns.
