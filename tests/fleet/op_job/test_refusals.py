@@ -81,6 +81,16 @@ def test_a_column_of_text(path: Path) -> None:
     assert "column 'start_ts' is string; it must be float" in changed(path, change)
 
 
+@pytest.mark.parametrize("column", ["start_ts", "duration"])
+@pytest.mark.parametrize("base_ns", [0, 1_790_000_000_000_000_000])
+def test_whole_nanoseconds_are_not_taken_for_seconds(path: Path, column: str, base_ns: int) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        ns = [base_ns + round(value * 1e9) for value in table.column(column).to_pylist()]
+        return table.set_column(table.schema.get_field_index(column), column, pa.array(ns, pa.int64()))
+
+    assert f"column '{column}' is int64; it must be seconds as floats" in changed(path, change)
+
+
 def test_ops_differ_between_steps(path: Path) -> None:
     says = changed(path, without(step=5, dp_rank=1, optype="gc", stage=1))
     assert "no row of gc 0 of stage 1 in step 5, dp_rank 1" in says
