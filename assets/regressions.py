@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.metadata import markdown_table
-from pipelines.fleet.trends.history import JobVerdict, regressions, without_job
+from pipelines.fleet.trends.history import JobVerdict, newest_incomplete, regressions, without_job
 from pipelines.fleet.trends.regression import LEAST_BASE, LEAST_NEW
 from pipelines.readers.origin import INBOX, JOB_PATTERN
 from pipelines.runs.store import Store
@@ -19,11 +19,15 @@ _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effe
 def no_regression(store: dg.ResourceParam[Store]) -> dg.AssetCheckResult:
     """Judge every job of the lake as last published."""
     with store.analyst() as con:
-        verdicts, unnamed = regressions(con), without_job(con)
+        verdicts, unnamed, incomplete = regressions(con), without_job(con), newest_incomplete(con)
     worse = [verdict for verdict in verdicts if verdict.verdict.status == "REGRESSION"]
     doubtful = [verdict for verdict in verdicts if verdict.verdict.status in ("REGRESSION", "SUSPECT")]
     statuses = [verdict.verdict.status for verdict in verdicts]
-    counts = {status.lower(): statuses.count(status) for status in ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")}
+    counts: dict[str, int | str] = {
+        status.lower(): statuses.count(status) for status in ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")
+    }
+    if incomplete:
+        counts["newest captures without all ranks"] = ", ".join(f"{job}: {n}" for job, n in incomplete.items())
     if len(verdicts) == statuses.count("INSUFFICIENT"):
         return dg.AssetCheckResult(
             passed=False,

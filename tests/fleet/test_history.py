@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
-from pipelines.fleet.trends.history import TABLES, regressions
+from pipelines.fleet.trends.history import TABLES, newest_incomplete, regressions
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.models.rule_tables import create_rules
@@ -216,6 +216,27 @@ def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
         )
         newest = {verdict.metric: verdict.newest for verdict in regressions(con)}
     assert newest == {"span": "c1", "step": "c2", "idle": "c21"}
+
+
+def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Job a lacks a rank since day 3, job b in its newest capture, job c always, and job d on an earlier day only."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE captures AS SELECT job || n AS capture_id, job, n FROM range(6) AS r(n), "
+        "(VALUES ('a'), ('b'), ('c'), ('d'), (NULL)) AS v(job);"
+        "CREATE TABLE capture_summary AS SELECT capture_id, TIMESTAMP '2026-11-01' + to_days(CAST(n AS INTEGER)) AS began_at, "
+        "CASE job WHEN 'a' THEN n < 3 WHEN 'b' THEN n < 5 WHEN 'd' THEN n <> 3 ELSE FALSE END AS is_whole FROM captures;"
+        "CREATE TABLE traces AS SELECT DISTINCT job FROM captures;"
+        "CREATE TABLE regression_samples AS SELECT '' AS job, '' AS hardware, 1 AS n_ranks, '' AS metric, '' AS unit, 1 AS ordinal, "
+        "1e3 AS value, '' AS capture_id LIMIT 0"
+    )
+    assert newest_incomplete(con) == {"a": 3, "b": 1, "c": 6}
+    assert newest_incomplete(con, "b") == {"b": 1}
+    monkeypatch.setattr("pipelines.faces.cli.fleet.regressions.open_analyst", lambda *_: con)
+    for more in ([], ["--json"]):
+        answer = CliRunner().invoke(app, ["regressions", *more])
+        assert "a: its newest 3 captures lack ranks or are truncated, and are not compared" in answer.stderr
+        assert "b: its newest capture lacks ranks or is truncated, and is not compared" in answer.stderr
 
 
 def test_captures_without_a_job_are_no_history() -> None:

@@ -78,3 +78,25 @@ def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: i
 def without_job(con: duckdb.DuckDBPyConnection) -> int:
     """Return the number of captures without a job, which cannot be compared."""
     return con.execute("SELECT count(*) FROM captures WHERE job IS NULL").fetchall()[0][0]
+
+
+def newest_incomplete(con: duckdb.DuckDBPyConnection, job: str | None = None) -> dict[str, int]:
+    """Return, by job (or of one job), the number of captures after its newest complete one.
+
+    They lack ranks, or a trace of them is truncated, so they cannot be compared, and a verdict is on older captures.
+    """
+    rows = con.execute(
+        """
+        WITH placed AS (
+            SELECT c.job, s.began_at, s.is_whole,
+                max(CASE WHEN s.is_whole THEN s.began_at END) OVER (PARTITION BY c.job) AS newest_at
+            FROM captures AS c
+            JOIN capture_summary AS s ON s.capture_id = c.capture_id
+            WHERE c.job IS NOT NULL
+        )
+        SELECT job, count(*) FROM placed
+        WHERE NOT is_whole AND (newest_at IS NULL OR began_at > newest_at)
+        GROUP BY job ORDER BY job
+        """
+    ).fetchall()
+    return {name: n for name, n in rows if job in (None, name)}

@@ -26,7 +26,7 @@ def regressions(
 
     Example: `tracelake regressions --job nightly --json`
     """
-    from pipelines.fleet.trends.history import TABLES, without_job
+    from pipelines.fleet.trends.history import TABLES, newest_incomplete, without_job
     from pipelines.fleet.trends.history import regressions as find
 
     con = open_analyst(lake, list(TABLES))
@@ -47,6 +47,13 @@ def regressions(
         if job is None and (unnamed := without_job(con)):
             have = "capture has no job and is" if unnamed == 1 else "captures have no job and are"
             err.print(styled("[dim]{:,} {} not compared; ingest with --job[/]", unnamed, have))
+    for name, n in newest_incomplete(con, job).items():
+        which = (
+            "newest capture lacks ranks or is truncated, and is"
+            if n == 1
+            else f"newest {n:,} captures lack ranks or are truncated, and are"
+        )
+        err.print(styled("[yellow]{}: its {} not compared[/]", name, which), soft_wrap=True)
     if any(result.verdict.status == "REGRESSION" for result in results):
         raise typer.Exit(1)
 
