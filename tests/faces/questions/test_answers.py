@@ -573,6 +573,18 @@ def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
     assert answer == [("known", 10, 7), ("none", 3, 0), ("refused", None, None)]
 
 
+def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
+    """Of ranks 0 and 1, and of ranks 2 and 3: in each group the same rank is always the busiest."""
+    balance = of(
+        "capture_id lane group_name imbalance busiest_rank",
+        *(("c", lane, "ep", 1.0 + lane, 3 * lane) for lane in (0, 1) for _ in range(5)),
+    )
+    answer = asked(
+        "expert-balance", "group_name lane n_collectives mean_imbalance n_busiest_ranks", expert_balance=balance
+    )
+    assert answer == [("ep", 0, 5, 1, 1), ("ep", 1, 5, 2, 1)]
+
+
 def test_an_allocation_counts_once_where_steps_overlap() -> None:
     """A second profiler counts its steps from 0 again, so step 0 is from its first mark to its last."""
     kept = of(
