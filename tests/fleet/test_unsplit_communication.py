@@ -104,6 +104,10 @@ def test_contradictions_and_gaps_in_steps_are_findings() -> None:
         )
         query = f"SELECT check_name, severity, n, detail FROM ({models['capture_quality'].sql}) ORDER BY ALL"
         findings = con.execute(query).fetchall()
+        con.execute("UPDATE _fitted_lanes SET shift = 0")  # such as of a rank whose profiler stopped earlier
+        at_the_end = con.execute(query).fetchall()[1:]
+        con.execute("UPDATE _fitted_lanes SET shift = NULL, matched_by = 'sequence_number'")
+        numbered = con.execute(query).fetchall()[1:]
         con.execute("UPDATE _fitted_lanes SET refused_reason = 'noisy_ends: 400 us'")
         refused = con.execute(query).fetchall()
     assert findings == [
@@ -111,7 +115,14 @@ def test_contradictions_and_gaps_in_steps_are_findings() -> None:
          "rank 1, lane 0: step_order matches 15 kernels, of which spread says otherwise"),
         ("unmatched_kernels", "info", 2,
          "rank 1, lane 0: in some steps not all ranks have as many kernels, so these are not matched"),
-        ("unmatched_kernels", "info", 3, "rank 0, lane 0: the first or last kernels have no partner on at least one rank"),
+        ("unmatched_kernels", "info", 3,
+         "rank 0, lane 0: in some steps not all ranks have as many kernels, so these are not matched"),
     ]  # fmt: skip
+    assert [row[3] for row in at_the_end] == [
+        f"rank {rank}, lane 0: the first or last kernels have no partner on at least one rank" for rank in (1, 0)
+    ]
+    assert [row[3] for row in numbered] == [
+        f"rank {rank}, lane 0: at least one rank has no kernels with their sequence numbers" for rank in (1, 0)
+    ]
     assert refused[0][3].endswith("of which spread says otherwise; the lane is refused")
     assert [row[0] for row in refused] == ["contradicting_evidence", "refused_lane"]

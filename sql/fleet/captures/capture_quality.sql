@@ -16,6 +16,15 @@ refused_clocks AS (
     WHERE refused_reason IS NOT NULL
     GROUP BY capture_id, refused_reason
 ),
+-- A shift is that of all calls of a rank. A rank without one lacks calls between others, or numbers match its calls.
+used_lanes AS (
+    SELECT
+        capture_id, lane, rank, n_kernels - n_matched AS n_unmatched,
+        bool_or(shift IS NULL) OVER (PARTITION BY capture_id, lane) AS has_gaps,
+        bool_and(matched_by = 'sequence_number') OVER (PARTITION BY capture_id, lane) AS is_numbered
+    FROM _fitted_lanes
+    WHERE refused_reason IS NULL
+),
 dropped AS (
     SELECT k.capture_id, k.lane, count(DISTINCT k.instance) AS n
     FROM _fitted_kernels AS k
@@ -45,14 +54,15 @@ SELECT
 FROM refused_clocks
 UNION ALL
 SELECT
-    capture_id, 'unmatched_kernels', 'info', n_kernels - n_matched,
+    capture_id, 'unmatched_kernels', 'info', n_unmatched,
     'rank ' || rank || ', lane ' || lane || CASE
-        WHEN shift IS NULL AND matched_by <> 'sequence_number'
+        WHEN has_gaps AND is_numbered THEN ': at least one rank has no kernels with their sequence numbers'
+        WHEN has_gaps
             THEN ': in some steps not all ranks have as many kernels, so these are not matched'
         ELSE ': the first or last kernels have no partner on at least one rank'
     END
-FROM _fitted_lanes
-WHERE refused_reason IS NULL AND n_kernels > n_matched
+FROM used_lanes
+WHERE n_unmatched > 0
 UNION ALL
 SELECT
     capture_id, 'dropped_collectives', 'info', n,

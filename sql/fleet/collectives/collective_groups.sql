@@ -12,7 +12,7 @@ SELECT
     group_description,  -- Description of the group, from its creator.
     n_kernels,  -- Kernels of the rank in the lane, without those of negative duration, which are not matched.
     n_matched,  -- Collectives of the lane that all of its ranks have.
-    -- Kernels of the rank that some rank of the lane does not have: at the edges of the capture.
+    -- Kernels of the rank that some rank of the lane does not have, mostly at the edges of the capture.
     n_kernels - n_matched AS n_unmatched,
     -- Weakest evidence for the rank's matches, best first: sequence_number; step_order, the n-th call of the group in
     -- the step of the same name, if counts agree; file_order, the n-th call in the file or between better matches, if
