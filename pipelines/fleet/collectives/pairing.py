@@ -2,8 +2,8 @@
 
 Sequence numbers and steps are anchors. Calls with the same number, or of the same step, are paired in order if both
 ranks have equally many. Between two anchors, both ranks issue the same calls, so the kernels there are paired in order,
-again only if their counts agree. Calls with different numbers are never paired. Without anchors, the whole files are compared by counts, by a clock that both ranks
-share, and by the spread of the ends.
+again only if their counts agree. Calls with different numbers are never paired. Without anchors, the whole files are
+compared by counts, by a clock that both ranks share, and by the spread of the ends.
 """
 
 from __future__ import annotations
