@@ -164,7 +164,7 @@ def test_texts_over_the_limit_are_rejected_by_name(tmp_path: Path) -> None:
     path = changed(tmp_path, "UPDATE StringIds SET value = hex(zeroblob(1 << 20)) WHERE value = 'gemm'")
     lake = Lake(tmp_path / "lake")
     (row,) = ingest([path], lake, limits=Limits(max_event_mib=1)).rows
-    assert row.status == "rejected" and "StringIds has a text over 1 MiB; --max-event-mib" in (row.reason or "")
+    assert row.status == "rejected" and "StringIds has a text over 1 MiB; TRACELAKE_MAX_EVENT_MIB" in (row.reason or "")
     (row,) = ingest([path], lake, limits=Limits(max_event_mib=8)).rows
     assert row.status == "ok"
 
