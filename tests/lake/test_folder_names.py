@@ -45,6 +45,7 @@ def states(lake: Lake, files: list[Path]) -> list[object]:
     return [*seen, shown(lake, tables)]
 
 
+@pytest.mark.slow
 def test_a_lake_in_folders_named_like_columns(tmp_path: Path) -> None:
     files = capture(tmp_path / "in")
     plain, partitioned = (states(Lake(tmp_path / name / "lake"), files) for name in ("plain", PARTITIONS))

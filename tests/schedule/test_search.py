@@ -215,6 +215,7 @@ def compare(seeds: Iterable[int], most: int, monkeypatch: pytest.MonkeyPatch) ->
             assert result.best.prediction.period_ns >= result.least_period_ns - 1e-6
 
 
+@pytest.mark.slow
 def test_no_fixed_durations_have_a_period_below_the_ideal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The middle of this problem's short run includes its start, which is faster than any steady state."""
     monkeypatch.setattr(search_module, "_ENUMERATED", 10**9)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
@@ -27,6 +28,7 @@ def process(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
 
 
+@pytest.mark.slow
 def test_from_files_to_answers(tmp_path: Path) -> None:
     """Ingest, ask, break down, find the path and draw it; errors leave with 1 and name the way out."""
     capture = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), tmp_path / "in")

@@ -105,6 +105,7 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     assert len(pages) == (command == "compare")
 
 
+@pytest.mark.slow
 def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
