@@ -3,9 +3,6 @@
 Units are committed to that lake. Dagster's own record of finished files is in a folder of this machine.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,13 +11,11 @@ import dagster as dg
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
 from pipelines.engines.in_process import InProcess
-from pipelines.engines.private_lake import Setting
+from pipelines.engines.isolated import ingest_in_child
 from pipelines.engines.run import Followed, ingest_on, materialize_on
-from pipelines.engines.unit_work import reject_unread
 from pipelines.engines.work_units import groups_of
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import settle, states_of
-from pipelines.readers.child_processes import ASKED_TO_STOP, Stopped
 from pipelines.readers.ingest import outcomes
 from pipelines.readers.inputs import TraceRow
 
@@ -34,7 +29,10 @@ def ingest_units(
     """
     states, run = states_of(files), Followed()
     if files and isolate:
-        run.rows = [row for group in groups_of(files) for row in _isolated(address, group.items, job)]
+        for group in groups_of(files):
+            part = ingest_in_child(address, group.items, job)
+            run.rows += part.rows
+            run.failed += part.failed
     elif files:
         run = ingest_on(InProcess(), address, files, job)
     for row in run.rows:
@@ -59,25 +57,6 @@ def fail_units(run: Followed, allow_retries: bool) -> None:
     if run.failed:
         message = f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}"
         raise dg.Failure(message, allow_retries=allow_retries)
-
-
-def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[TraceRow]:
-    """Ingest files that belong together in a separate process. If the process dies, reject the files.
-
-    Raise Stopped if the process was asked to stop, as by the signal that stops `tracelake ui` and its runs.
-    """
-    command = [sys.executable, "-m", "tracelake", "ingest", *map(str, paths), "--lake", address, "--json"]
-    process = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
-    try:
-        return [TraceRow(**row) for row in json.loads(process.stdout)]
-    except (ValueError, TypeError):
-        status = process.returncode  # of a process that handles the signal 128 and its number
-        if (status - 128 if status > 0 else -status) in ASKED_TO_STOP:
-            raise Stopped(f"the process that read {len(paths)} files was asked to stop") from None
-        lines = process.stderr.strip().splitlines()
-        reason = f"its process ended with {status}{f': {lines[-1]}' if lines else ''}"
-        reject_unread(Setting.here(address, None), {path_text(path): reason for path in paths})
-        return [TraceRow(path_text(path), "rejected", reason=reason) for path in paths]
 
 
 def _settle(lake: Lake, states: dict[Path, str], run: Followed) -> None:

@@ -66,17 +66,25 @@ def ingest_isolated(
 
 
 def _run(files: list[Path], lake: Lake, job: str | None) -> list[TraceRow] | str:
-    """Ingest in a child; return its rows, or how it died. Raise OSError, TracelakeError or Stopped."""
-    command = [sys.executable, "-P", *_CHILD, str(lake.root), *([job] if job else [])]
+    result = run_child(_CHILD, str(lake.root), files, job)
+    return result if isinstance(result, str) else [TraceRow(**row) for row in result]
+
+
+def run_child(module: Sequence[str], address: str, files: Sequence[Path], job: str | None) -> Any:
+    """Ingest in a child of this Python, `-m` and the module; return what it printed as JSON, or how it died.
+
+    Raise OSError, TracelakeError or Stopped.
+    """
+    command = [sys.executable, "-P", *module, address, *([job] if job else [])]
     names = b"\0".join(os.fsencode(path) for path in files)
     # The child stays in this folder, because settings like TRACELAKE_INBOX may be relative paths.
     env = {**os.environ, "PYTHONPATH": import_path()}
     child = subprocess.run(command, input=names, capture_output=True, env=env, check=False)
     last_line = (child.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1][:300]
     if child.returncode == 0:
-        return [TraceRow(**row) for row in json.loads(child.stdout)]
+        return json.loads(child.stdout)
     if child.returncode == LAKE_FAILED:
-        raise OSError(f"the lake {lake.root} cannot be written: {last_line}")
+        raise OSError(f"the lake {address} cannot be written: {last_line}")
     if child.returncode == WRONG_SETTING:
         raise TracelakeError(last_line)
     if -child.returncode in ASKED_TO_STOP:
@@ -86,12 +94,18 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> list[TraceRow] | str
     return last_line
 
 
+def request_of_parent() -> tuple[str, str | None, list[Path]]:
+    """Return the address, the job and the files that `run_child` passed to this process."""
+    address, *job = sys.argv[1:]
+    files = [Path(os.fsdecode(name)) for name in sys.stdin.buffer.read().split(b"\0") if name]
+    return address, job[0] if job else None, files
+
+
 def main() -> int:
     """Ingest the files whose names come on stdin, each ended by NUL, and print their rows as JSON; return the exit status."""
-    folder, *job = sys.argv[1:]
-    files = [Path(os.fsdecode(name)) for name in sys.stdin.buffer.read().split(b"\0") if name]
+    folder, job, files = request_of_parent()
     try:
-        report = ingest(files, Lake(folder), job[0] if job else None)
+        report = ingest(files, Lake(folder), job)
     except (OSError, duckdb.IOException) as error:
         print(error, file=sys.stderr)
         return LAKE_FAILED

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from contextlib import nullcontext
+import sys
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from functools import partial
+from io import BytesIO, StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
-from assets import units
 from assets.metadata import lake_folder, today
 from assets.models import model_specs, upstream_first
-from assets.units import _settle
+from assets.units import _settle, fail_units, ingest_units
 from dagster_project.definitions import definitions
 from dagster_project.sensors import trace_file_sensor
+from pipelines.engines import isolated
 from pipelines.engines.run import FailedUnit, Followed, materialize_on
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import states_of
@@ -64,17 +67,60 @@ def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) ->
     assert list(waiting(lake, states, known=lambda keys: {"a trace"} & keys)) == [files[2]]
 
 
-@pytest.mark.parametrize("status", [128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGKILL])
+@pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGKILL])
 def test_a_file_whose_process_was_stopped_is_not_rejected(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was killed may have run out of memory on the file."""
     rejected: list[str] = []
-    monkeypatch.setattr(units, "reject_unread", lambda _, reasons: rejected.extend(reasons))
-    ended = subprocess.CompletedProcess((), status, "", "terminated: the same command run again finishes\n")
-    monkeypatch.setattr(units.subprocess, "run", lambda *_, **__: ended)
+    monkeypatch.setattr(isolated, "reject_unread", lambda _, reasons: rejected.extend(reasons))
+    ended = subprocess.CompletedProcess((), status, b"", b"terminated: the same command run again finishes\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
     is_stop = status != -signal.SIGKILL
     with pytest.raises(Stopped) if is_stop else nullcontext():
-        units._isolated("/lake", [Path("/rank0.json")], None)
+        isolated.ingest_in_child("ducklake:sqlite:/lake", [Path("/rank0.json")], None)
     assert rejected == ([] if is_stop else ["/rank0.json"])
+
+
+def child_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the child of an isolated attempt be this process, which saves a second."""
+
+    def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
+        assert command[2:4] == ["-m", "pipelines.engines.isolated"]
+        monkeypatch.setattr(sys, "argv", command[3:])
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(input)))
+        with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
+            status = isolated.main()
+        return subprocess.CompletedProcess(command, status, stdout.getvalue().encode(), stderr.getvalue().encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.parametrize("is_isolated", [False, True])
+def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
+    is_isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a scratch disk that is full: in the isolated attempt, too, it is no fault of the file. A folder stands for the address."""
+    child_in_this_process(monkeypatch)
+    monkeypatch.setenv("TRACELAKE_SCRATCH", str(tmp_path / "no disk"))
+    own, file = Lake(tmp_path / "files"), write_trace(tmp_path / "rank0.json")
+    run = ingest_units(str(tmp_path / "lake"), own, [file], None, is_isolated, lambda _: None)
+    with pytest.raises(dg.Failure, match="1 units failed, the first: FileNotFoundError"):
+        fail_units(run, allow_retries=False)
+    assert list(waiting(own, states_of([file]), known=lambda _: set())) == [file]
+
+
+def test_an_isolated_attempt_writes_to_the_lake_of_dagster_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings of the command line, which Dagster does not read, do not change where the child writes."""
+    child_in_this_process(monkeypatch)
+    monkeypatch.setenv("TRACELAKE_STORE", str(tmp_path / "other"))
+    monkeypatch.setenv("TRACELAKE_ENGINE", "ray")
+    own, file = Lake(tmp_path / "files"), tmp_path / "rank0.json"
+    file.write_text("no trace at all")
+    run = ingest_units(str(tmp_path / "lake"), own, [file], None, True, lambda _: None)
+    assert [row.status for row in run.rows] == ["rejected"] and not run.failed
+    assert Lake(tmp_path / "lake").committed_files("rejects") and not (tmp_path / "other").exists()
+    assert not list(waiting(own, states_of([file]), known=lambda _: set()))
 
 
 @pytest.mark.slow

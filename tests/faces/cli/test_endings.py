@@ -117,12 +117,13 @@ def test_stdout_is_closed() -> None:
 def test_every_entry_point_is_tested() -> None:
     """A new `python -m pipelines.…` ends as the others do; bench prints only after it measured for minutes.
 
-    child_processes prints to its parent, deliver is a child of a training process, reference and flow write a file: the last three
+    child_processes and isolated print to their parent, deliver is a child of a training process, reference and flow write a file: the last three
     print nothing but errors.
     """
     assert {words[1] for words in PRINTING} | {
         "pipelines.record.bench",
         "pipelines.readers.child_processes",
+        "pipelines.engines.isolated",
         "pipelines.faces.flow",
         "pipelines.faces.reference",
         "pipelines.faces.training.deliver",
