@@ -39,7 +39,9 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         "coalesce(t.submit_ns, 0), "
         "coalesce(t.device_start_ns, t.start_ns), coalesce(t.device_end_ns, t.end_ns), t.stall_ns, t.stall_cause "
         "FROM schedule_task_timings AS t JOIN schedule_runs AS r USING (run_id) "
-        "LEFT JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task "
+        # Older lakes have a plan's tasks several times.
+        "LEFT JOIN (SELECT DISTINCT plan_hash, task, stream, position FROM schedule_plans) AS p "
+        "ON p.plan_hash = r.plan_hash AND p.task = t.task "
         f"WHERE t.run_id = {quoted(run_id)} AND t.iteration BETWEEN {first} AND {last} "
         "ORDER BY t.iteration, p.position"  # gives a task the same color under every engine
     ).fetchall()

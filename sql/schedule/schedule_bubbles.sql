@@ -1,6 +1,10 @@
 -- One row: a stream of a run and a cause of its stalls, with their duration.
 -- How: sums of the stalls before the stream's tasks. The cause is stall_cause without the iteration.
 -- scope: lake
+WITH planned AS (
+    -- Older lakes have a plan's tasks several times.
+    SELECT DISTINCT plan_hash, task, stream FROM schedule_plans
+)
 SELECT
     t.run_id,  -- The run.
     -- The stream; a serial run has one, default.
@@ -11,7 +15,7 @@ SELECT
     1e0 * sum(t.stall_ns) / nullif(max(r.iterations), 0) AS stall_per_iteration_ns  -- Summed stalls, ns per iteration.
 FROM schedule_task_timings AS t
 JOIN schedule_runs AS r ON r.run_id = t.run_id
-JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task
+JOIN planned AS p ON p.plan_hash = r.plan_hash AND p.task = t.task
 WHERE t.stall_ns > 0
 GROUP BY
     t.run_id, CASE WHEN r.engine = 'serial' THEN 'default' ELSE p.stream END,

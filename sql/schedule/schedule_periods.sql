@@ -37,10 +37,14 @@ ranked AS (
     FROM timed
     WHERE begin_ns IS NOT NULL AND finish_ns IS NOT NULL
 ),
+planned AS (
+    -- Older lakes have a plan's tasks several times.
+    SELECT DISTINCT plan_hash, task, stream, globally_ordered FROM schedule_plans
+),
 streams AS (
     SELECT r.run_id, p.stream, sum(m.task_ns) AS busy_ns
     FROM schedule_runs AS r
-    JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash
+    JOIN planned AS p ON p.plan_hash = r.plan_hash
     JOIN ranked AS m
         ON m.run_id = r.run_id AND m.task = p.task
             AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END

@@ -10,7 +10,8 @@ WITH counted AS (
     GROUP BY run_id
 ),
 planned AS (
-    SELECT plan_hash, count(*) AS n_tasks
+    -- Older lakes have a plan's tasks several times.
+    SELECT plan_hash, count(DISTINCT task) AS n_tasks
     FROM schedule_plans
     GROUP BY plan_hash
 ),

@@ -325,6 +325,20 @@ def test_waiting_inside_a_collective_is_no_work_of_its_stream(lake: Lake, run_id
     assert asked(lake, query) == [(30_000, 40_000, 0.375)]
 
 
+def test_a_plan_that_an_older_lake_has_twice_counts_once(tmp_path: Path) -> None:
+    files = [file for run in "ab" for file in write_run(tmp_path / run, run, "sw", 40).iterdir()]
+    views = ("schedule_periods", "schedule_jitter", "schedule_run_checks", "schedule_bubbles")
+    with loaded(INPUT, files, views) as con:
+        assert con.execute("SELECT count(*) FROM schedule_plans").fetchall() == [(4,)]
+        for query, expected in (
+            ("SELECT ideal_ns, work_ns FROM schedule_periods", (30_000, 40_000)),
+            ("SELECT n_lost, is_worse FROM schedule_run_checks", (0, False)),
+            ("SELECT stream, n, stall_ns FROM schedule_bubbles", ("main", 20, 20_000)),
+        ):
+            assert con.execute(query).fetchall() == [expected] * 2
+        assert picture_of_run(con, "a", 1).count("<rect") == 10  # as with the run alone
+
+
 def write_cycles(folder: Path) -> None:
     for cycle_ns in (30_000, 36_000):
         name, cycle = f"cycle {cycle_ns}", f", {cycle_ns} AS cycle_ns, 'Copy -> Forward' AS cycle"

@@ -35,14 +35,23 @@ from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
 from pipelines.models.catalog import Catalog
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.per_capture import known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from pipelines.runs.store.committed_rows import RowsOfFolder
 from pipelines.runs.store.ducklake.user_tables import read_files
 from pipelines.runs.store.interface import GRACE, Committed, CommittedRows, Compacted, Expired, StaleBatch, StoreError
 from pipelines.runs.store.requested_tables import TablesOfLake, requested_tables
-from pipelines.runs.store.unit_batches import UnitBatch, already, hiding_batch, linked, renamed, rewritten, unit_batches
+from pipelines.runs.store.unit_batches import (
+    ONCE,
+    UnitBatch,
+    already,
+    hiding_batch,
+    linked,
+    renamed,
+    rewritten,
+    unit_batches,
+)
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
@@ -122,9 +131,8 @@ class FolderStore:
                 mine = renamed(mine, lake.new_batch(), folder / "renamed")
             name = mine.batch
             # Large files are moved before the lock is taken. Without their marker no reader uses them.
-            early = {
-                table: linked(s, folder / table) for table, s in mine.files.items() if table not in (*KEYS, REJECTS)
-            }
+            late_tables = (*KEYS, *ONCE, REJECTS)
+            early = {table: linked(s, folder / table) for table, s in mine.files.items() if table not in late_tables}
             if early:
                 lake.put_all(name, early)
             with lake.commit_lock():
@@ -135,6 +143,8 @@ class FolderStore:
                 rejects = self._new_rejects(mine, folder)
                 if rejects:
                     lake.put(REJECTS, name, rejects.path, rejects.n_rows)
+                for table in ONCE.keys() & mine.files.keys():
+                    lake.put_all(name, {table: self._not_stored(table, mine.files[table], folder)})
                 for mark, staged in marks.items():
                     lake.put_all(name, {mark: staged}, mine.keys[mark])
             if early and not marks and not is_there:
@@ -153,6 +163,12 @@ class FolderStore:
     def _had(self, batch: UnitBatch) -> bool:
         """Return whether files of this batch would replace those of other keys, or would stay hidden."""
         return self._has(batch) or batch.batch.batch_id in content(self.lake.root).notices
+
+    def _not_stored(self, table: str, staged: Staged, folder: Path) -> Staged:
+        """Return the rows of a table of ONCE that the lake does not have. Call it under the lake's lock."""
+        files = self.lake.committed_files(table)
+        stored = f"{ONCE[table]} IN (SELECT {ONCE[table]} FROM {parquet_rows(files)})" if files else "false"
+        return rewritten(staged, f"({stored}) IS NOT TRUE", folder / "once" / f"{table}.parquet")
 
     def _new_rejects(self, batch: UnitBatch, folder: Path) -> Staged | None:
         """Return the rejected files that the lake does not have with the same reason. Call it under the lake's lock."""

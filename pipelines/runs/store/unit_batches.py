@@ -30,6 +30,8 @@ from pipelines.models.sqltext import parquet_rows, quoted, row
 
 NEWEST = (CAPTURE_MARK, *GROWING)
 """Marker tables whose keys may be committed again. Their newest batch counts; for all others the first one does."""
+ONCE = {"schedule_plans": "plan_hash"}
+"""Tables that have the rows of a value of a column once, with the first key that has it. A unit cannot know what the store has."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.base import database
 from pipelines.lake import Lake
-from pipelines.lake.names import CAPTURE_MARK, RECORDING_MARK, Batch, time_in_id
+from pipelines.lake.names import CAPTURE_MARK, RECORDING_MARK, RUN_MARK, Batch, time_in_id
 from pipelines.lake.status import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
@@ -19,6 +19,7 @@ from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BatchSpan, CommittedRows
 from tests.lake.world import write_trace
+from tests.readers.test_schedule_runs import write_run
 from tests.runs.store.conftest import ALL_KINDS
 from tests.runs.store.world import STORED, make_unit, shown, trace_ids
 
@@ -141,6 +142,18 @@ def test_of_a_recording_only_news_are_committed(opened: Open, tmp_path: Path) ->
     with store.look([RECORDING_MARK, "host_samples"]) as con:
         assert con.execute("SELECT state, n_rows FROM recordings").fetchall() == [("complete", 2)]
         assert con.execute("SELECT count(*) FROM host_samples").fetchall() == [(2,)]
+
+
+def test_a_plan_is_stored_with_the_first_unit_that_has_it(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    for run, plan in (("a", "h1"), ("b", "h1"), ("c", "h2")):
+        unit = Lake(tmp_path / run)
+        ingest([write_run(tmp_path / "in" / run, run, "serial", 40, plan=plan)], unit)
+        assert store.commit(unit).keys == {RUN_MARK: (run,)}
+    assert not store.commit(unit).n_files
+    with store.look(["schedule_plans"]) as con:
+        plans = con.execute("SELECT plan_hash, run_id, task FROM schedule_plans ORDER BY ALL").fetchall()
+        assert plans == [(p, r, task) for p, r in (("h1", "a"), ("h2", "c")) for task in ("Copy", "Forward")]
 
 
 def test_what_is_newer_counts_although_the_clock_was_set_back(

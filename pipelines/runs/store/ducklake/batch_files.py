@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import Columns
 from pipelines.runs.store.interface import StoreError
-from pipelines.runs.store.unit_batches import UnitBatch, rewritten
+from pipelines.runs.store.unit_batches import ONCE, UnitBatch, rewritten
 
 
 def in_types(batch: UnitBatch, cast: dict[str, dict[str, str]], types: dict[str, Columns], folder: Path) -> UnitBatch:
@@ -39,13 +39,24 @@ def in_types(batch: UnitBatch, cast: dict[str, dict[str, str]], types: dict[str,
 
 
 def new_files(
-    con: duckdb.DuckDBPyConnection, batch: UnitBatch, known: set[tuple[str, str]], folder: Path
+    con: duckdb.DuckDBPyConnection,
+    batch: UnitBatch,
+    known: set[tuple[str, str]],
+    once: Mapping[str, set[str]],
+    folder: Path,
 ) -> dict[str, Staged]:
-    """Return the files with their row counts, of `rejects` only the rows that the store does not have."""
+    """Return the files with their row counts, of `rejects` and the tables of ONCE only the rows that the store does not have.
+
+    `once`: for each of these tables, the values of its column that the store has.
+    """
     files = dict(batch.files)
     if REJECTS in files and known:
         listed = ", ".join(row([path, reason]) for path, reason in sorted(known))
         files[REJECTS] = rewritten(files[REJECTS], f"(path, reason) NOT IN ({listed})", folder / REJECTS)
+    for table, values in once.items():
+        if table in files and values:
+            unknown = f"({ONCE[table]} IN {row(sorted(values))}) IS NOT TRUE"
+            files[table] = rewritten(files[table], unknown, folder / "once" / f"{table}.parquet")
     with_counts = {table: counted(con, staged) for table, staged in files.items()}
     return {table: staged for table, staged in with_counts.items() if table != REJECTS or staged.n_rows}
 

@@ -55,7 +55,7 @@ from pipelines.runs.store.interface import (
     Store,
     StoreError,
 )
-from pipelines.runs.store.unit_batches import UnitBatch, already, hiding_batch, renamed, unit_batches
+from pipelines.runs.store.unit_batches import ONCE, UnitBatch, already, hiding_batch, renamed, unit_batches
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
@@ -65,12 +65,13 @@ if TYPE_CHECKING:
 class _Seen:
     """The part of a unit that the store has: keys of each batch, rejected files, and columns that need another type.
 
-    `hiding`: for each batch, the newest one that would hide what is newer in it, or "".
+    `hiding`: for each batch, the newest one that would hide what is newer in it, or "". `once`: values of the columns of ONCE.
     """
 
     keys: list[dict[str, set[str]]]
     hiding: list[str]
     rejects: set[tuple[str, str]]
+    once: dict[str, set[str]]
     cast: dict[str, Columns]
 
 
@@ -117,7 +118,9 @@ class DuckLakeStore(DuckLake, Store):
             if hiding:
                 new_batch = renamed(new_batch, Batch(hiding).next, batch_folder / "renamed")
             new_batch = in_types(new_batch, existing.cast, types, batch_folder / "cast")
-            planned.append(replace(new_batch, files=new_files(con, new_batch, existing.rejects, batch_folder)))
+            planned.append(
+                replace(new_batch, files=new_files(con, new_batch, existing.rejects, existing.once, batch_folder))
+            )
         return _Plan(existing, [batch for batch in planned if batch.keys or batch.files])
 
     def _upload(self, plan: _Plan) -> None:
@@ -338,7 +341,9 @@ def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[
     hiding = [
         hiding_batch(b.batch, b.new_keys(known_keys), ids_of) for b, known_keys in zip(batches, keys, strict=True)
     ]
-    return _Seen(keys, hiding, _known_rejects(con, batches) if REJECTS in columns_by_table else set(), cast)
+    rejects = _known_rejects(con, batches) if REJECTS in columns_by_table else set()
+    once = {table: _known_values(con, batches, table) for table in ONCE if table in columns_by_table}
+    return _Seen(keys, hiding, rejects, once, cast)
 
 
 def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> set[tuple[str, str]]:
@@ -351,6 +356,14 @@ def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> 
             f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({unit_rows}) USING (path, reason)"
         ).fetchall()
     )
+
+
+def _known_values(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], table: str) -> set[str]:
+    files = [batch.files[table].path for batch in batches if table in batch.files]
+    if not files:
+        return set()
+    query = f"SELECT DISTINCT {ONCE[table]} FROM {LAKE}.{table} SEMI JOIN {parquet_rows(files)} USING ({ONCE[table]})"
+    return {value for (value,) in con.execute(query).fetchall()}
 
 
 def _has(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> bool:
