@@ -23,8 +23,9 @@ from pipelines.lake.commit.parquet import join_files
 from pipelines.lake.commit.staged_rows import all_or_nothing, insert_reject
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import MARK, REJECTS
+from pipelines.lake.read.superseded_traces import superseded_by_batch
 from pipelines.lake.read.trace_marks import recent_marks
-from pipelines.lake.read.views import FOLDER, SUPERSEDED, file_rows, superseded
+from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.retention import retired_traces
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
@@ -152,7 +153,10 @@ class EventBatch:
 
     def _put_rejects(self) -> None:
         """Add the rejected files to the lake, without those that it already has with the same reason."""
-        self._tell_superseded()
+        for path, reason in superseded_by_batch(
+            self.rows, self.lake, f"SELECT * FROM main.{MARK}", self.batch.batch_id
+        ):
+            insert_reject(self.rows, path, reason, self.batch)
         if not self._n_rejects():
             return
         with recent_marks(self.rows, self.lake) as marks:
@@ -166,42 +170,6 @@ class EventBatch:
             target = self.folder / "rejects.table"
             self.rows.execute(f"COPY ({self.catalog.models[REJECTS].sql}) TO {quoted(target)} ({PARQUET})")
             self.lake.put(REJECTS, self.batch, target)
-
-    def _tell_superseded(self) -> None:
-        """Add a row to `_staged_rejects` for each incomplete trace that a better trace now replaces."""
-        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, trace_end_ns, format"
-        query = (
-            f"SELECT p.path, p.trace_id, p.status = 'partial', p.n_events, w.trace_id, w.path, w.n_events, w.status "
-            f"FROM ({superseded('SELECT * FROM _marks')}) AS s "
-            f"JOIN _marks AS p ON p.trace_id = s.trace_id JOIN _marks AS w ON w.trace_id = s.superseded_by "
-            f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
-        )
-        try:
-            with recent_marks(self.rows, self.lake) as marks:
-                rows = marks.traces() if marks else self._all_marks()
-                # Only traces of the same folder supersede each other.
-                same_folder = f"WHERE {FOLDER} IN (SELECT DISTINCT {FOLDER} FROM main.{MARK})"
-                all_marks = (
-                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows}) {same_folder}"
-                    if rows
-                    else f"SELECT * FROM {MARK}"
-                )
-                self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({all_marks})")
-            superseded_rows = self.rows.execute(query).fetchall()
-        except duckdb.Error:
-            # The rows only report what the views do, so an unreadable commit marker must not stop ingestion.
-            return
-        for path, trace_id, is_truncated, n_events, by, by_path, by_events, status in superseded_rows:
-            reason = (
-                f"trace {trace_id} was {'truncated' if is_truncated else 'read without some of its files'} "
-                f"({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
-                f"{by} ({by_path}, {by_events:,} events, {status})"
-            )
-            insert_reject(self.rows, path, reason, self.batch)
-
-    def _all_marks(self) -> str:
-        files = self.lake.intact_files(MARK)
-        return file_rows(files) if files else ""
 
     def _n_rejects(self) -> int:
         return self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]

@@ -30,6 +30,7 @@ from pipelines.lake.publish.user_formulas import OP_FORMULAS, Formula, read_form
 from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.one_trace import find_trace, show_trace
 from pipelines.lake.read.sandbox import connect
+from pipelines.lake.read.superseded_traces import superseded_by_batch
 from pipelines.lake.read.trace_marks import recent_marks
 from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import compact
@@ -51,6 +52,7 @@ from pipelines.runs.store.unit_batches import (
     renamed,
     rewritten,
     unit_batches,
+    with_rejects,
 )
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ class FolderStore:
                 is_there = self._has(mine)
                 late = already(mine, self._known, self._rows_of, is_there)
                 mine = mine.without(late, folder / "late") if any(late.values()) else mine
+                mine = self._with_superseded(mine, folder)
                 marks = {table: linked(s, folder / table) for table, s in mine.files.items() if table in KEYS}
                 rejects = self._new_rejects(mine, folder)
                 if rejects:
@@ -169,6 +172,15 @@ class FolderStore:
         files = self.lake.committed_files(table)
         stored = f"{ONCE[table]} IN (SELECT {ONCE[table]} FROM {parquet_rows(files)})" if files else "false"
         return rewritten(staged, f"({stored}) IS NOT TRUE", folder / "once" / f"{table}.parquet")
+
+    def _with_superseded(self, batch: UnitBatch, folder: Path) -> UnitBatch:
+        """Return the batch with the traces that are superseded with it as rejects. Call it under the lake's lock."""
+        if MARK not in batch.keys:
+            return batch
+        own = f"SELECT * FROM {parquet_rows(batch.files[MARK].path)}"
+        with database.connect() as con:
+            reasons = superseded_by_batch(con, self.lake, own, batch.batch.batch_id)
+        return with_rejects(batch, reasons, folder / "superseded")
 
     def _new_rejects(self, batch: UnitBatch, folder: Path) -> Staged | None:
         """Return the rejected files that the lake does not have with the same reason. Call it under the lake's lock."""

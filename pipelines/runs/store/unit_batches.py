@@ -13,6 +13,7 @@ from typing import Any
 from pipelines.base import database
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.parquet import options
+from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import (
     CAPTURE_MARK,
@@ -26,6 +27,8 @@ from pipelines.lake.names import (
     table_of,
     time_in_id,
 )
+from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import parquet_rows, quoted, row
 
 NEWEST = (CAPTURE_MARK, *GROWING)
@@ -123,6 +126,28 @@ def renamed(batch: UnitBatch, new: Batch, folder: Path) -> UnitBatch:
         table: rewritten(staged, "true", folder / f"{table}.parquet", columns) for table, staged in batch.files.items()
     }
     return replace(batch, batch=new, files=files)
+
+
+def with_rejects(batch: UnitBatch, reasons: Iterable[tuple[str, str]], folder: Path) -> UnitBatch:
+    """Return the batch with further rejected files, as path and reason, that it does not have yet."""
+    rejects, model, target = batch.files.get(REJECTS), load_catalog().models[REJECTS], folder / f"{REJECTS}.parquet"
+    with database.connect() as con:
+        own = (
+            f"SELECT * FROM {parquet_rows(rejects.path)}"
+            if rejects
+            else "SELECT NULL AS path, NULL AS reason WHERE false"
+        )
+        there = set(con.execute(f"SELECT path, reason FROM ({own})").fetchall())
+        further = [reason for reason in reasons if reason not in there]
+        if not further:
+            return batch
+        create_staged(con, load_catalog(), REJECTS)
+        for path, reason in further:
+            insert_reject(con, path, reason, batch.batch)
+        rows = f"{model.sql} UNION ALL BY NAME {own}" if rejects else model.sql
+        target.parent.mkdir(parents=True, exist_ok=True)
+        con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(None, ())})")
+    return replace(batch, files={**batch.files, REJECTS: Staged(target, len(there) + len(further))})
 
 
 def linked(staged: Staged, target: Path) -> Staged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from pipelines.record.folder import Recording
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.interface import BatchSpan, CommittedRows
+from tests.harness import op
 from tests.lake.world import write_trace
 from tests.readers.test_schedule_runs import write_run
 from tests.runs.store.conftest import ALL_KINDS
@@ -142,6 +144,30 @@ def test_of_a_recording_only_news_are_committed(opened: Open, tmp_path: Path) ->
     with store.look([RECORDING_MARK, "host_samples"]) as con:
         assert con.execute("SELECT state, n_rows FROM recordings").fetchall() == [("complete", 2)]
         assert con.execute("SELECT count(*) FROM host_samples").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("is_cut_first", [True, False])
+def test_a_cut_trace_that_a_whole_one_in_another_unit_supersedes_is_in_rejects(
+    opened: Open, tmp_path: Path, is_cut_first: bool
+) -> None:
+    store, file = opened(), tmp_path / "job" / "rank0.json"
+    file.parent.mkdir()
+    whole = json.dumps({"traceEvents": [op("aten::mm", 0, 50), op("aten::add", 60, 50), op("aten::relu", 120, 50)]})
+    units = [Lake(tmp_path / name) for name in ("cut", "whole")]
+    for unit, text in zip(units, (whole[: whole.index("aten::relu") + 5], whole), strict=True):
+        file.write_text(text)
+        ingest([file], unit)
+    for unit in units if is_cut_first else reversed(units):
+        assert store.commit(unit).traces
+    assert not any(store.commit(unit).n_files for unit in units)
+    with store.look(["traces", "rejects"]) as con:
+        assert con.execute("SELECT status, n_events FROM traces").fetchall() == [("ok", 3)]
+        ((path, reason),) = con.execute("SELECT path, reason FROM rejects").fetchall()
+    (cut_trace,), (whole_trace,) = map(trace_ids, units)
+    assert path == str(file) and reason == (
+        f"trace {cut_trace} was truncated (2 events) and is left out of all tables: superseded by trace {whole_trace} "
+        f"({file}, 3 events, ok)"
+    )
 
 
 def test_a_plan_is_stored_with_the_first_unit_that_has_it(opened: Open, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
 from pipelines.lake.publish.user_formulas import Formula
 from pipelines.lake.read.sandbox import CLOSED
+from pipelines.lake.read.superseded_traces import superseded_reasons
 from pipelines.lake.read.views import PARTED
 from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.check import Checked
@@ -55,10 +56,20 @@ from pipelines.runs.store.interface import (
     Store,
     StoreError,
 )
-from pipelines.runs.store.unit_batches import ONCE, UnitBatch, already, hiding_batch, renamed, unit_batches
+from pipelines.runs.store.unit_batches import (
+    ONCE,
+    UnitBatch,
+    already,
+    hiding_batch,
+    renamed,
+    unit_batches,
+    with_rejects,
+)
 
 if TYPE_CHECKING:
     from pipelines.lake.status import Limits, Status
+
+_IS_PARTIAL = f"(status = 'partial' OR format = '{PARTED}')"
 
 
 @dataclass(frozen=True)
@@ -66,12 +77,14 @@ class _Seen:
     """The part of a unit that the store has: keys of each batch, rejected files, and columns that need another type.
 
     `hiding`: for each batch, the newest one that would hide what is newer in it, or "". `once`: values of the columns of ONCE.
+    `superseded`: for each batch, path and reason of the traces that are superseded with it and not in `rejects` yet.
     """
 
     keys: list[dict[str, set[str]]]
     hiding: list[str]
     rejects: set[tuple[str, str]]
     once: dict[str, set[str]]
+    superseded: list[list[tuple[str, str]]]
     cast: dict[str, Columns]
 
 
@@ -112,11 +125,14 @@ class DuckLakeStore(DuckLake, Store):
     ) -> _Plan:
         existing = _look(con, batches, types)
         planned = []
-        for batch, known_keys, hiding in zip(batches, existing.keys, existing.hiding, strict=True):
+        seen = zip(batches, existing.keys, existing.hiding, existing.superseded, strict=True)
+        for batch, known_keys, hiding, superseded in seen:
             batch_folder = folder / batch.batch.batch_id
             new_batch = batch.without(known_keys, batch_folder)
             if hiding:
                 new_batch = renamed(new_batch, Batch(hiding).next, batch_folder / "renamed")
+            new_batch = with_rejects(new_batch, superseded, batch_folder / "superseded")
+            types.update({table: kinds for table, kinds in _types(con, new_batch).items() if table not in types})
             new_batch = in_types(new_batch, existing.cast, types, batch_folder / "cast")
             planned.append(
                 replace(new_batch, files=new_files(con, new_batch, existing.rejects, existing.once, batch_folder))
@@ -343,7 +359,10 @@ def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[
     ]
     rejects = _known_rejects(con, batches) if REJECTS in columns_by_table else set()
     once = {table: _known_values(con, batches, table) for table in ONCE if table in columns_by_table}
-    return _Seen(keys, hiding, rejects, once, cast)
+    superseded = [
+        _superseded(con, batch, known_keys, columns_by_table) for batch, known_keys in zip(batches, keys, strict=True)
+    ]
+    return _Seen(keys, hiding, rejects, once, superseded, cast)
 
 
 def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> set[tuple[str, str]]:
@@ -356,6 +375,31 @@ def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> 
             f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({unit_rows}) USING (path, reason)"
         ).fetchall()
     )
+
+
+def _superseded(
+    con: duckdb.DuckDBPyConnection,
+    batch: UnitBatch,
+    known_keys: dict[str, set[str]],
+    columns_by_table: dict[str, Columns],
+) -> list[tuple[str, str]]:
+    """Return path and reason of the traces that are superseded with this batch, without those in the store's `rejects`."""
+    new_traces = batch.new_keys(known_keys).get(MARK)
+    if not new_traces:
+        return []
+    own = f"SELECT * FROM {parquet_rows(batch.files[MARK].path)} WHERE trace_id IN {row(sorted(new_traces))}"
+    has_partial = f"SELECT count(*) > 0 FROM ({own}) WHERE {_IS_PARTIAL}"
+    if has_own(con):
+        has_partial += f" UNION ALL SELECT count(*) > 0 FROM {KEYS_TABLE} WHERE is_partial"
+    if not any(value for (value,) in con.execute(has_partial).fetchall()):
+        return []  # so that most commits read no row of the store's traces
+    stored = f"SELECT * FROM {LAKE}.{MARK}" if MARK in columns_by_table else ""
+    reasons = superseded_reasons(con, own, stored, batch.batch.batch_id)
+    if not reasons or REJECTS not in columns_by_table:
+        return reasons
+    paths = row(sorted({path for path, _ in reasons}))
+    known = con.execute(f"SELECT path, reason FROM {LAKE}.{REJECTS} WHERE path IN {paths}").fetchall()
+    return [reason for reason in reasons if reason not in set(known)]
 
 
 def _known_values(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], table: str) -> set[str]:
@@ -381,7 +425,7 @@ def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
     """Insert the keys, failures and versions of a batch into the store's bookkeeping."""
     name = quoted(batch.batch.batch_id)
     for mark in batch.keys:
-        partial = f"status = 'partial' OR format = '{PARTED}'" if mark == MARK else "false"
+        partial = _IS_PARTIAL if mark == MARK else "false"
         source = parquet_rows(batch.files[mark].path)
         con.execute(f"INSERT INTO {KEYS_TABLE} SELECT {quoted(mark)}, {KEYS[mark]}, {name}, {partial} FROM {source}")
     versions.note_failures(con, batch.batch, batch.files)
