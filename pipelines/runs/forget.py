@@ -132,6 +132,9 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     for source in sources_of(lake, batch):  # batches that were merged into this one and not deleted yet
         _rewrite(lake, MARK, source, trace.trace_id)
         _remove_rows(lake, source, trace.trace_id)
+    for other in _with_events(lake, trace.trace_id) - {batch, lake.known_traces().get(trace.trace_id)}:
+        _need_intact(lake, other)
+        _remove_rows(lake, other, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
     if not trace.for_good:
         forget_keys(
@@ -139,6 +142,19 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
         )  # a file that was read twice counts as done, whether its trace is there or not
     drop_notice(lake, _name(trace))
     return n_rows
+
+
+def _with_events(lake: Lake, trace_id: str) -> set[Batch]:
+    """Return the batches with events of a trace. Besides its own, those of processes that read its file at the same time.
+
+    Their rows are in no view, because only one batch has the trace's marker.
+    """
+    files = lake.intact_files("events")
+    if not files:
+        return set()
+    query = f"SELECT DISTINCT batch_id FROM {parquet_rows(files)} WHERE trace_id = {quoted(trace_id)}"
+    with database.scratch() as con:
+        return {Batch(name) for (name,) in con.execute(query).fetchall()}
 
 
 def _need_intact(lake: Lake, batch: Batch, tables: Set[str] | None = None) -> None:

@@ -20,13 +20,14 @@ from pipelines.lake import Lake, inbox
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.commit.ingested_files import state_of
 from pipelines.lake.commit.manifest import read_keys
-from pipelines.lake.layout import MARK, table_file
+from pipelines.lake.layout import MARK, table_file, table_files
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice
 from pipelines.models.catalog import CatalogError, load_catalog
 from pipelines.readers.ingest import ingest, outcomes
 from pipelines.readers.inputs import TraceRow
+from pipelines.readers.inputs.events import EventBatch
 from pipelines.runs.check import check
 from pipelines.runs.forget import Forgotten, NoSuchTrace, _rewrite, begun, forget
 from pipelines.runs.materialize import per_trace
@@ -256,6 +257,25 @@ def test_the_only_trace_of_a_batch_may_come_again(tmp_path: Path) -> None:
     assert [row.status for row in ingest([file], lake).rows] == ["ok"]
     with lake.connect([MARK, "events"]) as con:
         assert assert_whole(con) == 1
+
+
+def test_what_another_process_read_at_the_same_time_is_deleted_too(tmp_path: Path) -> None:
+    lake, files = Lake(tmp_path / "lake"), [write_trace(tmp_path / f"{seed}.json", seed) for seed in (1, 2)]
+    with EventBatch(lake, None) as slow:
+        for file in files:
+            slow.add(file, None)
+        (row,) = ingest([files[0]], lake).rows
+        assert row.trace_id and slow.commit() == {row.trace_id}
+    (other,) = lake.known_traces().keys() - {row.trace_id}
+
+    def rows_of_events(trace: str) -> int:
+        paths = [str(path) for path in table_files(lake.root, "events")]
+        return duckdb.execute(f"SELECT count(*) FROM read_parquet({paths}) WHERE trace_id = '{trace}'").fetchall()[0][0]
+
+    both = rows_of_events(row.trace_id), rows_of_events(other)
+    assert both[0] == 2 * both[1] > 0
+    forget(lake, row.trace_id, for_good=True)
+    assert (rows_of_events(row.trace_id), rows_of_events(other)) == (0, both[1])
 
 
 def test_a_file_that_a_rebuilt_catalog_had_read_again_waits_once_its_trace_is_forgotten(
