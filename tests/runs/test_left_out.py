@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
+from pipelines.lake.commit import model_failures
 from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.commit.model_failures import LeftOut, failures_of, sentences, ways_out
@@ -87,6 +88,20 @@ def lines(stderr: str) -> list[str]:
 
 
 ENGINE = ("--engine", "in-process")
+
+
+def test_a_batch_that_another_process_commits_meanwhile_is_no_error(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = model_failures.shown
+
+    def then_another(root: Path) -> Any:
+        entries = shown(root)
+        ingest([write_trace(tmp_path / "rank9.json", 9)], lake)
+        return entries
+
+    monkeypatch.setattr(model_failures, "shown", then_another)
+    assert left_out_at(str(lake.root)) == []
 
 
 @pytest.mark.slow  # 6 s

@@ -118,8 +118,8 @@ def failures_of(lake: Lake, table: str) -> list[str]:
 
 
 def _any_left_out(lake: Lake) -> bool:
-    entries = shown(lake.root)
-    by_table = (failures for batch in lake.batches() for failures in entries[batch.batch_id].failures.values())
+    entries = [entry for entry in shown(lake.root).values() if MARK in entry.kind.places]
+    by_table = (failures for entry in entries for failures in entry.failures.values())
     return any(failure.outcome == LEFT_OUT for failures in by_table for failure in failures)
 
 
