@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.base.paths import path_text
+from pipelines.base.paths import is_under, path_text
 from pipelines.engines.capture_units import CAPTURES, Capturing, changed_captures
 from pipelines.engines.engine import Done, Engine, first_line
 from pipelines.engines.private_lake import Setting
@@ -72,7 +72,7 @@ def ingest_on(
 
     `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died in every attempt is retried alone,
     then in halves, so that only the file that kills its worker is lost. Units that finally fail are in `failed`, and
-    their files in `rejects`. Raises StoreError, OSError, UnusablePath, and CatalogError for an op_formulas.csv that
+    their files in `rejects`. Files of the lake itself are skipped. Raises StoreError, OSError, UnusablePath, and CatalogError for an op_formulas.csv that
     cannot be used.
     """
     setting = Setting.here(store, engine.cpus)
@@ -80,7 +80,8 @@ def ingest_on(
     opened.known(())  # reports a wrong address now, and creates a new catalog in one process
     opened.formulas()  # reports invalid formulas now, not in every unit
     so_far = Followed()
-    units = cut(groups_of(path.absolute() for path in files), engine.slots, UNIT_FILES)
+    is_own = is_under(opened.lake.root) if opened.lake else lambda _: False  # a unit's private lake is elsewhere
+    units = cut(groups_of(path.absolute() for path in files if not is_own(path)), engine.slots, UNIT_FILES)
     _follow(engine, so_far, units, Ingesting(setting, job, limits), on_unit)
     so_far.rows += [row for result in so_far.results for row in result.rows]
     if reasons := {path: _reason(failed_unit) for failed_unit in so_far.failed for path in failed_unit.items}:

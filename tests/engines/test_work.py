@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,17 @@ def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path, monkeypatch
         ((path, reason),) = con.execute("SELECT path, reason FROM rejects").fetchall()
     assert path == str(files[3])
     assert reason == f"the unit that it was in failed {ATTEMPTS} times; ingest it again. WorkerDied: killed"
+
+
+@pytest.mark.usefixtures("few_models")
+def test_the_lakes_own_files_are_no_input(traces: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "data" / "lake"
+    lake.mkdir(parents=True)
+    file = Path(shutil.copy(traces / "copies" / "rank0.json", tmp_path / "data"))
+    for status in ("ok", "known"):
+        run = ingest_on(InProcess(), str(lake), expand([tmp_path / "data"]))
+        assert statuses(run) == [(file.name, status)]
+    assert len(expand([tmp_path / "data"])) > 2 and not Lake(lake).committed_files("rejects")
 
 
 @pytest.mark.usefixtures("few_models")

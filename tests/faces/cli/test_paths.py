@@ -146,6 +146,13 @@ def test_a_url_among_files_is_named_and_the_rest_goes_in(folder: Path) -> None:
     assert_refused(tracelake("flight-recorder", "s3://bucket/x"), "s3://bucket/x")
 
 
+def test_a_folder_that_contains_the_lake_is_read_without_it(folder: Path) -> None:
+    for _ in range(2):
+        done = tracelake("ingest", folder, "--lake", "lake", "--json")
+        assert [Path(row["path"]).name for row in json.loads(done.stdout)] == ["a.json"] and done.exit_code == 0
+    assert tracelake("ingest", "lake/catalog.sqlite", "--lake", "lake").exit_code == 1
+
+
 def test_recordings_and_runs_go_to_this_machine(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     with pytest.raises(ValueError, match="s3://bucket/x is not a folder on this machine"):
         Recording("s3://bucket/x", "counters", None, 1, None)

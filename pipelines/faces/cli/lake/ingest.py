@@ -72,7 +72,8 @@ def ingest(
         raise typer.BadParameter(
             "name files, folders or globs, or a list of them: --from-list FILE", param_hint="PATH..."
         )
-    files = expand([*(paths or ()), *(listed(from_list) if from_list else ())])
+    requested = [*(paths or ()), *(listed(from_list) if from_list else ())]
+    files = expand(requested)
     run = None
     if open_store(lake).lake is None:
         store, engine = store or str(lake), engine or IN_PROCESS
@@ -80,7 +81,7 @@ def ingest(
         if cluster is None:
             with progress(total_size(files), "reading") as advance:
                 report = ingest_files(
-                    files,
+                    requested,  # the lake's own files are rejected only if they are named themselves
                     Lake(lake),
                     job,
                     on_bytes=advance,
