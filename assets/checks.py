@@ -16,10 +16,10 @@ from assets.groups import group_of
 from assets.metadata import Span, markdown_table
 from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
 from pipelines.base.foreign_text import visible
-from pipelines.lake.layout import CAPTURE_MARK, KEYS, REJECTS, mark_of
+from pipelines.lake.layout import CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import quoted, row
 from pipelines.runs.store import Store
 from pipelines.runs.store.interface import CommittedRows
 
@@ -28,10 +28,10 @@ _UNIQUE = re.compile(r"^unique\((.+)\)$")
 _NAMED = 10  # rejected files that get an entry of type path, which the UI lets the user copy
 _UNTIL, _DAYS = "read until", "days"
 # In a query; replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s).
-_ROWS, _CAPTURES = "{rows}", "{captures}"
+_ROWS, _CAPTURES, _HIDDEN = "{rows}", "{captures}", "{hidden}"
 _FINDINGS = """
     SELECT check_name, severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
-    FROM {rows} WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
+    FROM {rows} WHERE severity = '{severity}' AND trace_id NOT IN {hidden} GROUP BY ALL ORDER BY n DESC
 """
 _OF_CAPTURES = """
     SELECT check_name, severity, count(DISTINCT capture_id) AS captures, sum(n) AS n, min(detail) AS example
@@ -45,7 +45,7 @@ _REJECTED = f"""
 """
 
 
-Evaluate = Callable[[CommittedRows, Span], dg.AssetCheckResult]
+Evaluate = Callable[[CommittedRows, Span, Store], dg.AssetCheckResult]
 
 
 def unique_columns(check: str) -> list[str]:
@@ -112,8 +112,15 @@ def unique_keys() -> list[Keys]:
 
 
 def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckSeverity, unit: str) -> Evaluate:
-    def evaluate(rows: CommittedRows, span: Span) -> dg.AssetCheckResult:
-        findings = _fetch(rows, table, span, query.replace("{severity}", severity))
+    def evaluate(rows: CommittedRows, span: Span, store: Store) -> dg.AssetCheckResult:
+        of_severity = query.replace("{severity}", severity)
+        findings = _fetch(rows, table, span, of_severity.replace(_HIDDEN, row([""])))
+        if (
+            findings and _HIDDEN in query
+        ):  # only then, because which traces are hidden is a question about the whole lake
+            traces = f"SELECT DISTINCT trace_id FROM {_ROWS} WHERE severity = {quoted(severity)}"
+            hidden = _hidden(store, {trace for (trace,) in _fetch(rows, table, span, traces)})
+            findings = _fetch(rows, table, span, of_severity.replace(_HIDDEN, row(["", *sorted(hidden)])))
         listed = dg.MetadataValue.md(markdown_table(["check", "severity", unit, "n", "example"], findings))
         return dg.AssetCheckResult(
             passed=not findings,
@@ -124,7 +131,14 @@ def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckS
     return evaluate
 
 
-def _nothing_rejected(rows: CommittedRows, span: Span) -> dg.AssetCheckResult:
+def _hidden(store: Store, trace_ids: set[str]) -> set[str]:
+    """Return those of these traces that no table shows, as those that a better trace superseded."""
+    with store.look([MARK]) as con:
+        shown = con.execute(f"SELECT trace_id FROM {MARK} WHERE trace_id IN {row(sorted(trace_ids))}").fetchall()
+    return trace_ids - {trace for (trace,) in shown}
+
+
+def _nothing_rejected(rows: CommittedRows, span: Span, _: Store) -> dg.AssetCheckResult:
     rejects = _fetch(rows, REJECTS, span, _REJECTED)
     table = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rejects[:50], width=4000))
     path_entries = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rejects[:_NAMED], 1)}
@@ -203,7 +217,7 @@ def checks(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[Store
                 yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
         for spec, evaluate in findings_checks():
             if spec.key in chosen:
-                yield evaluate(rows, span)._replace(asset_key=spec.asset_key, check_name=spec.name)
+                yield evaluate(rows, span, store)._replace(asset_key=spec.asset_key, check_name=spec.name)
         if BESIDE.key in chosen:
             result = _beside_a_profiler_trace(store, rows)
             yield result._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)

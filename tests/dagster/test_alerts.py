@@ -159,8 +159,9 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
         assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(2,)]
         assert fleet_today(con).n_rejects == 1
     (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
-    with open_store(lake).rows() as rows:
-        assert evaluate(rows, Span(frozenset(), "")).metadata["rejected"].value == 1
+    store = open_store(lake)
+    with store.rows() as rows:
+        assert evaluate(rows, Span(frozenset(), ""), store).metadata["rejected"].value == 1
 
 
 @pytest.mark.slow  # what did not arrive is above

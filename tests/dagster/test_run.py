@@ -21,7 +21,10 @@ from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import OVERLAYS
+from pipelines.lake.publish.contents import no_row
+from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store import open_store
 from tests.dagster.conftest import SHARED
 from tests.dagster.tiny import write_trace
@@ -207,7 +210,8 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
     """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
     twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
     error = "SELECT 't' AS trace_id, 'cycle' AS check_name, 'error' AS severity, 3 AS n, 'x' AS detail"
-    put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": twice, "quality": error})
+    trace = f"SELECT * REPLACE ('t' AS trace_id) FROM ({no_row(load_catalog(), 'traces')})"
+    put(tmp_path, {"traces": trace, "threads": twice, "quality": error})
     for _ in range(2):  # what failed is looked at again
         evaluations = check()
         keys = evaluations[keys_of("threads")]
@@ -227,8 +231,21 @@ def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path
         batch = f"'{today().replace('-', '')}T{hour:02}0000000000-00000000' AS batch_id"
         findings = f"SELECT {columns}, {batch} WHERE {hour == 0}"
         put(tmp_path, {"capture_quality": findings, "captures": f"SELECT 'c' AS capture_id, {batch}"}, hour)
-        with open_store(tmp_path).rows() as rows:
-            assert evaluate(rows, Span(frozenset({today()}), "")).passed == passed
+        store = open_store(tmp_path)
+        with store.rows() as rows:
+            assert evaluate(rows, Span(frozenset({today()}), ""), store).passed == passed
+
+
+def test_a_finding_about_a_cut_trace_is_gone_with_the_whole_one(tmp_path: Path) -> None:
+    lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "rank0.json")
+    whole, store = file.read_text(), open_store(lake)
+    severities = {spec.name: e for spec, e in findings_checks() if spec.asset_key == dg.AssetKey("quality")}
+    for text, passed in ((whole[: whole.index("cudaDeviceSynchronize") + 5], False), (whole, True)):
+        file.write_text(text)
+        ingest([file], lake)
+        materialize(lake, ["quality"], and_publish=False)
+        with store.rows() as rows:
+            assert severities["no_error"](rows, Span(frozenset({today()}), ""), store).passed == passed
 
 
 @pytest.mark.slow  # 4 s: checks that fail are above and below
