@@ -17,8 +17,8 @@ from assets.metadata import Span, markdown_table
 from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
 from pipelines.base.foreign_text import visible
 from pipelines.lake.layout import CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
-from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.catalog import load_catalog
+from pipelines.models.questions import rejected_files
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.store import Store
 from pipelines.runs.store.interface import CommittedRows
@@ -40,9 +40,7 @@ _OF_CAPTURES = """
     WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
 """
 _LONE = "SELECT path, rank FROM execution_trace_matches WHERE trace_id IS NULL ORDER BY path"
-_REJECTED = f"""
-    SELECT path, byte_offset, reason FROM {_ROWS} WHERE NOT contains(reason, {quoted(SUPERSEDED)}) ORDER BY seen_at DESC
-"""
+_REJECTED = f"SELECT DISTINCT path, seen_at FROM {_ROWS}"
 
 
 Evaluate = Callable[[CommittedRows, Span, Store], dg.AssetCheckResult]
@@ -138,8 +136,14 @@ def _hidden(store: Store, trace_ids: set[str]) -> set[str]:
     return trace_ids - {trace for (trace,) in shown}
 
 
-def _nothing_rejected(rows: CommittedRows, span: Span, _: Store) -> dg.AssetCheckResult:
-    rejects = _fetch(rows, REJECTS, span, _REJECTED)
+def _nothing_rejected(rows: CommittedRows, span: Span, store: Store) -> dg.AssetCheckResult:
+    rejects = []
+    if of_span := set(_fetch(rows, REJECTS, span, _REJECTED)):
+        with store.look([REJECTS, MARK]) as con:
+            still_rejected = con.execute(
+                f"SELECT path, byte_offset, reason, seen_at FROM {rejected_files(con)}"
+            ).fetchall()
+        rejects = [(*reject, reason) for *reject, reason, seen_at in still_rejected if (reject[0], seen_at) in of_span]
     table = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rejects[:50], width=4000))
     path_entries = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rejects[:_NAMED], 1)}
     return dg.AssetCheckResult(
@@ -197,7 +201,8 @@ def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
     spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=description)
     evaluate = _no_findings(_OF_CAPTURES, "capture_quality", "warning", dg.AssetCheckSeverity.WARN, "captures")
     spec_and_evaluation.append((spec, evaluate))
-    spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day was ingested.")
+    description = "Every file of the day was ingested, then or since."
+    spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description=description)
     spec_and_evaluation.append((spec, _nothing_rejected))
     return spec_and_evaluation
 

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import duckdb
 
-from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.base.units import counted
 from pipelines.lake.commit.batch_rows import LEFT_OUT
@@ -25,8 +24,8 @@ from pipelines.lake.inbox import Inbox, look, skipped_clause, waiting
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
 from pipelines.lake.publish.analyst_file import connect_attached, is_published
-from pipelines.lake.read.views import SUPERSEDED
-from pipelines.models.sqltext import parquet_rows, quoted
+from pipelines.models.questions import rejected_files
+from pipelines.models.sqltext import quoted
 
 DAY = timedelta(days=1)
 RUNS = Path(".dagster", "history", "runs.db")
@@ -110,7 +109,7 @@ def status_of_store(con: duckdb.DuckDBPyConnection, address: str, batches: list[
     if batches:
         begun = _begun(max(batches))
         result.last_commit, result.idle_seconds = f"{begun:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - begun.timestamp())
-    query = f"SELECT count(*) FROM {REJECTS} WHERE seen_at >= {quoted(since)} AND NOT contains(reason, {quoted(SUPERSEDED)})"
+    query = f"SELECT count(*) FROM {rejected_files(con)} WHERE seen_at >= {quoted(since)}"
     result.rejected_last_day = con.execute(query).fetchall()[0][0]
     result.failed_models = _failed(con)
     result.wrong += _over(result, limits)
@@ -148,15 +147,11 @@ def _begun(batch_id: str) -> datetime:
 
 def _rejects(result: Status, lake: Lake, now: float) -> None:
     since = datetime.fromtimestamp(now, UTC) - DAY
-    files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
-    if not files:
+    if not any(path.stem >= f"{since:%Y%m%dT%H%M%S}" for path in table_files(lake.root, REJECTS)):
         result.rejected_last_day = 0
     else:
-        query = (
-            f"SELECT count(*) FROM {parquet_rows(files)} WHERE seen_at >= {quoted(f'{since:%F %T}')} "
-            f"AND NOT contains(reason, {quoted(SUPERSEDED)})"
-        )
-        with database.scratch() as con:
+        with Lake(lake.root, without_broken=True).connect([MARK, REJECTS]) as con:
+            query = f"SELECT count(*) FROM {rejected_files(con)} WHERE seen_at >= {quoted(f'{since:%F %T}')}"
             result.rejected_last_day = con.execute(query).fetchall()[0][0]
 
 

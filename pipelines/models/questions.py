@@ -138,6 +138,15 @@ def _read(path: Path, topic: str) -> Question:
     return Question(path.stem, topic, match[1], match[2], sql, match[3] or "")
 
 
+def rejected_files(con: duckdb.DuckDBPyConnection) -> str:
+    """Return the SELECT of the files that were not ingested until now, as the question has them. `con` may lack `traces`."""
+    sql = load_questions()["rejected-files"].sql
+    if not con.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'traces'").fetchall():
+        no_traces = "(SELECT NULL AS path, NULL AS ingested_at, NULL AS ingest_batch_id, NULL AS batch_id WHERE false)"
+        sql = sql.replace("traces AS later", f"{no_traces} AS later")
+    return f"({sql})"
+
+
 def questions_about(text: str) -> list[Question]:
     """Return the questions with this text in their name, question, words or reading; matches in the reading are last.
 

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from assets.checks import findings_checks
-from assets.metadata import Span
+from assets.metadata import Span, today
 from assets.today import today_page
 from dagster_project import alerts
 from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, notify_new
@@ -25,10 +25,13 @@ from pipelines.fleet.trends.fleet_today import MOST, Fleet, fleet_today
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import no_row
+from pipelines.lake.status import status
+from pipelines.models.questions import rejected_files
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.dagster.tiny import write_trace
 from tests.lake import world
 
 
@@ -162,6 +165,28 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
     store = open_store(lake)
     with store.rows() as rows:
         assert evaluate(rows, Span(frozenset(), ""), store).metadata["rejected"].value == 1
+
+
+def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
+    """As one that was still being copied, or whose unit failed. Of two attempts the newest reason counts."""
+    (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
+    lake, file = Lake(tmp_path / "lake"), tmp_path / "rank0.json"
+    store, reasons = open_store(lake), []
+
+    def open_rejects() -> list[str]:
+        with lake.connect(["traces", "rejects"]) as con, store.rows() as rows:
+            files = con.execute(f"SELECT reason FROM {rejected_files(con)}").fetchall()
+            checked = evaluate(rows, Span(frozenset({today()}), ""), store).metadata["rejected"].value
+        assert status(lake, None).rejected_last_day == checked == len(files)
+        return [reason for (reason,) in files]
+
+    for content in (b"\0" * 4096, b"no trace at all"):
+        file.write_bytes(content)
+        reasons += [[row.reason for row in ingest([file, tmp_path / "away.json"], lake).rejected]]
+    assert reasons[0] != reasons[1] and sorted(open_rejects()) == sorted(reasons[1])
+    write_trace(file)
+    ingest([file], lake)
+    assert open_rejects() == [reason for reason in reasons[1] if reason in reasons[0]]
 
 
 @pytest.mark.slow  # what did not arrive is above

@@ -206,12 +206,12 @@ def test_a_job_has_only_its_own_failures_and_no_rejected_files(
     of_lake = {"traces", "captures", "rejected_files", "model_failures"}
     with duckdb.connect() as con:
         con.execute(
-            "CREATE TABLE traces AS SELECT unnest(['a', 'b', 'c']) AS trace_id, unnest(['day', 'night', NULL]) AS job;"
-            "CREATE TABLE captures AS FROM traces;"
-            "CREATE TABLE jobs AS SELECT *, now() AS began_at FROM traces WHERE false;"
+            "CREATE TABLE captures AS SELECT unnest(['a', 'b', 'c']) AS trace_id, unnest(['day', 'night', NULL]) AS job;"
+            "CREATE TABLE traces AS SELECT *, '' AS path, now() AS ingested_at, '' AS batch_id, '' AS ingest_batch_id FROM captures;"
+            "CREATE TABLE jobs AS SELECT *, now() AS began_at FROM captures WHERE false;"
             "CREATE TABLE job_days AS SELECT job, '' AS hardware, 1 AS n_ranks, now() AS began_on FROM jobs;"
             "CREATE TABLE persistent_stragglers AS SELECT job, 1 AS caused_wait_ns, 0 AS rank FROM jobs;"
-            "CREATE TABLE rejects AS SELECT 'x' AS path, 'no trace' AS reason, now() AS seen_at;"
+            "CREATE TABLE rejects AS SELECT 'x' AS path, 0 AS byte_offset, 'no trace' AS reason, now() AS seen_at, 'b' AS batch_id;"
             "CREATE TABLE model_failures AS SELECT unnest(['a', 'a', 'b', 'c']) AS trace_id, 't' AS table_name, 'm' AS model, "
             "'r' AS reason, unnest(['left_out', 'optimizer_off', 'left_out', 'left_out']) AS outcome"
         )

@@ -10,8 +10,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.fleet.trends.history import TABLES as HISTORY
 from pipelines.fleet.trends.history import JobVerdict, regressions
-from pipelines.lake.read.views import SUPERSEDED
-from pipelines.models.questions import rows_of_question
+from pipelines.models.questions import rejected_files, rows_of_question
 from pipelines.models.sqltext import quoted
 
 TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "cause_totals", "capture_ranks")
@@ -59,7 +58,7 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: in
     """
     job_filter = "true" if job is None else f"job = {quoted(job)}"
     limit = "" if most is None else f"LIMIT {most}"
-    rejects = f"rejects WHERE NOT contains(reason, {quoted(SUPERSEDED)})"
+    rejects = rejected_files(con)
     list_rejects = f"SELECT path, reason, seen_at FROM {rejects} ORDER BY seen_at DESC, path {limit}"
     of_job = "" if job is None else f"AND trace_id IN (SELECT trace_id FROM traces WHERE {job_filter})"
     failures = f"model_failures WHERE outcome = 'left_out' {of_job}"

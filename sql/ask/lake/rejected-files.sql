@@ -1,6 +1,17 @@
 -- Question: Which files were not ingested, and why?
--- Reading: One row per file. Repair or delete the file, then ingest it again. The reason contains the position in the
--- file.
-SELECT path, byte_offset, reason, seen_at
-FROM rejects
-ORDER BY seen_at DESC, path
+-- Reading: One row per file, without those that were ingested since. Repair or delete the file, then ingest it again.
+-- The reason contains the position in the file.
+SELECT r.path, r.byte_offset, r.reason, r.seen_at
+FROM rejects AS r
+WHERE
+    NOT contains(r.reason, 'superseded by trace')  -- was ingested, but a better trace of the same events is shown
+    AND NOT EXISTS (
+        -- Of a file with several traces, one may be rejected in the same batch.
+        SELECT 1
+        FROM traces AS later
+        WHERE
+            later.path = r.path AND later.ingested_at > r.seen_at
+            AND coalesce(later.ingest_batch_id, later.batch_id) <> r.batch_id
+    )
+QUALIFY row_number() OVER (PARTITION BY r.path ORDER BY r.seen_at DESC, r.reason) = 1
+ORDER BY r.seen_at DESC, r.path

@@ -23,7 +23,9 @@ from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.publish.contents import no_row
 from pipelines.lake.status import Limits, Status, status, status_of_store
+from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store.interface import StoreError
 from tests.dagster.tiny import age, write_trace
@@ -193,8 +195,8 @@ class FakeStore:
         if inbox:
             raise StoreError("--inbox is for the folder of a lake")
         with duckdb.connect() as con:
-            con.execute("CREATE TABLE traces AS SELECT 'a' AS trace_id")
-            con.execute("CREATE TABLE rejects (seen_at TIMESTAMP, reason VARCHAR)")
+            for table in ("traces", "rejects"):
+                con.execute(f"CREATE TABLE {table} AS {no_row(load_catalog(), table)} WHERE {table == 'traces'}")
             con.execute(
                 f"CREATE TABLE {pipelines.lake.status.FAILURES} (trace_id VARCHAR, model VARCHAR, outcome VARCHAR)"
             )
