@@ -7,8 +7,19 @@ import dagster as dg
 from pydantic import Field
 
 from assets.metadata import markdown_table
+from pipelines.lake.read.damage import stays_damaged
 from pipelines.lake.retain.compaction import SMALLER_THAN, compact
 from pipelines.runs.store import Store
+
+_STAY = ("damaged", "incomplete", "changed")
+"""States of batches that stay as they were."""
+
+
+def _staying(context: dg.OpExecutionContext, states: list[str], store: Store) -> dict[str, int]:
+    """Return how many batches stay, by state. Log a warning with the remedy for damaged ones."""
+    if sentence := stays_damaged(states, store.address):
+        context.log.warning(sentence)
+    return {state: states.count(state) for state in _STAY if state in states}
 
 
 class RetentionConfig(dg.Config):
@@ -30,12 +41,15 @@ def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, stor
     grace = timedelta(hours=config.grace_hours)
     batches = store.expire(config.keep_days, grace, config.dry_run, to_digests=config.keep == "digest")
     rows = [(batch.batch_id, batch.state, len(batch.traces), batch.n_files, batch.n_bytes) for batch in batches]
+    leaving = [batch for batch in batches if batch.state not in _STAY]
+    sizes = [batch.n_bytes for batch in leaving if batch.n_bytes is not None]
     context.add_output_metadata(
         {
             "dry_run": config.dry_run,
-            "batches": len(rows),
-            "traces": sum(len(batch.traces) for batch in batches),
-            "bytes": sum(batch.n_bytes or 0 for batch in batches),
+            "batches": len(leaving),
+            "traces": sum(len(batch.traces) for batch in leaving),
+            **({"bytes": sum(sizes)} if len(sizes) == len(leaving) else {}),  # a DuckLake does not say
+            **_staying(context, [batch.state for batch in batches], store),
             "list": dg.MetadataValue.md(markdown_table(["batch", "state", "traces", "files", "bytes"], rows)),
         }
     )
@@ -59,7 +73,8 @@ def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, stor
     grace = timedelta(hours=config.grace_hours)
     if store.lake is None:
         tables = store.compact(config.dry_run, grace)
-        context.add_output_metadata({"dry_run": config.dry_run, "tables": len(tables)})
+        swept = [] if config.dry_run else store.sweep()  # files that killed writers left
+        context.add_output_metadata({"dry_run": config.dry_run, "tables": len(tables), "deleted_files": len(swept)})
         return
     report = compact(store.lake, config.older_than_days, config.smaller_than_bytes, grace, config.dry_run)
     rows = [
@@ -75,13 +90,15 @@ def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, stor
         )
         for merge in report.merges
     ]
+    merges = [merge for merge in report.merges if merge.state not in _STAY]
     header = ["day", "state", "into", "batches", "files", "files after", "bytes", "bytes after"]
     context.add_output_metadata(
         {
             "dry_run": config.dry_run,
-            "batches": sum(len(merge.batches) for merge in report.merges),
-            "files": sum(merge.n_files for merge in report.merges),
-            "bytes": sum(merge.n_bytes for merge in report.merges),
+            "batches": sum(len(merge.batches) for merge in merges),
+            "files": sum(merge.n_files for merge in merges),
+            "bytes": sum(merge.n_bytes for merge in merges),
+            **_staying(context, [merge.state for merge in report.merges], store),
             "deleted_files": sum(removed.n_files for removed in report.removed),
             "list": dg.MetadataValue.md(markdown_table(header, rows)),
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -105,10 +104,10 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 
 def print_damaged(states: Iterable[str], lake: object) -> None:
     """Print on stderr how many batches upkeep left as they are because of damage, and the remedy, if any."""
-    if n := sum(state == "damaged" for state in states):
-        batches = "1 batch has a damaged file and stays" if n == 1 else f"{n:,} batches have damaged files and stay"
-        remedy = f"tracelake check --repair --lake {shlex.quote(str(lake))}"
-        err.print(f"{batches} as before: {remedy}", style="yellow", soft_wrap=True)
+    from pipelines.lake.read.damage import stays_damaged
+
+    if sentence := stays_damaged(states, lake):
+        err.print(sentence, style="yellow", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

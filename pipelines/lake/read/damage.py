@@ -7,6 +7,7 @@ in `tracelake check` (pipelines/runs/check.py).
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,3 +162,11 @@ def unreadable(
             why = f"cannot be read: {str(error).splitlines()[0]}"
             broken.append(Broken(table_of(path), Batch(path.stem), path, why))
     return broken
+
+
+def stays_damaged(states: Iterable[str], lake: object) -> str | None:
+    """Return how many batches upkeep left as they are because of damage, and the remedy. None if there are none."""
+    if not (n := sum(state == "damaged" for state in states)):
+        return None
+    batches = "1 batch has a damaged file and stays" if n == 1 else f"{n:,} batches have damaged files and stay"
+    return f"{batches} as before: tracelake check --repair --lake {shlex.quote(str(lake))}"
