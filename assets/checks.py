@@ -26,7 +26,7 @@ from pipelines.runs.store.interface import CommittedRows
 UNIQUE = "unique_keys"
 _UNIQUE = re.compile(r"^unique\((.+)\)$")
 _NAMED = 10  # rejected files that get an entry of type path, which the UI lets the user copy
-_UNTIL, _DAYS = "read until", "days"
+_UNTIL, _DAYS, _LAKE = "read until", "days", "lake"
 # In a query; replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s).
 _ROWS, _CAPTURES, _HIDDEN = "{rows}", "{captures}", "{hidden}"
 _FINDINGS = """
@@ -76,7 +76,9 @@ class Keys:
         """
         days = ", ".join(sorted(span.days))
         passed = {name: value.value for name, value in last.metadata.items()} if last and last.passed else {}
-        since: Any = passed[_UNTIL] if passed.get(_DAYS) == days else ""
+        # Dagster's records may be of another lake, which says otherwise until when it was read.
+        is_same = (passed.get(_DAYS), passed.get(_LAKE)) == (days, rows.address)
+        since: Any = passed[_UNTIL] if is_same else ""
         n_files: list[int | None] = []
         duplicates = list[tuple[str, str, str, int]]()
         for table, columns in self.of:
@@ -86,7 +88,8 @@ class Keys:
                 query = f"SELECT {names}, count(*) AS n FROM {committed.sql} GROUP BY ALL HAVING n > 1 LIMIT 20"
                 repeated = rows.con.execute(query).fetchall()
                 duplicates += [(table, ", ".join(columns), ", ".join(map(str, key)), n) for *key, n in repeated]
-        metadata: dict[str, Any] = {"tables": len({table for table, _ in self.of}), _DAYS: days, _UNTIL: rows.until}
+        n_tables = len({table for table, _ in self.of})
+        metadata: dict[str, Any] = {"tables": n_tables, _DAYS: days, _LAKE: rows.address, _UNTIL: rows.until}
         if None not in n_files:
             metadata["files"] = sum(n or 0 for n in n_files)
         if duplicates:

@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import dagster as dg
@@ -246,6 +247,26 @@ def test_a_finding_about_a_cut_trace_is_gone_with_the_whole_one(tmp_path: Path) 
         materialize(lake, ["quality"], and_publish=False)
         with store.rows() as rows:
             assert severities["no_error"](rows, Span(frozenset({today()}), ""), store).passed == passed
+
+
+def test_a_check_of_another_lake_reads_all_rows(tmp_path: Path) -> None:
+    """As after TRACELAKE_LAKE was changed: a DuckLake was read until the id of a batch, a folder until a time."""
+    keys, span = Keys("steps", [("threads", ["trace_id", "thread_id"])]), Span(frozenset(), "")
+
+    def evaluate(name: str, last: dict[str, Any] | None) -> dg.AssetCheckResult:
+        before = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", True, last) if last else None
+        with open_store(tmp_path / name).rows() as rows:
+            return keys.evaluate(rows, span, before)
+
+    for name, n in (("whole", 1), ("double", 2)):
+        threads = f"SELECT 't' AS trace_id, 1 AS thread_id FROM range({n})"
+        put(tmp_path / name, {"traces": "SELECT 't' AS trace_id", "threads": threads})
+    time.sleep(0.05)
+    whole = evaluate("whole", None)
+    of_ducklake = {"lake": "ducklake:x", "read until": "20261130T131523421506-da733ee9", "days": ""}
+    assert whole.passed and evaluate("whole", dict(whole.metadata)).metadata["files"].value == 0
+    for last in (dict(whole.metadata), {name: dg.MetadataValue.text(value) for name, value in of_ducklake.items()}):
+        assert not evaluate("double", last).passed
 
 
 @pytest.mark.slow  # 4 s: checks that fail are above and below

@@ -24,7 +24,7 @@ class RowsOfFolder:
 
     def __init__(self, con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
         """`con`: a connection that reads Parquet files."""
-        self.con, self._lake = con, lake
+        self.con, self._lake, self.address = con, lake, str(lake.root)
         self.until: float | str = time.time() - _TICK_S
         self._old: dict[float, set[str]] = {}
 
@@ -62,9 +62,9 @@ def files_of(lake: Lake, table: str, holds: Callable[[Batch], bool]) -> list[str
 class RowsOfDuckLake:
     """CommittedRows of a DuckLake. `until` and `since` are ids of batches."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, address: str) -> None:
         """`con`: a connection with the DuckLake attached."""
-        self.con, self._tables = con, lake_columns(con)
+        self.con, self._tables, self.address = con, lake_columns(con), address
         newest = con.execute(f"SELECT max(batch_id) FROM {KEYS_TABLE}").fetchall() if has_own(con) else [(None,)]
         self.until: float | str = newest[0][0] or ""
 

@@ -115,6 +115,7 @@ class CommittedRows(Protocol):
     """The committed rows of single tables, for checks."""
 
     con: duckdb.DuckDBPyConnection
+    address: str
     until: float | str
     """Passed as `since` to a later `of`: the rows that were committed until now."""
 

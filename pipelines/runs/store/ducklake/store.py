@@ -210,7 +210,7 @@ class DuckLakeStore(DuckLake, Store):
     def rows(self) -> Iterator[CommittedRows]:
         """See Store."""
         with self.reader() as con:
-            yield RowsOfDuckLake(con)
+            yield RowsOfDuckLake(con, self.address)
 
     def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
         """See Store."""
