@@ -114,6 +114,15 @@ def round_casts(tree: Tree, doubles: Collection[str]) -> None:
         if cast.to.this in exp.DataType.INTEGER_TYPES and (kind := _fraction(cast.this, kinds)) is not None:
             cast.set("this", exp.func("rint" if kind == _DOUBLE else "round", cast.this.copy()))
     _round_digits(tree, kinds)
+    _divide_doubles(tree, kinds)
+
+
+def _divide_doubles(tree: Tree, kinds: Mapping[str, int]) -> None:
+    """Rewrite `f // 2` of a DOUBLE: DuckDB keeps its fraction, and returns NULL for a zero divisor; `DIV` drops it."""
+    for node in reversed(list(tree.find_all(exp.IntDiv))):
+        if _fraction(node, kinds) is not None:
+            divisor = exp.func("nullif", node.expression.copy(), exp.Literal.number(0))
+            node.replace(exp.paren(exp.Div(this=node.this.copy(), expression=divisor)))
 
 
 def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
@@ -127,6 +136,10 @@ def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
 
 
 _DECIMAL, _DOUBLE = 1, 2  # where both meet, the result is a DOUBLE
+_RETURN_DOUBLES = (
+    *(exp.Div, exp.Avg, exp.Median, exp.Sqrt, exp.Ln, exp.Exp, exp.Pow, exp.PercentRank),
+    *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
+)
 
 
 def _fraction(node: Tree, kinds: Mapping[str, int]) -> int | None:
@@ -141,8 +154,10 @@ def _fraction(node: Tree, kinds: Mapping[str, int]) -> int | None:
         return _DECIMAL if is_decimal else _DOUBLE if not node.is_string and not node.this.isdigit() else None
     if isinstance(node, exp.Cast):
         return _DOUBLE if node.to.this in exp.DataType.FLOAT_TYPES else None
-    if isinstance(node, exp.Div | exp.Avg | exp.Median | exp.Sqrt | exp.Ln | exp.Exp | exp.Pow) or _is_epoch(node):
+    if isinstance(node, _RETURN_DOUBLES) or _is_epoch(node):
         return _DOUBLE
+    if isinstance(node, exp.IntDiv):
+        return _DOUBLE if any(_fraction(part, kinds) for part in (node.this, node.expression)) else None
     if isinstance(node, exp.Round | exp.Floor | exp.Ceil) and not node.args.get("decimals"):
         return None
     return max((kind for part in _parts(node) if (kind := _fraction(part, kinds)) is not None), default=None)
@@ -150,12 +165,16 @@ def _fraction(node: Tree, kinds: Mapping[str, int]) -> int | None:
 
 def _parts(node: Tree) -> list[Tree]:
     """Return the parts of an expression that determine its type."""
-    if isinstance(node, exp.Window | exp.Filter | exp.Paren | exp.Neg | exp.AggFunc | exp.Round):
+    if isinstance(node, exp.Window | exp.Filter | exp.Paren | exp.Neg | exp.Abs | exp.AggFunc | exp.Round):
         return [node.this]
+    if isinstance(node, exp.Subquery):
+        return [selected.unalias() for selected in node.selects]
+    if isinstance(node, exp.If):
+        return [part for part in (node.args["true"], node.args.get("false")) if part is not None]
     if isinstance(node, exp.Case):
         results = [branch.args["true"] for branch in node.args["ifs"]] + [node.args.get("default")]
         return [branch for branch in results if branch is not None]
-    if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Coalesce | exp.Greatest | exp.Least | exp.Nullif):
+    if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Mod | exp.Coalesce | exp.Greatest | exp.Least | exp.Nullif):
         return [part for part in (node.this, node.expression, *node.expressions) if part is not None]
     return []
 

@@ -27,6 +27,11 @@ ALIKE = frozenset(
         *("date_part", "date_trunc", "epoch"),
     ]
 )
+# Of others, the engines differ: `dow` begins at 0 or 1, `second` is whole or has a fraction, `decade` is NULL on Spark.
+_UNITS = {
+    "date_part": ("year", "quarter", "month", "week", "day", "doy", "hour", "minute", "epoch"),
+    "date_trunc": ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"),
+}
 ONLY_SELECT = "only a SELECT runs on Spark, no SHOW, DESCRIBE or SUMMARIZE, and no PIVOT"
 
 
@@ -54,6 +59,8 @@ def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
 def _unlike_call(name: str, arguments: list[dict[str, Any]]) -> str | None:
     if name not in ALIKE:
         return f"{name}() is not among the functions that were compared between DuckDB and Spark"
+    if name in _UNITS and str(_constant(arguments[0])).lower() not in _UNITS[name]:
+        return f"{name}() is the same in DuckDB and on Spark only for the units {', '.join(_UNITS[name])}"
     if name == "regexp_replace" and len(arguments) == 3 and not _is_anchored(_constant(arguments[1])):
         return "regexp_replace() without 'g' replaces the first match in DuckDB and all of them on Spark: write 'g'"
     if name in ("substr", "substring") and not _is_positive(_constant(arguments[1])):

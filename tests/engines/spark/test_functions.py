@@ -54,6 +54,10 @@ ROW_BY_ROW = (
         "date_trunc('day', t)",
         "epoch(t)",
     ),
+    *(f"date_part('{unit}', t)" for unit in ("year", "quarter", "month", "week", "day", "doy", "minute")),
+    *(f"date_trunc('{unit}', t)" for unit in ("year", "quarter", "month", "week", "hour", "minute", "second")),
+    *("date_trunc('millisecond', t)", "date_trunc('microsecond', t)", "f // 2", "f // 0", "CAST(abs(f) AS BIGINT)"),
+    *("CAST(f % 10 AS BIGINT)", "round(abs(f), 1)", "CAST((SELECT max(f) FROM v WHERE k = 2) AS BIGINT)"),
     *("extract(EPOCH FROM t)", "CAST(f AS BIGINT)", "CAST(a / 2 AS BIGINT)", "CAST(1.5 * k AS INTEGER)", "0.1 * k / 3"),
     *("CAST(a AS VARCHAR)", "TRY_CAST(s AS BIGINT)", "CAST(b AS VARCHAR)", "CAST(k AS HUGEINT) * 10000000000000000000"),
     *("a IS NOT DISTINCT FROM NULL", "CASE WHEN b THEN 'y' ELSE 'n' END", "a IN (5, 0)", "f BETWEEN 0 AND 3"),
@@ -61,13 +65,18 @@ ROW_BY_ROW = (
 OF_ALL = (
     *("count(a)", "count(*)", "count(DISTINCT a)", "sum(a)", "sum(f)", "avg(a)", "min(s)", "max(s)", "median(f)"),
     *("median(k)", "any_value(5)", "bool_and(b)", "bool_or(b)", "sum(a) FILTER (WHERE b)"),
-    *("stddev(f)", "stddev_samp(k)", "stddev_pop(k)"),
+    *("stddev(f)", "stddev_samp(k)", "stddev_pop(k)", "CAST(stddev(k) AS BIGINT)", "CAST(variance(k) AS BIGINT)"),
     *("variance(k)", "var_samp(k)", "string_agg(s, ',' ORDER BY k)"),
 )
 BESIDE = (
     *("row_number() OVER w", "rank() OVER (ORDER BY a DESC)", "dense_rank() OVER (ORDER BY a)", "lag(a) OVER w"),
     *("lead(a, 2, 7) OVER w", "first_value(s) OVER w", "last_value(f IGNORE NULLS) OVER (w ROWS UNBOUNDED PRECEDING)"),
-    *("ntile(2) OVER w", "percent_rank() OVER w", "sum(a) OVER (PARTITION BY b ORDER BY k)"),
+    *(
+        "ntile(2) OVER w",
+        "percent_rank() OVER w",
+        "CAST(percent_rank() OVER w * 10 AS BIGINT)",
+        "sum(a) OVER (PARTITION BY b ORDER BY k)",
+    ),
 )
 
 

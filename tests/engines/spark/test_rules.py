@@ -56,6 +56,20 @@ CARRIED = {
         "SELECT CAST(RINT(a / 2) AS BIGINT), CAST(RINT(h) AS INT), CAST(ns AS BIGINT), CAST(ROUND(f) AS BIGINT), "
         "CAST(RINT(f + 1) AS BIGINT), CAST(ROUND(1.5e0 * a) AS INT) FROM (SELECT a, ns, f, AVG(a) AS h FROM t)",
     ),
+    "casts of functions that return doubles": (
+        "SELECT CAST(abs(f) AS INT), CAST(stddev(k) AS INT), CAST(var_samp(k) AS INT), CAST(f % 10 AS INT), "
+        "CAST((SELECT max(f) AS m FROM t) AS INT), CAST(percent_rank() OVER (ORDER BY k) * 9 AS INT), "
+        "CAST(if(b, f, 1) AS INT), CAST(abs(k) AS INT), CAST((SELECT max(k) FROM t) AS INT) FROM t",
+        "SELECT CAST(RINT(ABS(f)) AS INT), CAST(RINT(STDDEV(k)) AS INT), CAST(RINT(VARIANCE(k)) AS INT), "
+        "CAST(RINT(f % 10) AS INT), CAST(RINT((SELECT MAX(f) AS m FROM t)) AS INT), "
+        "CAST(RINT(PERCENT_RANK() OVER (ORDER BY k NULLS LAST) * 9) AS INT), "
+        "CAST(RINT(CASE WHEN b THEN f ELSE 1 END) AS INT), CAST(ABS(k) AS INT), CAST((SELECT MAX(k) FROM t) AS INT) FROM t",
+    ),
+    "whole divisions of a DOUBLE": (
+        "SELECT f // 2, CAST(f // a AS INT), a // 2, 1.5 // a, round(abs(f), 1) FROM t",
+        "SELECT (f / NULLIF(2, 0)), CAST(RINT((f / NULLIF(a, 0))) AS INT), a DIV 2, (1.5e0 / NULLIF(a, 0)), "
+        "(ROUND((ABS(f)) * 1e1) / 1e1) FROM t",
+    ),
 }
 
 
@@ -101,6 +115,13 @@ UNLIKE = {
     "substr(s, 0, 2)": "substr()",
     "substr(s, a)": "substr()",
     "CAST(f AS VARCHAR)": None,
+    **{f"date_part('{unit}', t)": "date_part()" for unit in ("dow", "isodow", "second", "millisecond", "era")},
+    "extract(DOW FROM t)": "date_part()",
+    "date_part(s, t)": "date_part()",
+    **{f"date_part('{unit}', t)": None for unit in ("hour", "HOUR", "doy", "epoch")},
+    "extract(MINUTE FROM t)": None,
+    **{f"date_trunc('{unit}', t)": "date_trunc()" for unit in ("decade", "century", "millennium")},
+    **{f"date_trunc('{unit}', t)": None for unit in ("year", "Week", "second", "microsecond")},
 }
 
 
