@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.metadata import markdown_table
 from assets.results import fail
-from assets.traces import files_to_read
+from assets.traces import REJECTED_TAG, files_to_read
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import text_path
 from pipelines.engines.engine import Done
@@ -63,12 +63,15 @@ def _log(context: dg.OpExecutionContext):
 
 
 def _tell(context: dg.OpExecutionContext, run: Followed) -> None:
+    n_rejected = sum(row.status == "rejected" for row in run.rows)
+    if n_rejected:  # shown in the list of runs
+        context.instance.add_run_tags(context.run_id, {REJECTED_TAG: str(n_rejected)})
     failed = [(failure.unit, len(failure.items), failure.attempts, failure.error) for failure in run.failed]
     context.add_output_metadata(
         {
             "units": run.n_done,
             "failed": len(failed),
-            "files_rejected": sum(row.status == "rejected" for row in run.rows),
+            "files_rejected": n_rejected,
             "worker_cpu_seconds": run.cpu_seconds,
             "list": dg.MetadataValue.md(markdown_table(["unit", "files or captures", "attempts", "error"], failed)),
         }

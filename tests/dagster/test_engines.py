@@ -2,15 +2,20 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from assets.engines import _tell
+from assets.traces import REJECTED_TAG
 from dagster_project.definitions import definitions
 from pipelines.engines import unit_work
-from pipelines.engines.run import materialize_on
+from pipelines.engines.run import Followed, materialize_on
 from pipelines.lake import Lake
 from pipelines.lake.commit.model_failures import LeftOut
+from pipelines.readers.inputs import TraceRow
 from pipelines.runs.materialize.per_trace import materialize
 from tests.dagster.tiny import write_trace
 
@@ -19,6 +24,15 @@ def run(lake: Lake, files: list[Path]) -> dg.ExecuteInProcessResult:
     job = definitions(str(lake.root)).resolve_job_def("ingest_on_engine")
     config = {"ops": {"ingest_units": {"config": {"files": [str(file) for file in files]}}}}
     return job.execute_in_process(run_config=config, raise_on_error=False)
+
+
+@pytest.mark.parametrize("statuses", [["ok"], ["ok", "rejected", "rejected"]])
+def test_a_run_that_rejects_files_is_marked(statuses: list[str]) -> None:
+    tags: dict[str, str] = {}
+    instance = SimpleNamespace(add_run_tags=lambda _, new: tags.update(new))
+    context: Any = SimpleNamespace(instance=instance, run_id="r", add_output_metadata=lambda _: None)
+    _tell(context, Followed(rows=[TraceRow("rank0.json", status) for status in statuses]))
+    assert tags == ({REJECTED_TAG: "2"} if "rejected" in statuses else {})
 
 
 @pytest.mark.slow  # tests/engines/test_cli.py has it without Dagster

@@ -267,8 +267,9 @@ class DuckLakeStore(DuckLake, Store):
                 "--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out."
             )
         with self.analyst() as con:
-            query = f"SELECT DISTINCT batch_id FROM {KEYS_TABLE}"
-            batches = con.execute(query).fetchall() if has_own(con) else []
+            # Not those of the bookkeeping, which keeps the keys of removed traces.
+            marks = [f"SELECT batch_id FROM {LAKE}.main.{mark}" for mark in lake_columns(con) if mark in KEYS]
+            batches = con.execute(" UNION ".join(marks)).fetchall() if marks else []
             return status_of_store(con, self.address, [batch for (batch,) in batches], limits)
 
     def check(
