@@ -72,8 +72,8 @@ def ingest_on(
 
     `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died in every attempt is retried alone,
     then in halves, so that only the file that kills its worker is lost. Units that finally fail are in `failed`, and
-    their files in `rejects`. Files of the lake itself are skipped. Raises StoreError, OSError, UnusablePath, and CatalogError for an op_formulas.csv that
-    cannot be used.
+    their files in `rejects`. Files of the lake itself are skipped. Raises StoreError, OSError, UnusablePath, and
+    CatalogError for an op_formulas.csv that cannot be used.
     """
     setting = Setting.here(store, engine.cpus)
     opened = open_store(store)
