@@ -187,6 +187,9 @@ def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
     write_trace(file)
     ingest([file], lake)
     assert open_rejects() == [reason for reason in reasons[1] if reason in reasons[0]]
+    file.write_bytes(b"[1, 2, 3]")  # what was read before it broke does not make up for it
+    (broken,) = ingest([file], lake).rejected
+    assert broken.reason in open_rejects()
 
 
 @pytest.mark.slow  # what did not arrive is above
