@@ -76,7 +76,7 @@ class Keys:
         """
         days = ", ".join(sorted(span.days))
         passed = {name: value.value for name, value in last.metadata.items()} if last and last.passed else {}
-        # Dagster's records may be of another lake, which says otherwise until when it was read.
+        # Dagster's records may be of another lake, which counts its commits in another way.
         is_same = (passed.get(_DAYS), passed.get(_LAKE)) == (days, rows.address)
         since: Any = passed[_UNTIL] if is_same else ""
         n_files: list[int | None] = []
@@ -116,9 +116,7 @@ def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckS
     def evaluate(rows: CommittedRows, span: Span, store: Store) -> dg.AssetCheckResult:
         of_severity = query.replace("{severity}", severity)
         findings = _fetch(rows, table, span, of_severity.replace(_HIDDEN, row([""])))
-        if (
-            findings and _HIDDEN in query
-        ):  # only then, because which traces are hidden is a question about the whole lake
+        if findings and _HIDDEN in query:  # only then: which traces are hidden is a question about the whole lake
             traces = f"SELECT DISTINCT trace_id FROM {_ROWS} WHERE severity = {quoted(severity)}"
             hidden = _hidden(store, {trace for (trace,) in _fetch(rows, table, span, traces)})
             findings = _fetch(rows, table, span, of_severity.replace(_HIDDEN, row(["", *sorted(hidden)])))

@@ -3,14 +3,12 @@
 import os
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import dagster as dg
-import duckdb
 
 from assets.groups import group_of
 from pipelines.base import database
@@ -18,11 +16,10 @@ from pipelines.base.foreign_text import in_markdown
 from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import CAPTURE_MARK, KEYS, REJECTS, RUN_MARK, batch_of, mark_of
-from pipelines.lake.read.views import file_rows
+from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.runs.store import is_folder_address
-from pipelines.runs.store.committed_rows import files_of
+from pipelines.runs.store.committed_rows import files_of, replaced_rows
 from pipelines.runs.store.interface import BatchSpan
 from pipelines.runs.store.unit_batches import NEWEST
 
@@ -197,27 +194,9 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
     """Return metadata of a stored table: rows, bytes, columns with types, the newest file's first rows."""
     metadata = shown_files(table, span.files(lake, table), lake)
-    metadata["dagster/row_count"] -= _replaced_rows(lake, table, span)
+    if (mark := mark_of(table)) in NEWEST:
+        metadata["dagster/row_count"] -= replaced_rows(mark, span.files(lake, mark), span.files(lake, table))
     return metadata
-
-
-def _replaced_rows(lake: Lake, table: str, span: Span) -> int:
-    """Return the number of rows of captures (or recordings) that were computed again during the span, or are gone.
-
-    Only files with such rows are opened. Those of a damaged file are not subtracted.
-    """
-    mark = mark_of(table)
-    if mark not in NEWEST or len(marks := span.files(lake, mark)) < 2:
-        return 0
-    key, is_gone = KEYS[mark], "is_gone" if mark == CAPTURE_MARK else "false"
-    replaced = f"batch_id < max(batch_id) OVER (PARTITION BY {key}) OR {is_gone}"
-    states = f"SELECT {key}, batch_id FROM ({file_rows(map(Path, marks))} QUALIFY {replaced})"
-    with database.scratch() as con, suppress(duckdb.Error):
-        batches = {batch for _, batch in con.execute(states).fetchall()}
-        if files := [path for file in span.files(lake, table) if (path := Path(file)).stem in batches]:
-            rows = f"{file_rows(files)} SEMI JOIN ({states}) AS replaced USING ({key}, batch_id)"
-            return con.execute(f"SELECT count(*) FROM ({rows})").fetchall()[0][0]
-    return 0
 
 
 def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
 def with_thresholds(path: Path, text: str) -> str:
     """Return the text with thresholds replaced by their values. Raise CatalogError for an unknown threshold."""
     if _CALL not in text:
-        return text  # most texts; a search for this alone takes a tenth of the time of the expression
+        return text  # most texts: looking for this first is much faster than the expression
     values = thresholds()
     for call in _THRESHOLD.finditer(text):
         if call[1] not in values:

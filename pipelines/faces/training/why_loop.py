@@ -182,15 +182,17 @@ class LoopAnswer:
 
 
 def _end_with_last_step(path: Path) -> None:
-    """End what the loop's thread has open at the end of the last step, and so until the profiler has stopped, with that step.
+    """Cut the events of the loop's thread that the last step's end leaves open: they last until the profiler has stopped.
 
     A step that ends with its optimizer ends inside the optimizer's annotation.
     """
     trace = json.loads(path.read_bytes())
-    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    spans = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     steps = [
         span for span in spans if span.get("cat") == "user_annotation" and span["name"].startswith("ProfilerStep#")
     ]
+    if not steps:
+        return
     last = max(steps, key=lambda step: step["ts"])
     end = last["ts"] + last["dur"]
     for span in spans:

@@ -60,9 +60,8 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
         if column.null_count:
             row = column.is_null().to_pylist().index(True)
             raise JobRejected(f"{path}: column {name!r}, row {row}: no value; every op has all columns")
-        if name in ("start_ts", "duration") and pa.types.is_integer(
-            column.type
-        ):  # probably ns, which would count as seconds
+        # Whole numbers are probably ns, and would count as seconds.
+        if name in ("start_ts", "duration") and pa.types.is_integer(column.type):
             raise JobRejected(f"{path}: column {name!r} is {column.type}; it must be seconds as floats")
         target = pa.string() if name == "optype" else pa.float32() if name in ("start_ts", "duration") else pa.int64()
         try:

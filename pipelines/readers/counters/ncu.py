@@ -114,7 +114,7 @@ class Ncu:
         text, unit, value = text.strip(), unit.strip(), None
         if text.lower() in _NOT_MEASURED:
             self._faults.add("not_measured", "info", f"line {line:,}: {name} is {shown(text)}: NULL")
-        # Page raw has many kinds of texts; on page details, what is no word may be a number that is written otherwise.
+        # On page details, a text that does not begin with a letter may be a number in another notation (decimal comma).
         elif not is_number(text) and (self._is_raw or text[0].isalpha()):
             self._faults.add("text_value", "info", f"line {line:,}: {name} is {shown(text)}, a text: left out")
             return

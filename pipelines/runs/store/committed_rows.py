@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import REJECTS, Batch, batch_of, mark_of, table_file, table_files
+from pipelines.lake.layout import CAPTURE_MARK, KEYS, REJECTS, Batch, batch_of, mark_of, table_file, table_files
+from pipelines.lake.read.views import file_rows
 from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import KEYS_TABLE, has_own, lake_columns
@@ -57,6 +60,25 @@ def files_of(lake: Lake, table: str, holds: Callable[[Batch], bool]) -> list[str
         for path in table_files(lake.root, table)
         if (table == REJECTS or batch_of(path) in committed) and holds(batch_of(path))
     ]
+
+
+def replaced_rows(mark: str, mark_files: Sequence[str], files: Sequence[str]) -> int:
+    """Return how many rows in a table's files belong to captures (or recordings) that were computed again, or are gone.
+
+    `mark_files`: the files of the table's marker, one of NEWEST, in the same batches. Only files with such rows are opened.
+    Return 0 if one of them is damaged.
+    """
+    if len(mark_files) < 2:
+        return 0
+    key, is_gone = KEYS[mark], "is_gone" if mark == CAPTURE_MARK else "false"
+    replaced = f"batch_id < max(batch_id) OVER (PARTITION BY {key}) OR {is_gone}"
+    states = f"SELECT {key}, batch_id FROM ({file_rows(map(Path, mark_files))} QUALIFY {replaced})"
+    with database.scratch() as con, suppress(duckdb.Error):
+        batches = {batch for _, batch in con.execute(states).fetchall()}
+        if opened := [path for file in files if (path := Path(file)).stem in batches]:
+            rows = f"{file_rows(opened)} SEMI JOIN ({states}) AS replaced USING ({key}, batch_id)"
+            return con.execute(f"SELECT count(*) FROM ({rows})").fetchall()[0][0]
+    return 0
 
 
 class RowsOfDuckLake:

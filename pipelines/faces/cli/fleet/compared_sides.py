@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: str | None) -> list[Trace]:
     """Copy the data of a side that a comparison reads to `con`, and return its traces. Exit if there are none.
 
-    A capture has one trace for each rank, a file one for each process. Raise NoSuchTrace if a name that is no id is neither
-    that of a file nor that of a trace's file in the lake.
+    A capture has one trace for each rank, a file one for each process. Raise NoSuchTrace if a name is not
+    an id, and neither a file nor the file name of a trace in the lake.
     """
     from pipelines.runs.store import open_store
 
