@@ -10,6 +10,7 @@ from assets.metadata import Span, shown
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.readers.ingest import ingest
+from pipelines.runs.forget import forget
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import materialize
 from tests.dagster.tiny import write_trace
@@ -48,13 +49,17 @@ def test_rows_are_those_of_the_files(lake: Lake) -> None:
         assert said(lake, table) == counted(lake, table), table
 
 
-def test_of_a_capture_that_was_computed_again_only_the_newest_state_counts(tmp_path: Path) -> None:
+def test_of_a_capture_that_was_computed_again_or_is_gone_only_the_newest_state_counts(tmp_path: Path) -> None:
     lake, tables = Lake(tmp_path / "lake"), ("captures", "capture_ranks")
     for rank in range(3):
         ingest([world.write_trace(tmp_path / f"{rank}.json", rank, distributedInfo={"rank": rank})], lake)
         list(compute_captures(lake, tables))
         assert [said(lake, table)[:2] for table in tables] == [(1, rank + 1), (rank + 1, rank + 1)]
     assert [counted(lake, table)[0] for table in tables] == [3, 1 + 2 + 3]
+    for trace_id in list(lake.known_traces()):
+        forget(lake, trace_id)
+    list(compute_captures(lake, tables))
+    assert [said(lake, table)[0] for table in tables] == [0, 0]
 
 
 def test_only_the_newest_file_is_opened_and_one_of_another_size_is_counted(lake: Lake) -> None:
