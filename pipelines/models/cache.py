@@ -1,4 +1,7 @@
-"""Cache of results that are slow to compute and depend only on texts, in the user's cache folder between processes."""
+"""Cache of results that are slow to compute and depend only on texts, in the user's cache folder between processes.
+
+An installed wheel brings those that its first command would have to compute (setup.py).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from typing import Any
 
 from pipelines.base.whole_file import write_whole
 
+SHIPPED = Path(__file__).resolve().parents[1] / "_cache"
 _DAY_S = 86_400
 
 
@@ -33,22 +37,24 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
 
 
-def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
-    """Return the cached result of `compute` (any JSON value) for this digest, of any process; else compute it.
+def remembered(name: str, digest: str, compute: Callable[[], Any], folder: Path | None = None) -> Any:
+    """Return a JSON value: the one that the wheel or any process stored under this name for this digest; else compute it.
 
-    One file per name, with the last digest only, so the folder does not grow.
+    One file per name, with the last digest only, so the cache does not grow; with `folder`, which the value describes,
+    one per name and folder. A shipped value has no folder in its name: it is used wherever the digest is the same.
     """
-    path = cache_folder() / f"{name}.json"
-    try:
-        cached = json.loads(path.read_text(encoding="utf-8"))
-        if cached["digest"] == digest:
-            return cached["value"]
-    except (OSError, ValueError, KeyError, TypeError):  # absent, truncated or in another format: recompute
-        pass
+    own = cache_folder() / (f"{name}-{digest_of([str(folder)])[:16]}.json" if folder else f"{name}.json")
+    for path in (SHIPPED / f"{name}.json", own):
+        try:
+            cached = json.loads(path.read_text(encoding="utf-8"))
+            if cached["digest"] == digest:
+                return cached["value"]
+        except (OSError, ValueError, KeyError, TypeError):  # absent, truncated or in another format: recompute
+            pass
     value = compute()
     with suppress(OSError):  # a home directory that is full or not writable only costs time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"digest": digest, "value": value}))
+        own.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(own, json.dumps({"digest": digest, "value": value}))
     return value
 
 

@@ -94,16 +94,18 @@ def read_code(package: Path = PACKAGE) -> Code:
     """Return the declarations in the files of a package. Raise CatalogError for a declaration that cannot be read."""
     names = module_names(package)
     texts = {path: path.read_bytes() for path in names}
-    digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
+    root = str(package.parent)
+    digest = digest_of(part for path, text in texts.items() for part in (str(path).removeprefix(root), text))
 
     def declarations() -> dict[str, list[dict[str, Any]]]:
         declaring = [path for path, text in texts.items() if any(f"@{name}(".encode() in text for name in _DECORATORS)]
         tables = [table for path in declaring for table in _declarations(ast.parse(texts[path]), names[path], path)]
+        relative = [{**asdict(table), "path": table.path.removeprefix(root)} for table in tables]
         inputs = [_input(ast.parse(text), names[path], path) for path, text in texts.items() if _INPUT.search(text)]
-        return {"tables": [asdict(table) for table in tables], "inputs": [asdict(declared) for declared in inputs]}
+        return {"tables": relative, "inputs": [asdict(declared) for declared in inputs]}
 
-    cached = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, declarations)
-    tables = [DeclaredTable(**table) for table in cached["tables"]]
+    cached = remembered("sources", digest, declarations, package)
+    tables = [DeclaredTable(**{**table, "path": root + table["path"]}) for table in cached["tables"]]
     return Code(tables, [DeclaredInput(**fields) for fields in cached["inputs"]], digest)
 
 
@@ -112,7 +114,7 @@ def code_versions(package: Path = PACKAGE) -> dict[str, str]:
     """Return, by module that declares tables, a hash over it and over its direct and indirect imports."""
     code = read_code(package)
     # Not with the declarations, because only lakes need versions, and every module is parsed for them.
-    return remembered(f"versions-{digest_of([str(package)])[:16]}", code.digest, lambda: _versions(package, code))
+    return remembered("versions", code.digest, lambda: _versions(package, code), package)
 
 
 def _versions(package: Path, code: Code) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Parsing of a statement under sql/ with sqlglot: its header, columns, dependencies and restrictions.
 
-Parsing all statements takes half a second, so results are cached by folder in the user's cache folder. They are used
-only if the texts and the parsing modules are identical.
+Parsing all statements takes seconds, so results are cached by folder (cache.py). They are used only if the texts and the
+parsing modules are identical.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def parse_statements(folder: Path, statements: Sequence[Statement]) -> dict[str,
     """Return the parsed statements of a folder, by name; cached for the same texts. Raise CatalogError."""
     names = ("sqlfile.py", "portable.py", "header.py", "statements.py")
     rules = [(Path(__file__).with_name(name)).read_bytes() for name in names]
-    texts = (part for statement in statements for part in (statement.name, statement.place, statement.text))
+    texts = (part for s in statements for part in (s.name, s.place.removeprefix(str(folder)), s.text))
     digest = digest_of([*rules, *texts])
 
     def parse_all() -> dict[str, Any]:
         return {statement.name: asdict(parse_statement(statement)) for statement in statements}
 
-    cached = remembered(f"catalog-{digest_of([str(folder)])[:16]}", digest, parse_all)
+    cached = remembered("catalog", digest, parse_all, folder)
     return {statement.name: _from_json(cached[statement.name]) for statement in statements}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.models import dry_run
+from pipelines.models import cache, dry_run
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, load_catalog
 
@@ -23,6 +23,23 @@ def test_the_same_digest_is_computed_once_and_another_anew(own_cache: Path) -> N
 
     assert [remembered("a", digest, compute) for digest in ("x", "x", "y", "x")] == [[1], [1], [2], [3]]
     assert len(list(own_cache.rglob("*.json"))) == 1
+
+
+def test_the_value_of_the_wheel_is_used_for_the_same_digest_only(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "SHIPPED", tmp_path / "shipped")
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped" / "a.json").write_text('{"digest": "x", "value": 5}')
+    assert remembered("a", "x", lambda: 7, tmp_path) == 5
+    assert list(own_cache.rglob("*.json")) == []
+    assert [remembered("a", "y", lambda: 7, tmp_path), remembered("a", "x", lambda: 8, tmp_path)] == [7, 5]
+
+
+def test_folders_do_not_replace_each_other(own_cache: Path, tmp_path: Path) -> None:
+    values = [remembered("a", "x", lambda: len(name), tmp_path / name) for name in ("f", "ff", "f")]
+    assert values == [1, 2, 1]
+    assert len(list(own_cache.rglob("a-*.json"))) == 2
 
 
 def test_a_broken_file_is_computed_over(own_cache: Path) -> None:

@@ -40,6 +40,14 @@ def test_a_declaration_is_read_without_running_it(tmp_path: Path) -> None:
     assert (table.reads, table.checks) == (["events"], [])
 
 
+def test_code_is_the_same_wherever_it_is_installed(tmp_path: Path) -> None:
+    codes = [read_code(package(tmp_path / folder)) for folder in ("here", "there")]
+    assert codes[0].digest == codes[1].digest
+    assert [table.path for code in codes for table in code.tables] == [
+        str(tmp_path / folder / "p" / "a.py") for folder in ("here", "there")
+    ]
+
+
 def test_what_is_no_literal_is_refused_with_its_place(tmp_path: Path) -> None:
     for number, (literal, other) in enumerate(
         (('("t",', "(NAMES[0],"), ('["events"]', "sorted(X)"), ("doc=", "dock="))

@@ -41,9 +41,19 @@ def test_all_files_are_in_the_wheel_and_under_names_of_ours(wheel: Path) -> None
     listed = set(zipfile.ZipFile(wheel).namelist())
     files = [file for name in (*PACKAGES, "sql") for file in (ROOT / name).rglob("*") if file.is_file()]
     names = [file.relative_to(ROOT).as_posix() for file in files if "__pycache__" not in file.parts]
-    assert {name.replace("sql/", "pipelines/_sql/", 1) if name.startswith("sql/") else name for name in names} == {
-        name for name in listed if ".dist-info/" not in name
-    }
+    expected = {name.replace("sql/", "pipelines/_sql/", 1) if name.startswith("sql/") else name for name in names}
+    cached = {f"pipelines/_cache/{name}.json" for name in ("catalog", "sources", "versions")}
+    assert expected | cached == {name for name in listed if ".dist-info/" not in name}
+
+
+def test_the_first_command_of_a_user_parses_nothing(core: Environment, folder: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pipelines.models.catalog import load_catalog; from pipelines.models.sources import code_versions;"
+        "load_catalog(); code_versions(); print('sqlglot' in sys.modules)"
+    )
+    done = core.run("python", "-c", program, cwd=folder, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_the_core_ingests_asks_and_reports(core: Environment, folder: Path) -> None:
