@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,38 @@ MOST_CHARACTERS = 200_000
 """The length of an answer, in characters, beyond which its lists are cut."""
 SLOWER = 3
 """Exit status of `compare` where something is slower, which is an answer."""
+
+
+_RETIMING = ("--remove", "--scale", "--ahead", "--untraced", "--annotation", "--instance")
+_RETIMING_FLAGS = ("--perfect-overlap", "--without-profiler")
+"""Options of what-if that a model may use: with a value, and without. Others read or write files on this machine."""
+
+
+def retiming_options(text: str, lake: Path | str) -> list[str]:
+    """Return the options of a printed what-if command, without `--lake`.
+
+    Raise QueryFailed if one of them is not in _RETIMING or _RETIMING_FLAGS, lacks its value, or names another lake.
+    """
+    try:
+        words = iter(shlex.split(text))
+    except ValueError as error:
+        raise QueryFailed(f"options {text!r}: {error}", "Quote names as in `command`.") from None
+    options = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _RETIMING_FLAGS:
+            options.append(word)
+            continue
+        if name not in (*_RETIMING, "--lake"):
+            known = ", ".join((*_RETIMING, *_RETIMING_FLAGS))
+            raise QueryFailed(f"options of what_if cannot have {name!r}", f"They can have {known}.")
+        if not equals and (value := next(words, "")) == "":
+            raise QueryFailed(f"{name} lacks its value", "Copy it from `command`.")
+        if name != "--lake":
+            options.append(f"{name}={value}")
+        elif value != absolute_address(lake):
+            raise QueryFailed(f"{value!r} is another lake than the server's", "Leave out --lake.")
+    return options
 
 
 def identifier(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from pipelines.lake.read.sandbox import Limits, QueryStopped
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.folder import FolderStore
+from tests.critical_path.causes.fix_traces import FLOAT32, H100, annotation, launch, loading
 from tests.faces.cli.test_pull_requests import trace
+from tests.harness import call, op
 
 SKILL = Path(commands.__file__).with_name("skill.md").read_text()
 
@@ -52,6 +55,66 @@ def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]
     assert proof != saved
     with pytest.raises(QueryFailed, match="needs a change"):
         answer(tools["what_if"], trace=slow)
+
+
+@pytest.mark.slow  # 20 s
+def test_the_options_of_each_fix_give_what_it_saves(tmp_path: Path) -> None:
+    """On a window that lacks a pinned loader, lower precision, a wait less, and garbage collected elsewhere."""
+    events = [*loading("enumerate(DataLoader)#_SingleProcess"), call("cudaDeviceSynchronize", 412, 830, 8)]
+    events += [annotation("gc.collect", 1250, 300), op("aten::mm", 1550, 10), *launch(1552, (1570, 300), 2, FLOAT32)]
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"traceEvents": events, "deviceProperties": [H100]}))
+    (row,) = ingest([file], Lake(tmp_path / "lake")).rows
+    tools = make_tools(Served(tmp_path / "lake", Limits()))
+    fixes = answer(tools["fixes"], trace=row.trace_id)["fixes"]
+    assert {"load_ahead", "lower_precision", "no_gc"} <= {fix["fix"] for fix in fixes}
+    for fix in fixes:
+        proof = answer(tools["what_if"], trace=row.trace_id, options=fix["command"].partition(row.trace_id)[2])
+        assert proof["before"]["length_us"] - proof["after"]["length_us"] == pytest.approx(fix["saves_us"], abs=0.0011)
+
+
+@pytest.fixture
+def words_of_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Tool]:
+    """The tools of a lake in /data, whose commands answer with their own words."""
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps({{'words': sys.argv[3:]}}))\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(commands.sys, "executable", str(program))
+    return make_tools(Served("/data/lake", Limits()))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--ahead 'kernel:Memcpy HtoD*'", ["--ahead=kernel:Memcpy HtoD*"]),
+        ("--scale 'kernel:a b=0.5' --scale=kernel:c=0.25", ["--scale=kernel:a b=0.5", "--scale=kernel:c=0.25"]),
+        ("--remove --help --without-profiler", ["--remove=--help", "--without-profiler"]),
+        ("--perfect-overlap --annotation 'a step' --instance 0:2 --untraced 9ms --lake /data/lake",
+         ["--perfect-overlap", "--annotation=a step", "--instance=0:2", "--untraced=9ms"]),
+    ],
+)  # fmt: skip
+def test_printed_options_reach_what_if(options: str, words: list[str], words_of_command: dict[str, Tool]) -> None:
+    asked = answer(words_of_command["what_if"], trace="abcd", window="s", options=options)["words"]
+    assert asked == ["what-if", "abcd", *words, "--annotation=s", "--json", "--lake", "/data/lake"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--redraw=/etc", "cannot have '--redraw'"),
+        ("--scenario /etc/passwd", "cannot have '--scenario'"),
+        ("tracelake what-if abcd --remove x", "cannot have 'tracelake'"),
+        ("--remove x --lake /other", "'/other' is another lake"),
+        ("--remove x --lake /data", "'/data' is another lake"),
+        ("--scale", "--scale lacks its value"),
+        ("--remove 'x", "No closing quotation"),
+        ("--lake /data/lake", "needs a change"),
+        ("", "needs a change"),
+    ],
+)
+def test_other_options_are_refused(options: str, message: str, words_of_command: dict[str, Tool]) -> None:
+    with pytest.raises(QueryFailed, match=re.escape(message)):
+        answer(words_of_command["what_if"], trace="abcd", options=options)
 
 
 @pytest.mark.slow  # 9 s
