@@ -17,7 +17,8 @@ from pipelines.faces.mcp_tools.tools import Served
 from pipelines.lake.read.sandbox import Limits
 from tests.faces.serve.world import FOREVER, hostile_lake
 
-pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
+WITH_SDK = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
+pytestmark = WITH_SDK
 
 
 def _sdk() -> tuple[Any, Any]:
@@ -25,16 +26,20 @@ def _sdk() -> tuple[Any, Any]:
     return import_module("anyio"), import_module("mcp")
 
 
+def new_client(lake: Path, *options: str) -> Any:
+    """A client that starts the command."""
+    _, mcp = _sdk()
+    words = ["-m", "tracelake", "mcp", "--lake", str(lake), *options]
+    return mcp.Client(mcp.StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ)))
+
+
 def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> None:
     """Run the command and talk to it."""
-    anyio, mcp = _sdk()
+    anyio, _ = _sdk()
 
     async def run() -> None:
-        words = ["-m", "tracelake", "mcp", "--lake", str(lake), *options]
         with anyio.fail_after(120):
-            async with mcp.Client(
-                mcp.StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
-            ) as client:
+            async with new_client(lake, *options) as client:
                 await said(client)
 
     anyio.run(run)

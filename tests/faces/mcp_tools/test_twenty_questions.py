@@ -1,55 +1,60 @@
-"""Twenty questions through the tools, with what an agent has to conclude and what it must not (twenty_questions.toml)."""
+"""Twenty questions over the protocol, with what an agent has to conclude and what it must not (twenty_questions.toml)."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
-from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
-from pipelines.faces.untrusted_queries import QueryFailed
 from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
-from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
+from tests.faces.mcp_tools.test_server import WITH_SDK, new_client
 
 QUESTIONS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("twenty_questions.toml").read_text())[
     "questions"
 ]
 FILES = {question[key] for question in QUESTIONS for key in ("trace", "control", "test") if key in question}
+JUDGED = {"question", "tool", "expected", "forbidden", "truth"}
+"""Keys of a question that are not arguments of its tool."""
 _MINUS = "\N{MINUS SIGN}"
 POINTS = 5
 """Percent of a step that a savings may be off its second run."""
 
 
+Ask = Callable[..., tuple[bool, str]]
+"""Calls a tool by name, with its arguments: whether it refuses, and its text."""
+
+
 @pytest.fixture(scope="module")
-def ids(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tool], dict[str, str]]:
-    """The tools of a lake with all files of the questions, and the id of each trace or capture."""
+def asked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, dict[str, str]]]:
+    """A client of the server of a lake with all files of the questions, and the id of each trace or capture."""
     lake, ids = Lake(tmp_path_factory.mktemp("questions") / "lake"), {}
     for name in sorted(FILES):
         path = shared / "traces" / name
         report = ingest(sorted(path.glob("*.json.gz")) if path.is_dir() else [path], lake, job=path.name)
         ids[name] = report.rows[0].trace_id or ""
     materialize_all(lake, [*TABLES, *CAPTURE_TABLES, "captures"])
-    tools = make_tools(Served(lake.root, Limits()))
-    captures = answer(tools["sql"], query="SELECT capture_id, job FROM captures")["rows"]
-    return tools, ids | {
-        name: capture
-        for name in ids
-        for capture, job in captures
-        if job == Path(name).name and (shared / "traces" / name).is_dir()
-    }
+    with (
+        import_module("anyio.from_thread").start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(new_client(lake.root)) as client,
+    ):
 
+        def ask(tool: str, **arguments: Any) -> tuple[bool, str]:
+            result = portal.call(client.call_tool, tool, arguments)
+            return result.is_error, result.content[0].text
 
-def answer(tool: Tool, **arguments: Any) -> dict[str, Any]:
-    start, _ = tool.start(**tool.checked(arguments))
-    return json.loads(start())
+        _, captures = ask("sql", query="SELECT capture_id, job FROM captures")
+        jobs = {job: capture for capture, job in json.loads(captures)["rows"]}
+        yield ask, ids | {name: jobs[Path(name).name] for name in ids if (shared / "traces" / name).is_dir()}
 
 
 def conclusion(tool: str, document: dict[str, Any]) -> str:
@@ -61,9 +66,11 @@ def conclusion(tool: str, document: dict[str, Any]) -> str:
             return "; ".join(fix["change"] for fix in document["fixes"])
         case "compare":
             return document["verdict"].partition(":")[0]
+        case "what_if":
+            return f"{percent(tool, document):+.0f} %"
         case "sql":
             return json.dumps(document["rows"])
-    return ""
+    raise ValueError(tool)
 
 
 def percent(tool: str, document: dict[str, Any]) -> float:
@@ -75,23 +82,22 @@ def percent(tool: str, document: dict[str, Any]) -> float:
 
 def test_there_are_twenty() -> None:
     assert len(QUESTIONS) == 20 and len({question["question"] for question in QUESTIONS}) == 20
-    assert all(question.keys() & {"truth", "expected"} for question in QUESTIONS)
+    assert all(question.keys() & {"truth", "expected"} and question["forbidden"] for question in QUESTIONS)
 
 
 @pytest.mark.slow
+@WITH_SDK
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["question"])
-def test_a_question(question: dict[str, Any], ids: tuple[dict[str, Tool], dict[str, str]], shared: Path) -> None:
-    tools, id_of = ids
+def test_a_question(question: dict[str, Any], asked: tuple[Ask, dict[str, str]], shared: Path) -> None:
+    ask, id_of = asked
     tool = question["tool"]
-    arguments = {key: id_of.get(value, value) for key, value in question.items() if key in tools[tool].parameters}
-    try:
-        document = answer(tools[tool], **arguments)
-        concluded = conclusion(tool, document)
-    except QueryFailed as refused:
-        document, concluded = {}, str(refused)
+    arguments = {key: id_of.get(value, value) for key, value in question.items() if key not in JUDGED}
+    is_refused, text = ask(tool, **arguments)
+    document = {} if is_refused else json.loads(text)
+    concluded = text if is_refused else conclusion(tool, document)
     for pattern in question.get("expected", ()):
         assert re.search(pattern, concluded), concluded
-    for pattern in question.get("forbidden", ()):
+    for pattern in question["forbidden"]:
         assert not re.search(pattern, concluded), concluded
     if "truth" in question:
         measured = json.loads((shared / "traces" / "h100_pairs" / "truth.json").read_text())["programs"][
