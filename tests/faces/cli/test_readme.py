@@ -242,6 +242,14 @@ def test_it_is_read_in_five_minutes_and_says_what_its_words_mean() -> None:
         assert word in text, word
 
 
+def test_it_opens_with_the_answer_the_fixes_and_their_proof() -> None:
+    text = README.read_text(encoding="utf-8")
+    begins = [
+        text.index(f"\n{line}") for line in ("Of 2.64 ms", "What would help", "| program | fix |", "## Two commands")
+    ]
+    assert begins == sorted(begins)
+
+
 def test_what_stands_for_something_stands_there() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for name in (*STANDS_FOR, *NOT_RUN):
