@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -27,13 +29,17 @@ def local(path: str | Path, instead: str = "give a path on this machine") -> Pat
 
 
 def new_file(path: str | Path) -> Path:
-    """Return the path of a file to write, and create its folder. Raise typer.BadParameter if that fails."""
+    """Return the path of a file to write. Raise typer.BadParameter if its folder does not exist.
+
+    The folder is not made, because the path may be misspelled.
+    """
     file = local(path)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(visible(f"the folder {file.parent} cannot be made: {error.strerror}")) from None
-    return file
+    folder = file.parent
+    if os.path.isdir(folder):  # False where Path.is_dir() raises, for a folder that may not be entered
+        return file
+    if os.path.lexists(folder):
+        raise typer.BadParameter(visible(f"{folder} is not a folder: give another path"))
+    raise typer.BadParameter(visible(f"there is no folder {folder}: mkdir -p {shlex.quote(str(folder))}"))
 
 
 def path_option(help: str, metavar: str = "FILE", *names: str, parser: Any = local) -> Any:

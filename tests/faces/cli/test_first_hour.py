@@ -1,8 +1,9 @@
-"""What a newcomer meets in the first hour: names that are there under another name, answers that fit, files in new folders."""
+"""What a newcomer meets in the first hour: names that are there under another name, answers that fit, files in folders that are not there."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,29 @@ def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
     assert [row["name"] for row in json.loads(run(*asked, "--trace", "a.json").stdout)] == ["gemm_a"]
     assert "Of 30.69 ms the GPU computes" in run("why", "server.json.gz", "--lake", lake).stdout
     assert "out of a folder" not in run("breakdown", "elsewhere/b.json", "--lake", lake).stdout
-    page = tmp_path / "not" / "there" / "page.html"
+    page = tmp_path / "page.html"
     run("report", "b.json", "--lake", lake, "--out", page)
     assert "gemm_b" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "words", [("report", "{}", "--out"), ("critical-path", "{}", "--edges"), ("flame", "x", "--folded")]
+)
+def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_work(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "trace.json").write_text("broken")  # which reading it would say
+    page, words = tmp_path / "not there" / "x", tuple(word.format(tmp_path / "trace.json") for word in words)
+    refused = plain(run(*words, page, code=2))
+    assert plain(f"there is no folder {page.parent}: mkdir -p '{page.parent}'") in refused and not page.parent.exists()
+    assert plain("trace.json is not a folder") in plain(run(*words, tmp_path / "trace.json" / "x", code=2))
+    page.parent.mkdir()
+    assert plain("there is no folder") not in plain(run(*words, page, code=1))
+
+
+def plain(said: Result | str) -> str:
+    """A text without the blanks and frames in which an error is wrapped."""
+    return re.sub(r"[\s│]", "", said if isinstance(said, str) else said.output)
 
 
 def test_ask_takes_a_trace_by_the_path_of_its_file(lake: Path) -> None:
