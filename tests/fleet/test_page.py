@@ -6,11 +6,15 @@ After a change to what is on the page, `python -m tests.fleet.test_page` writes 
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.pages import DOCS, Blocks, assert_links, assert_shown, blocks_of, rewrite
+from pipelines.faces.cli import console
+from tests.conftest import SHARED
+from tests.pages import DOCS, WIDTH, Blocks, answer, assert_links, assert_shown, blocks_of, rewrite
 
 PAGE = DOCS / "reading-a-fleet.md"
 PICTURES = {name: DOCS / "images" / "fleet" / name for name in ("heat.svg", "victims.svg")}
@@ -65,9 +69,35 @@ def test_what_is_planted_is_found(blocks: Blocks) -> None:
         assert causes == span, day
 
 
+def recorded(shared: Path, folder: Path) -> tuple[str, str]:
+    """The block about a recorded capture as the page shows it, and with what its commands print in an empty folder."""
+    (block,) = re.findall(r"<!-- recorded -->\n```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.DOTALL)
+    printed, kept = "", {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(console.out, "_width", WIDTH)
+        for text in re.findall(r"^\$ .*\n(?: .*\n)*", block, re.M):
+            printed += text
+            command = text.removeprefix("$ ").strip().replace("../shared", str(shared))
+            if command.startswith("tracelake "):
+                printed += answer(command, kept)
+            else:
+                subprocess.run(command, shell=True, check=True)
+    return block, printed
+
+
+@pytest.mark.slow  # 12 s
+def test_groups_of_a_recorded_capture(shared: Path, tmp_path: Path) -> None:
+    shown, printed = recorded(shared, tmp_path)
+    assert printed == shown
+
+
 def test_links_lead_somewhere() -> None:
     assert_links(PAGE)
 
 
 if __name__ == "__main__":
     rewrite(PAGE, PICTURES)
+    with tempfile.TemporaryDirectory() as empty:
+        before, after = recorded(SHARED, Path(empty))
+    PAGE.write_text(PAGE.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
