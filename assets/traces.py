@@ -117,10 +117,15 @@ class IngestConfig(dg.Config):
     isolate: bool = False
 
 
+def ingested_kinds(name: str) -> set[str]:
+    """Return the kinds of an ingested table. DuckDB writes its file, except that of `events`, which pyarrow writes."""
+    return {"duckdb", "parquet"} | ({"pyarrow"} if name == "events" else set())
+
+
 @dg.multi_asset(
     name="ingest",
     specs=[
-        table_spec(name, {"parquet", "duckdb"}, freshness_policy=EVERY_DAY if name == MARK else None)
+        table_spec(name, ingested_kinds(name), freshness_policy=EVERY_DAY if name == MARK else None)
         for name in LAKE_TABLES
     ],
     can_subset=True,

@@ -1,5 +1,6 @@
 """The project loads, and its asset graph is the SQL's."""
 
+import ast
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import dagster as dg
 import networkx as nx
 import pytest
 
+import pipelines
 from assets.checks import unique_keys
 from assets.groups import GROUPS, group_of
 from assets.metadata import PUBLISHED, console_link, upstreams
@@ -15,6 +17,8 @@ from dagster_project.demo import asset_names
 from dagster_project.sensors import daily
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
+
+PIPELINES = Path(pipelines.__file__).parent
 
 
 def test_definitions_are_valid() -> None:
@@ -77,6 +81,49 @@ def test_longest_path_lies_between_edges_and_path() -> None:
     assert dg.AssetKey("critical_path_edges") in path.parent_keys
     assert dg.AssetKey("critical_path") in path.child_keys
     assert path.kinds == {"networkx", "python"}
+
+
+def computing_file(name: str) -> Path:
+    """The file whose code makes the stored rows of a table."""
+    catalog = load_catalog()
+    model = catalog.models.get(f"_{name}") if name == "longest_path" else catalog.models[name]
+    assert model
+    if model.path.suffix == ".py":
+        return model.path
+    if model.kind == "lake":
+        return PIPELINES / ("readers/kineto/events_file.py" if name == "events" else "lake/commit/batches.py")
+    return PIPELINES / "models/run.py"
+
+
+def imported_by(file: Path) -> set[str]:
+    """The packages that a file imports when it runs, anywhere in it."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    return {name.partition(".")[0] for name in names}
+
+
+def test_kinds_are_what_makes_the_rows() -> None:
+    """A package is a kind of a table only if the code that makes its rows imports it; SQL and CSV are its files."""
+    graph, catalog = defs.resolve_asset_graph(), load_catalog()
+    packages = {"duckdb", "networkx", "numpy", "pyarrow", "torch"}
+    for name in catalog.public:
+        model, kinds = catalog.models[name], graph.get(dg.AssetKey(name)).kinds
+        assert kinds and kinds <= {*packages, "csv", "parquet", "python", "sql"}, name
+        assert kinds & packages <= imported_by(computing_file(name)), (name, kinds)
+        assert ("csv" in kinds, "parquet" in kinds) == (
+            model.kind == "rules",
+            model.kind in ("sql", "lake") and "python" not in kinds,
+        ), name
+        assert ("sql" in kinds) == (model.kind in ("sql", "view") and "python" not in kinds), name
+        assert ("pyarrow" in kinds) == (name == "events"), name
 
 
 def test_models_carry_their_documentation() -> None:
