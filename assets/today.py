@@ -15,6 +15,7 @@ from pipelines.lake.names import PAGES, REJECTS
 from pipelines.runs.store import Store
 
 _SHOWN = 30
+_OF_FIXES = ("worst_change", "n_traces", "gpu_hours", "percent", "worst_job")
 
 
 def is_empty(store: Store) -> bool:
@@ -42,7 +43,9 @@ def is_empty(store: Store) -> bool:
     freshness_policy=EVERY_DAY,
 )
 def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> dg.MaterializeResult:
-    """Each job's newest capture, what got worse, who is waited for, and which files were not read: a page, and in short here.
+    """Each job's newest capture, what would help, what got worse, who is waited for, and which files were not read.
+
+    A page has all of it, and the metadata the most important.
 
     The page is `pages/fleet.html` in the lake; `tracelake fleet --out FOLDER` also writes a report of each capture.
     """
@@ -55,6 +58,7 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
     write_whole(file, fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
     columns = list(fleet.jobs[0]) if fleet.jobs else []
     rows = [[job[name] for name in columns] for job in fleet.jobs[:_SHOWN]]
+    fixes = [[fix[name] for name in _OF_FIXES] for fix in fleet.fixes]
     sentences = [(finding.kind, finding.says) for finding in findings(fleet)]
     return dg.MaterializeResult(
         metadata={
@@ -66,6 +70,7 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
             "files_not_read": fleet.n_rejects,
             "findings": len(sentences),
             "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], sentences[:_SHOWN], width=400)),
+            "what_would_help": dg.MetadataValue.md(markdown_table([*_OF_FIXES], fixes)),
             "newest_captures": dg.MetadataValue.md(markdown_table(columns, rows)),
         }
     )

@@ -105,3 +105,21 @@ def test_means_cover_the_ranks_that_have_the_metric(n_steps: int, unit: str) -> 
         ).fetchall()
     means = [("compute", 40), ("kernel", 4), ("kernel", 12), ("span", 80), ("wait", 16)]
     assert rows == [(metric, mean / (n_steps or 1), unit) for metric, mean in means]
+
+
+def test_of_several_changes_of_a_kind_in_a_trace_the_largest_counts() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE capture_ranks AS FROM (VALUES ('c', 'a'), ('c', 'b'), ('d', 'e')) AS v(capture_id, trace_id);"
+            "CREATE TABLE fixes AS FROM (VALUES ('a', 'full', 'wait', 'x', 'not in x', 30, 3e0), "
+            "('a', 'full', 'wait', 'y', 'not in y', 20, 2e0), ('b', 'full', 'wait', 'z', 'not in z', 40, 4e0), "
+            "('b', 'ProfilerStep#1', 'wait', 'z', 'not in z', 900, 9e0), ('b', 'full', 'gc', '', 'collect', 5, 1e0), "
+            "('e', 'full', 'wait', 'q', 'not in q', 7, 7e0), ('e', 'full', 'wait', 'p', 'not in p', 7, 7e0)) "
+            "AS v(trace_id, window_id, fix, name, change, saves_ns, saves_percent)"
+        )
+        rows = con.execute(f"FROM ({load_catalog().models['fix_totals'].sql}) ORDER BY ALL").fetchall()
+    assert rows == [
+        ("c", "gc", 1, 5, "b", "collect", 5, 1.0),
+        ("c", "wait", 2, 70, "b", "not in z", 40, 4.0),
+        ("d", "wait", 1, 7, "e", "not in p", 7, 7.0),
+    ]

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.fleet.fleet import _causes, _show
+from pipelines.faces.cli.fleet.fleet import _causes, _fixes, _show
 from pipelines.faces.cli.options import DEFAULT_LAKE
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.faces.serve.newest import NEWEST
@@ -184,7 +184,7 @@ def test_an_unknown_job_is_an_error_and_nothing_is_written(
     """A monitoring system would take zeros for a job that stopped."""
     nothing = Fleet(
         n_traces=0, n_captures=0, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[],
-        failures=[], causes=[],
+        failures=[], causes=[], fixes=[],
     )  # fmt: skip
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 'day' AS job")
@@ -231,7 +231,7 @@ def test_what_is_not_printed_is_counted(capsys: pytest.CaptureFixture[str]) -> N
     regression = JobVerdict("a", None, 8, "step", "ns", "c", Verdict("REGRESSION", "", 10, 5))
     fleet = Fleet(
         n_traces=1, n_captures=1, jobs=[], days=[], worse=[regression] * 12, n_rejects=0, rejects=[], n_failures=0,
-        stragglers=[{**straggler, "rank": rank} for rank in range(11)], failures=[], causes=[],
+        stragglers=[{**straggler, "rank": rank} for rank in range(11)], failures=[], causes=[], fixes=[],
     )  # fmt: skip
     _show(fleet, "my lake")
     said = capsys.readouterr().out
@@ -277,6 +277,43 @@ def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -
     assert len(list(_causes(rows[:1]))) == 1  # nothing to compare it with
     # More of a job's time, but it grew less.
     assert "grew most: data loading" in [*_causes([{**rows[0], "before_percent": 90.0}, *rows[1:]])][-1]
+
+
+def test_what_would_help_is_summed_over_captures_and_the_largest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = ("no_gc", "eager", "pin", "rest")
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE captures AS FROM (VALUES ('a', 'vision'), ('b', NULL)) AS v(capture_id, job);"
+            "CREATE TABLE traces AS FROM (VALUES ('a0', 'a0.json'), ('b0', 'b0.json')) AS v(trace_id, file);"
+            "CREATE TABLE cause_totals AS FROM (VALUES ('a', 36_000_000_000_000), ('b', 4_000_000_000_000)) "
+            "AS v(capture_id, duration_ns);"
+            "CREATE TABLE fix_totals AS SELECT *, saves_ns AS most_saves_ns FROM (VALUES "
+            "('a', 'no_gc', 3, 3_600_000_000_000, 'a0', 'collect seldom', 12.0), "
+            "('b', 'no_gc', 1, 3_600_000_000_001, 'b0', 'collect [never]', 90.0), "
+            "('b', 'eager', 1, 30_000_000_000, 'b0', 'use a graph', 1.0), ('a', 'pin', 1, 36_000_000, 'a0', 'pin', 0.0), "
+            "('a', 'rest', 1, 1, 'a0', 'more', 0.0)) "
+            "AS v(capture_id, fix, n_traces, saves_ns, trace_id, change, most_saves_percent)"
+        )
+        rows = rows_of(con, question_named("fleet-fixes").asked())
+        (of_a, *_) = rows_of(con, question_named("fleet-fixes").asked(job="vision"))
+    assert [row["fix"] for row in rows] == [*kinds]
+    assert (of_a["gpu_hours"], of_a["percent"], of_a["worst_job"], of_a["n_traces"]) == (1, 10, "vision", 3)
+    assert [*_fixes(rows)] == [
+        "would help: collect [never]: 2.00 GPU-hours (18 %) in 4 traces, most in one of job b0.json",
+        "would help: use a graph: 30.00 s (0 %) in 1 trace, most in one of job b0.json",
+        "would help: pin: 36.00 ms (0 %) in 1 trace, most in one of job vision",
+    ]
+    fleet = Fleet(
+        n_traces=2, n_captures=2, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[],
+        failures=[], causes=[], fixes=rows,
+    )  # fmt: skip
+    _show(fleet, "my lake")
+    assert "collect [never]: 2.00" in (printed := capsys.readouterr().out)
+    assert "1 more would help: tracelake ask fleet-fixes --lake 'my lake'\n" in printed
+    page = fleet_page(fleet, {}, "now")
+    assert "What would help" in page and "2.00 h" in page and "30.00 s" in page
+    _show(replace(fleet, fixes=rows[:3]), DEFAULT_LAKE)
+    assert "more would help" not in capsys.readouterr().out
 
 
 def test_the_week_is_the_lakes_and_files_that_form_no_ranks_count() -> None:

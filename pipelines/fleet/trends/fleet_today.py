@@ -13,7 +13,7 @@ from pipelines.fleet.trends.history import JobVerdict, regressions
 from pipelines.models.questions import rejected_files, rows_of_question
 from pipelines.models.sqltext import quoted
 
-TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "cause_totals", "capture_ranks")
+TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "cause_totals", "fix_totals", "capture_ranks")
 """The tables that the views of the analysts' file read here."""
 MOST = 50
 """The maximum number of rejected files and of failures that are listed. All are counted."""
@@ -25,7 +25,7 @@ class Fleet:
     """The state of the fleet as rows of tables, each a dictionary by column.
 
     `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first of them (MOST). `n_rejects` is None for
-    one job, because a rejected file has none. `causes`: the answer to the question fleet-causes.
+    one job, because a rejected file has none. `causes`, `fixes`: the answers to the questions fleet-causes and fleet-fixes.
     """
 
     n_traces: int
@@ -39,6 +39,7 @@ class Fleet:
     n_failures: int
     failures: list[dict[str, Any]]
     causes: list[dict[str, Any]]
+    fixes: list[dict[str, Any]]
 
     @property
     def is_of_lake(self) -> bool:
@@ -76,6 +77,7 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: in
         n_failures=_count(con, failures),
         failures=rows_of(con, f"SELECT trace_id, table_name, model, reason FROM {failures} ORDER BY ALL {limit}"),
         causes=rows_of_question(con, "fleet-causes", job=job),
+        fixes=rows_of_question(con, "fleet-fixes", job=job),
     )
 
 

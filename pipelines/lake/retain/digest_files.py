@@ -57,6 +57,7 @@ OF_CAPTURES = (
     "capture_metrics",
     "capture_summary",
     "cause_totals",
+    "fix_totals",
     "capture_paths",
     "capture_causes",
     "capture_fixes",

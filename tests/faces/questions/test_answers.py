@@ -261,15 +261,21 @@ def test_fixes() -> None:
     ]
 
 
-def test_fleet_fixes_count_the_largest_of_a_kind_in_a_trace() -> None:
-    """Of 10 s of traced time; a step's fixes are in those of its trace."""
-    whole = of("trace_id window_id length_ns", ("a", "full", 4 * 10**9), ("b", "full", 6 * 10**9), ("b", "step", 10**9))
+def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
+    """Of 10 s on paths. The file stands for the job of a capture without one."""
+    whole = of("capture_id cause duration_ns", ("c", "x", 3 * 10**9), ("c", "y", 10**9), ("d", "x", 6 * 10**9))
+    totals = of(
+        "capture_id fix n_traces saves_ns trace_id change most_saves_ns most_saves_percent",
+        ("c", "do_not_wait", 1, 1_800_000_000, "a", "do not wait", 1_800_000_000, 45.0),
+        ("d", "do_not_wait", 1, 5_400_000_000, "b", "do not wait there", 5_400_000_000, 90.04),
+        ("d", "no_gc", 1, 3_600_000, "b", "no collection", 3_600_000, 0.06),
+    )
     columns = "fix n_traces gpu_hours percent worst_job worst_file worst_change worst_percent"
-    assert asked("fleet-fixes", columns, fixes=FIXES, window_gpu_time=whole) == [
+    assert asked("fleet-fixes", columns, fix_totals=totals, cause_totals=whole) == [
         ("do_not_wait", 2, 0.002, 72.0, "b.json", "b.json", "do not wait there", 90.0),
         ("no_gc", 1, 0.000001, 0.0, "b.json", "b.json", "no collection", 0.1),
     ]
-    of_a = asked("fleet-fixes", columns, {"job": "j"}, fixes=FIXES, window_gpu_time=whole)
+    of_a = asked("fleet-fixes", columns, {"job": "j"}, fix_totals=totals, cause_totals=whole)
     assert of_a == [("do_not_wait", 1, 0.0005, 45.0, "j", "a.json", "do not wait", 45.0)]
 
 

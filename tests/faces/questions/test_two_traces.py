@@ -24,14 +24,10 @@ from pipelines.models.run import run_models
 from tests.harness import call, connect_all, kernel, op, sync, x
 
 OF_OTHER_INPUTS = ("kernel_provenance", "kernels_measured", "flight_recorder_matches", "snapshot_trace_matches")
-SUMS = ("fleet-fixes",)
-"""A row is of all traces that it counts."""
 OF_TRACES = [
     question
     for question in load_questions().values()
-    if "traces AS t" in question.sql
-    and question.name not in SUMS
-    and not any(table in question.sql for table in OF_OTHER_INPUTS)
+    if "traces AS t" in question.sql and not any(table in question.sql for table in OF_OTHER_INPUTS)
 ]
 LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kernel<4, at::native::Functor<float>, " * 40
 

@@ -20,6 +20,7 @@ from pipelines.faces.cli.refresh_tables import open_analyst
 
 _SHOWN = 10
 _CAUSES = 5
+_FIXES = 3
 _GREW = 1  # percentage points of a job's time by which a cause must grow to be printed
 
 
@@ -113,8 +114,11 @@ def _show(report: Any, lake: Path | str) -> None:
     counts = {"trace": report.n_traces, "capture": report.n_captures, "job": len(report.jobs)}
     out.print(", ".join(units.counted(n, name) for name, n in counts.items()))
     out.print(_jobs_table(report.jobs))
-    for content in _causes(report.causes):
+    for content in (*_causes(report.causes), *_fixes(report.fixes)):
         out.print(content)
+    if len(report.fixes) > _FIXES:
+        more = len(report.fixes) - _FIXES
+        out.print(styled("[dim]{} more would help: {}[/]", more, f"tracelake ask fleet-fixes{of_lake}"))
     for worse in report.worse[:_SHOWN]:
         colour = "red" if worse.verdict.status == "REGRESSION" else "yellow"
         change = "" if worse.verdict.effect is None else f" {100 * worse.verdict.effect:+.1f} %"
@@ -162,6 +166,17 @@ def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
         then, now = (f"{new[name]:.0f} %" for name in ("before_percent", "job_percent"))
         yield visible(
             f"grew most: {titles[new['cause']]} of job {new['job']}, {now} of its time this week, {then} in the weeks before"
+        )
+
+
+def _fixes(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the kinds of change that would save most GPU time in all traces, each with the job of its largest saving."""
+    for row in rows[:_FIXES]:
+        hours, in_traces = row["gpu_hours"], units.counted(row["n_traces"], "trace")
+        saved = f"{hours:,.2f} GPU-hours" if hours >= 1 / 60 else units.time(hours * 3.6e12)
+        share = "" if row["percent"] is None else f" ({row['percent']:.0f} %)"
+        yield visible(
+            f"would help: {row['worst_change']}: {saved}{share} in {in_traces}, most in one of job {row['worst_job']}"
         )
 
 
