@@ -11,7 +11,7 @@ import pytest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import literal
-from tests.harness import call, connect, kernel, rows_of, x
+from tests.harness import call, connect, each, kernel, rows_of, x
 
 _TIMES = (
     *("duration_ns", "loader_ns", "stall_ns", "htod_ns", "comp_ns", "save_ns", "comp_ideal_ns", "n_communication"),
@@ -24,7 +24,7 @@ _TIMES = (
         "last_ns",
         "stage_busy_ns",
     ),
-    *("n_transfers", "start_ns", "end_ns"),
+    *("n_transfers", "start_ns", "end_ns", "has_launches"),
 )
 
 
@@ -137,6 +137,31 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
 def test_without_gpu_work_nothing_was_measured() -> None:
     columns = "load_ns, comp_ns, save_ns, efficiency, dragging_stage, communication_ns, exposed_communication_percent, bubble_upper"
     assert rows_of([x("user_annotation", "ProfilerStep#3", 100, 100)], "step_pipeline", columns) == [(None,) * 8]
+
+
+def test_without_launches_it_is_unknown_what_a_step_launched() -> None:
+    """TPUs record none: a data loader alone is not the longest stage of a step that computes for the rest of it.
+
+    Of a trace with one launch, the step that launched nothing has no work.
+    """
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    steps = [x("user_annotation", "ProfilerStep#3", 0, 100), x("user_annotation", loader, 0, 5)]
+    steps += [x("user_annotation", "ProfilerStep#4", 100, 100)]
+    computes = kernel("%fusion.1 = f32[8] fusion()", 5, 90, 7)
+    columns = (
+        "loader_ns, htod_ns, load_ns, comp_ns, save_ns, efficiency, dragging_stage, n_communication, n_communication_known, "
+        "communication_ideal_ns, communication_ns, communication_overlapped_ns, exposed_communication_percent, suspect"
+    )
+    unlaunched, launched = (
+        con.execute(f"SELECT {columns} FROM step_pipeline ORDER BY step").fetchall()
+        for con in each([[*steps, computes], [*steps, computes, call("cudaLaunchKernel", 1, 1, 7)]], "step_pipeline")
+    )
+    unknown = (None,) * 10
+    assert unlaunched == [(5_000, None, 5_000, *unknown, False), (0, None, 0, *unknown, False)]
+    assert launched == [
+        (5_000, 0, 5_000, 90_000, 0, near(0.9), "comp", 0, 0, 0, 0, 0, None, False),
+        (0, 0, 0, 0, 0, 0, "load", 0, 0, 0, None, None, None, False),
+    ]
 
 
 def test_what_may_be_an_all_to_all_makes_no_bubble() -> None:

@@ -250,7 +250,8 @@ GROUP BY s.trace_id, s.step, b.first_ns, b.last_ns, b.n_transfers;
 
 -- model: _step_times
 -- One row: a profiler step with its measured times and the ideal times of its operators and collectives.
--- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work.
+-- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work. What a
+-- step launched is unknown if the trace has the launch of no GPU work.
 WITH ops AS (
     SELECT
         o.trace_id, o.op_event_id, min(s.step) AS step
@@ -274,7 +275,7 @@ comm AS (
     GROUP BY trace_id, step
 ),
 seen AS (
-    SELECT k.trace_id, count(*) AS n_kernels FROM kernels AS k GROUP BY k.trace_id
+    SELECT k.trace_id, count(k.launch_event_id) AS n_launched FROM kernels AS k GROUP BY k.trace_id
 ),
 loaders AS (
     SELECT DISTINCT trace_id FROM _step_intervals WHERE part = 'load'
@@ -289,22 +290,28 @@ SELECT
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
     -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.stall_ns, 0) END AS stall_ns,
-    -- Time with copies to the device, ns; NULL without GPU work.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.htod_ns, 0) END AS htod_ns,
-    -- Time with compute kernels, ns; NULL without GPU work.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.compute_ns, 0) END AS comp_ns,
-    -- Time with copies to the host and in annotations that save, ns; NULL without GPU work.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,
+    -- False if the trace has GPU work, but the launch of none; NULL without GPU work.
+    g.n_launched > 0 AS has_launches,
+    -- Time with copies to the device, ns; NULL without GPU work whose launch is in the trace.
+    CASE WHEN g.n_launched > 0 THEN coalesce(p.htod_ns, 0) END AS htod_ns,
+    -- Time with compute kernels, ns; NULL likewise.
+    CASE WHEN g.n_launched > 0 THEN coalesce(p.compute_ns, 0) END AS comp_ns,
+    -- Time with copies to the host and in annotations that save, ns; NULL likewise.
+    CASE WHEN g.n_launched > 0 THEN coalesce(p.save_ns, 0) END AS save_ns,
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
-    coalesce(c.n_communication, 0) AS n_communication,  -- Communication kernels.
-    coalesce(c.n_communication_known, 0) AS n_communication_known,  -- Communication kernels with an ideal time.
-    -- Time of collectives at full link bandwidth, ns; NULL if it is unknown for any of them.
+    -- Communication kernels; NULL likewise.
+    CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication, 0) END AS n_communication,
+    -- Communication kernels with an ideal time; NULL likewise.
+    CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication_known, 0) END AS n_communication_known,
+    -- Time of collectives at full link bandwidth, ns; NULL likewise, or if it is unknown for any of them.
     CASE
-        WHEN g.trace_id IS NULL OR c.n_communication > c.n_communication_known THEN NULL
-        ELSE coalesce(c.ideal_ns, 0)
+        WHEN g.n_launched > 0 AND coalesce(c.n_communication = c.n_communication_known, TRUE)
+            THEN coalesce(c.ideal_ns, 0)
     END AS communication_ideal_ns,
-    p.communication_ns,  -- Time with communication kernels, ns; NULL without GPU work in the step.
-    p.overlapped_ns,  -- Part of communication_ns with concurrent computation, ns; NULL without GPU work in the step.
+    -- Time with communication kernels, ns; NULL likewise, or without GPU work in the step.
+    CASE WHEN g.n_launched > 0 THEN p.communication_ns END AS communication_ns,
+    -- Part of communication_ns with concurrent computation, ns; NULL likewise.
+    CASE WHEN g.n_launched > 0 THEN p.overlapped_ns END AS overlapped_ns,
     p.first_ns,  -- Start of the first computation, ns.
     p.last_ns,  -- End of the last computation, ns.
     p.stage_busy_ns,  -- Time between first_ns and last_ns with kernels that are not transfers, ns.
@@ -329,7 +336,12 @@ WITH staged AS (
     FROM _step_times
 ),
 longest AS (
-    SELECT *, CASE WHEN duration_ns > 0 THEN greatest(load_ns, comp_ns, save_ns) END AS longest_ns
+    -- The data loader is the longest stage only if the others are known, or if there is no GPU work at all.
+    SELECT
+        *,
+        CASE
+            WHEN duration_ns > 0 AND (has_launches IS NULL OR has_launches) THEN greatest(load_ns, comp_ns, save_ns)
+        END AS longest_ns
     FROM staged
 )
 SELECT
@@ -341,15 +353,16 @@ SELECT
     duration_ns,
     -- Time in the data loader, clipped to the step's annotation, ns; NULL where the trace's steps have none.
     TRY_CAST(loader_ns AS BIGINT) AS loader_ns,
-    -- Time with copies to the device launched in the step, ns; NULL without GPU work.
+    -- Time with copies to the device launched in the step, ns; NULL without GPU work whose launch is in the trace.
     TRY_CAST(htod_ns AS BIGINT) AS htod_ns,
     -- T_load: the larger of loader_ns and htod_ns, ns; NULL where both are NULL.
     TRY_CAST(load_ns AS BIGINT) AS load_ns,
-    -- T_comp: time with compute kernels launched in the step, ns, excluding communication; NULL without GPU work.
+    -- T_comp: time with compute kernels launched in the step, ns, excluding communication; NULL like htod_ns.
     TRY_CAST(comp_ns AS BIGINT) AS comp_ns,
-    -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL without GPU work.
+    -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL like htod_ns.
     TRY_CAST(save_ns AS BIGINT) AS save_ns,
-    -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL or T_actual is 0.
+    -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL, where T_actual is 0, or if
+    -- the trace has GPU work but the launch of none.
     CAST(longest_ns AS DOUBLE) / duration_ns AS efficiency,
     -- The longest stage: load, comp or save, the first of equal ones; NULL where efficiency is NULL.
     CASE
@@ -364,23 +377,23 @@ SELECT
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if it is unknown for any of them.
+    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if it is unknown for any of them, and like htod_ns.
     communication_ideal_ns,
     -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where that of computation
     -- is NULL.
     CASE WHEN comp_ideal_ns IS NOT NULL THEN greatest(comp_ideal_ns, communication_ideal_ns) END AS ideal_ns,
-    n_communication,  -- Communication kernels of the step.
-    n_communication_known,  -- Communication kernels with an ideal time.
+    n_communication,  -- Communication kernels of the step; NULL like htod_ns.
+    n_communication_known,  -- Communication kernels with an ideal time; NULL like htod_ns.
     -- (T_actual - T_ideal) / T_c2c; above 1 where more than communication costs time; negative where a model or peak is
     -- wrong; NULL without ideal times.
     CASE
         WHEN communication_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
             THEN (duration_ns - greatest(comp_ideal_ns, communication_ideal_ns)) / communication_ideal_ns
     END AS exposure_ratio,
-    -- Time with communication kernels launched in the step, including waiting for other ranks, ns; NULL without GPU
-    -- work in the step.
+    -- Time with communication kernels launched in the step, including waiting for other ranks, ns; NULL like htod_ns,
+    -- and without GPU work in the step.
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,
-    -- Part of communication_ns with concurrent computation, ns; NULL without GPU work in the step.
+    -- Part of communication_ns with concurrent computation, ns; NULL likewise.
     TRY_CAST(overlapped_ns AS BIGINT) AS communication_overlapped_ns,
     -- Measured percentage of communication_ns without concurrent computation, including waiting; NULL without
     -- communication.
