@@ -192,6 +192,23 @@ def test_copies_of_other_runtimes_have_a_direction(into: str, out: str) -> None:
     assert rows_of(events, "step_pipeline", "htod_ns, save_ns, load_ns") == [(1_000, 2_000, 1_000)]
 
 
+def test_work_is_divided_by_its_class() -> None:
+    """MTIA's work, a copy that its writer calls a kernel, and an export's graph of which the file has no kernels."""
+    step = x("user_annotation", "ProfilerStep#3", 0, 100)
+    call_of_mtia = call("runFunction", 1, 2, 1, cat="mtia_runtime")
+    traces = [
+        [step, call_of_mtia, kernel("matmul_kernel", 5, 80, 1, cat="mtia_ccp_events")],
+        [step, call("cudaLaunchKernel", 1, 2, 1), kernel("Memcpy HtoD (Host -> Device)", 5, 40, 1)],
+        [step, call("cudaGraphLaunch", 1, 2, 1), kernel("CUDA graph 3 as a whole", 5, 30, 1)],
+    ]
+    columns = "p.htod_ns, p.comp_ns, p.dragging_stage, t.compute_ns"
+    joined = "step_pipeline AS p JOIN step_times AS t USING (trace_id, step)"
+    answers = [
+        con.execute(f"SELECT {columns} FROM {joined}").fetchall() for con in each(traces, "step_pipeline", "step_times")
+    ]
+    assert answers == [[(0, 80_000, "comp", 80_000)], [(40_000, 0, "load", 0)], [(0, 0, "load", 0)]]
+
+
 def test_an_unknown_computation_leaves_no_ideal_time() -> None:
     """Known communication alone is not what the step could take, least of all 0 without any."""
     times = [(None, 0), (None, 5), (7, 0), (7, 9), (7, None), (None, None)]

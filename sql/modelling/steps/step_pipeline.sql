@@ -56,11 +56,12 @@ WHERE k.start_ns < s.start_ns AND k.end_ns > s.start_ns;
 -- counts as a collective, not as a transfer.
 WITH launched AS (
     SELECT
-        k.trace_id, s.step, k.event_id, k.start_ns, k.end_ns, k.cat, k.class, k.name,
+        k.trace_id, s.step, k.event_id, k.start_ns, k.end_ns, n.counts_as, k.name,
         c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.start_ns AS launch_ns
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
     JOIN _event_steps AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
+    LEFT JOIN class_kinds AS n ON n.class = k.class
     LEFT JOIN collective_kernels AS c ON c.trace_id = k.trace_id AND c.event_id = k.event_id
 ),
 named AS (
@@ -133,9 +134,9 @@ parts AS (
         l.trace_id, l.step, l.start_ns, greatest(l.end_ns, l.start_ns) AS end_ns,
         CASE
             WHEN l.is_transfer THEN 'transfer'
-            WHEN l.class = 'COMMUNICATION' THEN 'collective'
-            WHEN l.cat = 'kernel' AND o.event_id IS NOT NULL THEN 'optimizer'
-            WHEN l.cat = 'kernel' THEN 'compute'
+            WHEN l.counts_as = 'COMMUNICATION' THEN 'collective'
+            WHEN l.counts_as = 'COMPUTATION' AND o.event_id IS NOT NULL THEN 'optimizer'
+            WHEN l.counts_as = 'COMPUTATION' THEN 'compute'
             -- XPU calls the host's memory M.
             WHEN regexp_matches(l.name, 'HtoD|HostToDevice|[HM]2D') THEN 'htod'
             WHEN regexp_matches(l.name, 'DtoH|DeviceToHost|D2[HM]') THEN 'dtoh'
