@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.models.catalog import load_catalog
-from tests.harness import call, each, kernel, memory, op, x
+from tests.harness import call, each, kernel, memory, op, rows_of, x
 
 _CORRELATIONS = count(1)
 
@@ -123,6 +123,16 @@ def test_each_rule() -> None:
         [(n, at + begin, *lengths) for n, at, *lengths in rows] for rows, begin in zip(measured, begins, strict=True)
     ]
     assert dict(zip(CASES, steps, strict=True)) == {name: expected for name, (_, expected) in CASES.items()}
+
+
+def test_a_step_whose_start_cannot_be_read_is_no_step_of_length_0() -> None:
+    """One without a length that starts at a known time is one."""
+    events = [step(1, 0, 10), step(2, 10, 15), {**step(3, 25, 10), "ts": "garbled"}, step(4, 40, 0)]
+    assert rows_of(events, "step_lengths", "step, duration_ns, host_ns") == [
+        (1, 10_000, 10_000),
+        (2, 15_000, 15_000),
+        (4, 0, 0),
+    ]
 
 
 class Launched(NamedTuple):
