@@ -203,6 +203,22 @@ def test_what_has_no_work_says_why() -> None:
     assert con.execute("SELECT count(*) FROM op_work_coverage").fetchall() == [(0,)]
 
 
+def test_work_beside_a_graph_that_its_operator_launches_is_in_one_part() -> None:
+    """A compiled region launches a graph, and a kernel beside it; another launch of a graph is in no operator."""
+    events = [
+        op("CompiledFunction", 0, 20),
+        call("cudaGraphLaunch", 1, 1, 1), kernel("a", 30, 1, 1), kernel("b", 40, 2, 1),
+        call("cudaLaunchKernel", 5, 1, 2), kernel("beside", 50, 4, 2),
+        call("cudaGraphLaunch", 25, 1, 3), kernel("c", 60, 8, 3),
+        op("other", 70, 5), call("cudaLaunchKernel", 71, 1, 4), kernel("d", 80, 16, 4),
+    ]  # fmt: skip
+    con, _ = connect(events)
+    run_models(con, load_catalog(), ["op_work_coverage"])
+    parts = "modelled_ns, op_not_modelled_ns, no_shapes_ns, bad_args_ns, graph_ns, no_launch_ns, launch_without_op_ns"
+    (whole, *divided) = con.execute(f"SELECT gpu_ns, {parts} FROM op_work_coverage").fetchall()[0]
+    assert (whole, divided) == (31_000, [0, 16_000, 0, 0, 15_000, 0, 0])
+
+
 def test_an_operator_whose_formula_a_pattern_names_has_the_work_below_it() -> None:
     """As one of op_kinds, except that a model below it comes first: the pattern does not say that it owns what is below."""
     shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}

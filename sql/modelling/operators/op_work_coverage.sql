@@ -1,5 +1,5 @@
 -- One row: a trace with GPU work, and the part of its GPU time that operator models cover.
--- How: sums over op_kernels and op_work. Uncovered time is listed by reason.
+-- How: sums over op_kernels and op_work. Uncovered time is listed by reason; each part of gpu_ns has one.
 -- check: unique(trace_id)
 WITH work AS (
     SELECT
@@ -10,6 +10,7 @@ WITH work AS (
         sum(CASE WHEN not_modelled = 'op_not_modelled' THEN gpu_ns ELSE 0 END) AS op_not_modelled_ns,
         sum(CASE WHEN not_modelled = 'no_shapes' THEN gpu_ns ELSE 0 END) AS no_shapes_ns,
         sum(CASE WHEN not_modelled = 'bad_args' THEN gpu_ns ELSE 0 END) AS bad_args_ns,
+        sum(CASE WHEN not_modelled = 'graph' THEN gpu_ns ELSE 0 END) AS graph_ns,
         sum(flops_matrix) AS flops_matrix, sum(flops_uncausal) AS flops_uncausal, sum(flops_vector) AS flops_vector,
         sum(bytes) AS bytes
     FROM op_work
@@ -32,8 +33,12 @@ SELECT
     TRY_CAST(coalesce(max(w.no_shapes_ns), 0) AS BIGINT) AS no_shapes_ns,
     -- Duration of work of operators with arguments that the formula does not understand, ns.
     TRY_CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,
-    -- Duration of work launched as CUDA or HIP graphs whose operator is unknown, ns.
-    TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.duration_ns ELSE 0 END) AS BIGINT) AS graph_ns,
+    -- Duration of work launched as CUDA or HIP graphs whose operator is unknown, and of all other work of operators
+    -- that launch such graphs, ns.
+    TRY_CAST(
+        sum(CASE WHEN k.not_modelled = 'graph' AND k.op_event_id IS NULL THEN k.duration_ns ELSE 0 END)
+        + coalesce(max(w.graph_ns), 0) AS BIGINT
+    ) AS graph_ns,
     -- Duration of work whose launch is not in the trace, ns.
     TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.duration_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,
     -- Duration of work whose launch ran outside of operators, ns.
