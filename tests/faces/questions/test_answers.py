@@ -241,6 +241,26 @@ def test_exposed_communication() -> None:
     assert answer == [("j", 0, 0, 30, 7), *nothing]
 
 
+@pytest.mark.parametrize(
+    ("n_ranks", "world_size", "parts"),
+    [
+        (1, 8, (None, None, 12)), (1, None, (None, None, 12)),  # nobody knows whether the others were late
+        (1, 1, (0, 7, 5)), (2, 8, (0, 7, 5)), (2, None, (0, 7, 5)),
+    ],
+)  # fmt: skip
+def test_waiting_for_ranks_that_are_not_in_the_lake_is_unknown(
+    n_ranks: int, world_size: int | None, parts: tuple[int | None, ...]
+) -> None:
+    causes = of(
+        "capture_id rank device cause gpu_ns hidden_ns",
+        *(("c", 0, 0, "exposed_communication", 7, 0), ("c", 0, 0, "unsplit_communication", 5, 0)),
+        ("c", 0, 0, "compute", 10, 0),
+    )
+    captures = of("capture_id job n_ranks world_size", ("c", "j", n_ranks, world_size))
+    columns = "wait_ns transfer_ns unsplit_ns"
+    assert asked("exposed-communication", columns, captures=captures, gpu_time_by_cause=causes) == [parts]
+
+
 FIXES = of(
     "trace_id window_id fix name change saves_ns saves_percent options caveat",
     ("a", "full", "do_not_wait", "aten::item", "do not wait", 1_800_000_000, 45.0, "--remove wait:aten::item", "it is late"),

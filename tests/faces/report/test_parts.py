@@ -60,6 +60,19 @@ def test_bars_of_several_devices_of_a_rank_name_the_device() -> None:
         assert re.findall(r'class="label">([^<]*)<', breakdown(subject).body) == 2 * names
 
 
+@pytest.mark.parametrize(("wait_ns", "is_split"), [(None, False), (0, True)])
+def test_exposed_communication_is_split_only_if_other_ranks_are_known(wait_ns: int | None, is_split: bool) -> None:
+    times = dict.fromkeys(("span_ns", "non_compute_ns", "communication_ns", "exposed_communication_ns"), 50)
+    row = defaultdict(int, {"trace_id": "t", "rank": 0, "path": "f", "device": 0, **times})
+    transfer_ns, unsplit_ns = (None, 50) if wait_ns is None else (50, 0)
+    parts = {"rank": 0, "device": 0, "wait_ns": wait_ns, "transfer_ns": transfer_ns, "unsplit_ns": unsplit_ns}
+    answers = {"exposed-communication": [parts]}
+    subject: Any = SimpleNamespace(
+        rows_of_all=lambda *_: [row], rows_of_capture=lambda question: answers.get(question, [])
+    )
+    assert ("waiting for late ranks, " in breakdown(subject).body) == is_split
+
+
 @settings(max_examples=examples(100))
 @given(
     st.lists(
