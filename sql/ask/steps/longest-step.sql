@@ -29,10 +29,19 @@ stretches AS (
     FROM candidates
     WHERE place = 1
     QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY choice) = 1
+),
+-- There is a row per kind of peak, and only the roofline depends on the peak.
+reached AS (
+    SELECT
+        u.trace_id, u.span_id, u.phase, max(u.n_kernels) AS n, max(u.busy_ns) AS busy_ns, max(u.coverage) AS coverage,
+        max(CASE WHEN u.peak_kind = 'datasheet' THEN u.roofline_utilization END) AS roofline_utilization
+    FROM span_utilization AS u
+    JOIN traces AS t ON u.trace_id = t.trace_id
+    GROUP BY u.trace_id, u.span_id, u.phase
 )
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, o.kind, o.name, o.start_ns - c.start_ns AS start_ns, o.duration_ns,
-    u.n_kernels AS n, u.busy_ns,
+    u.n, u.busy_ns,
     100 * u.coverage AS modeled_percent, 100 * u.roofline_utilization AS roofline_percent, o.span_id AS span,
     o.parent_id AS parent, c.end_ns - c.start_ns AS step_ns
 FROM stretches AS c
@@ -40,8 +49,7 @@ JOIN traces AS t ON c.trace_id = t.trace_id
 JOIN own AS o
     ON o.trace_id = c.trace_id AND o.pid IS NOT DISTINCT FROM c.pid AND o.tid IS NOT DISTINCT FROM c.tid
         AND o.start_ns >= c.start_ns AND o.start_ns < c.end_ns
-LEFT JOIN span_utilization AS u
+LEFT JOIN reached AS u
     ON u.trace_id = t.trace_id AND u.span_id = o.span_id
         AND u.phase = CASE WHEN o.kind = 'module' THEN 'fwd' ELSE 'window' END
-        AND coalesce(u.peak_kind, 'datasheet') = 'datasheet'
 ORDER BY job, t.rank, o.trace_id, o.duration_ns DESC, o.span_id

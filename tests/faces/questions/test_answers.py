@@ -216,6 +216,19 @@ def test_longest_step() -> None:
     ]
 
 
+def test_the_longest_step_s_gpu_work_needs_no_peak_of_a_data_sheet() -> None:
+    """Only measured peaks are known of the device: its busy time is, and the share of a data sheet's roofline is not."""
+    use = of(
+        "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
+        ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
+    )
+    answer = asked(
+        *("longest-step", "name n busy_ns modeled_percent roofline_percent", {"trace": "a"}),
+        **{"spans": LAYERS, "span_utilization": use},
+    )
+    assert answer == [("s2", 3, 40, 50.0, None), ("m", None, None, None, None)]
+
+
 def test_module_ranks() -> None:
     spent = of(
         "trace_id kind name phase busy_ns",
