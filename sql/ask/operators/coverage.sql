@@ -10,8 +10,9 @@ WITH parts AS (
     SELECT
         o.trace_id, o.duration_ns,
         coalesce(CASE WHEN w.event_id IS NULL THEN o.not_modelled ELSE w.not_modelled END, 'modelled') AS part,
-        CASE WHEN o.source <> 'launch' OR o.not_modelled = 'graph' THEN o.duration_ns ELSE 0 END AS replay_ns
+        CASE WHEN g.event_id IS NOT NULL THEN o.duration_ns ELSE 0 END AS replay_ns
     FROM op_kernels AS o
+    LEFT JOIN graph_kernels AS g ON g.trace_id = o.trace_id AND g.event_id = o.event_id
     LEFT JOIN op_work AS w ON w.trace_id = o.trace_id AND w.event_id = o.op_event_id
 )
 SELECT

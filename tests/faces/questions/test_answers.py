@@ -158,6 +158,20 @@ def test_graph_time() -> None:
     assert asked("graph-time", "n_replays graph_ns", kernels=work, graph_kernels=[]) == [(0, 0)] * 2
 
 
+def test_coverage_says_what_replays_ran() -> None:
+    """Work of a replay whose launch is not in the trace is replayed, too; a kernel beside a graph is not."""
+    work = of(
+        "trace_id event_id op_event_id not_modelled source duration_ns",
+        ("a", 1, 9, None, "capture", 10_000), ("a", 2, 8, None, "launch", 20_000),
+        ("a", 3, None, "no_launch", None, 40_000), ("a", 4, None, "no_launch", None, 80_000),
+        ("a", 5, 7, "graph", None, 160_000), ("a", 6, 7, None, "launch", 320_000),
+    )  # fmt: skip
+    owners = of("trace_id event_id not_modelled", ("a", 9, None), ("a", 8, None), ("a", 7, "graph"))
+    replayed = of("trace_id event_id", ("a", 1), ("a", 3), ("a", 5))
+    answer = asked("coverage", "part gpu_ms replayed_ms", op_kernels=work, op_work=owners, graph_kernels=replayed)
+    assert answer == [("graph", 0.48, 0.16), ("no_launch", 0.12, 0.04), ("modelled", 0.03, 0.01)]
+
+
 def test_steps_in_order() -> None:
     """Step 2 runs on two devices, of which device 0 is the busiest; of step 1 there is no GPU work. Of equals, the first counts."""
     times = of(

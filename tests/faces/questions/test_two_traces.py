@@ -135,7 +135,7 @@ def test_the_parts_of_the_gpus_time_are_all_of_it(shared: Path) -> None:
     replayed = sum(e["dur"] for e in work if "GraphLaunch" in calls[e["args"]["correlation"]]) / 1e3
     whole = sum(e["dur"] for e in work) / 1e3
     con, _ = connect_all([path])
-    run_models(con, load_catalog(), ["op_kernels", "op_work", "family_utilization"])
+    run_models(con, load_catalog(), ["op_kernels", "op_work", "graph_kernels", "family_utilization"])
     parts = rows(con, load_questions()["coverage"])
     assert sum(row["gpu_ms"] for row in parts) == pytest.approx(whole, abs=0.005)
     assert sum(row["percent"] for row in parts) == pytest.approx(100, abs=0.3)
