@@ -252,6 +252,17 @@ def test_a_name_inside_of_itself_counts_its_work_once() -> None:
     ]
 
 
+def test_without_gpu_work_that_of_names_is_unknown() -> None:
+    """Of a trace of the host alone; in a trace with GPU work outside the span, the span has none."""
+    host = [note("idle", 0, 5)]
+    columns = "name, phase, n_spans, host_ns, n, sum_ns, busy_ns"
+    unknown, none = (
+        table_in(con, "span_names", columns) for con in each([host, [*host, *launch(1, 15)]], "span_names")
+    )
+    assert unknown == [("idle", None, 1, 5000, None, None, None)]
+    assert none == [("idle", None, 1, 5000, 0, 0, 0)]
+
+
 def test_a_trace_without_host_events_has_no_spans() -> None:
     con = computed([kernel("k", 0, 2, 1)], "unattributed_gpu_work", "spans")
     assert table_in(con, "unattributed_gpu_work", "reason, n, sum_ns") == [("no_launch", 1, 2000)]

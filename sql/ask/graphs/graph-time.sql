@@ -1,6 +1,7 @@
 -- Question: How much of the GPU's time do replays of CUDA and HIP graphs run, and of how much is the operator known?
--- Reading: One row per trace. `graph_ns` is the part of `gpu_ns` in replays. `known_ns` is the part of `graph_ns` with
--- a known operator or module. Answers by operator or module include only this part (`coverage`).
+-- Reading: One row per trace; `gpu_ns` is NULL without GPU work. `graph_ns` is the part of `gpu_ns` in replays.
+-- `known_ns` is the part of `graph_ns` with a known operator or module. Answers by operator or module include only this
+-- part (`coverage`).
 WITH whole AS (
     SELECT k.trace_id, sum(k.duration_ns) AS gpu_ns
     FROM kernels AS k
@@ -16,7 +17,7 @@ replayed AS (
     GROUP BY g.trace_id
 )
 SELECT
-    coalesce(t.job, t.file) AS job, t.rank, CAST(coalesce(w.gpu_ns, 0) AS BIGINT) AS gpu_ns,
+    coalesce(t.job, t.file) AS job, t.rank, CAST(w.gpu_ns AS BIGINT) AS gpu_ns,
     coalesce(r.n_kernels, 0) AS n_kernels,
     coalesce(r.n_replays, 0) AS n_replays, CAST(coalesce(r.graph_ns, 0) AS BIGINT) AS graph_ns,
     CAST(coalesce(r.known_ns, 0) AS BIGINT) AS known_ns

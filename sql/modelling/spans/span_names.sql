@@ -58,6 +58,9 @@ named AS (
     SELECT DISTINCT trace_id, name_id, kind, name, family, 0, CAST(NULL AS BIGINT)
     FROM replayed_names
     WHERE own_name_id IS NULL
+),
+measured AS (
+    SELECT DISTINCT trace_id FROM kernels
 )
 SELECT
     c.trace_id,  -- The trace.
@@ -70,8 +73,11 @@ SELECT
     c.n_spans,  -- Spans of the name; 0 where the graph was captured in another trace.
     -- Summed duration of the spans on the host, ns; NULL without any.
     TRY_CAST(c.host_ns AS BIGINT) AS host_ns,
-    coalesce(w.n, 0) AS n,  -- GPU activities.
-    TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Summed duration of the activities, ns.
-    TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one activity ran, ns.
+    CASE WHEN m.trace_id IS NOT NULL THEN coalesce(w.n, 0) END AS n,  -- GPU activities; NULL in a trace without any.
+    -- Summed duration of the activities, ns; NULL as n.
+    CASE WHEN m.trace_id IS NOT NULL THEN TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) END AS sum_ns,
+    -- Time in which at least one activity ran, ns; NULL as n.
+    CASE WHEN m.trace_id IS NOT NULL THEN TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) END AS busy_ns
 FROM named AS c
+LEFT JOIN measured AS m ON m.trace_id = c.trace_id
 LEFT JOIN summed AS w ON w.trace_id = c.trace_id AND w.name_id = c.name_id
