@@ -148,7 +148,25 @@ def of_unknown_bytes() -> dict[str, Any]:
     return {"deviceProperties": [device(0, H100)], "traceEvents": events}
 
 
+def additions(of_device: dict[str, Any]) -> dict[str, Any]:
+    """One of a type whose size is known, and one of complex numbers."""
+    events = []
+    for at, kind in ((1, "float"), (501, "c10::complex<float>")):
+        shapes = {
+            "Input Dims": [[1024], [1024], []],
+            "Input type": [kind, kind, "Scalar"],
+            "Concrete Inputs": ["", "", "1"],
+        }
+        events += [
+            x("cpu_op", "aten::add", at, 50, **shapes),
+            call("cudaLaunchKernel", at + 1, 5, at), kernel("add", at + 60, 40, at),
+        ]  # fmt: skip
+    return {"deviceProperties": [of_device], "traceEvents": events}
+
+
 BY_HAND = {
+    "additions": additions(device(0, H100)),
+    "additions on an unknown device": additions(device(0, "Radeon of a friend")),
     "fp32": traced("float", device(0, H100)),
     "too fast": traced("c10::BFloat16", device(0, H100), kernel_us=1),
     "unknown device": traced("float", device(0, "Radeon of a friend")),
@@ -248,6 +266,15 @@ def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
     assert con.execute(families).fetchall() == [(None,)]
     spans = "SELECT roofline_utilization FROM span_utilization WHERE kind = 'step' AND phase = 'window' ORDER BY name"
     assert con.execute(spans).fetchall() == [(near(2 * 1024**3 / 989.4e3 / 8e4),), (None,)]
+
+
+@pytest.mark.parametrize("table", ["op_utilization", "op_shape_utilization"])
+def test_without_a_peak_or_bytes_the_limit_is_unknown(by_hand: ByHand, table: str) -> None:
+    """Of additions, too, which have no matrix operations."""
+    query = f"SELECT bytes IS NULL, flops_matrix, bound_by FROM {table} ORDER BY 1"
+    assert by_hand("additions").execute(query).fetchall() == [(False, 0, "memory"), (True, 0, None)]
+    unknown = by_hand("additions on an unknown device").execute(query).fetchall()
+    assert unknown == [(False, 0, None), (True, 0, None)]
 
 
 def test_a_device_of_another_number_is_what_all_listed_ones_are(by_hand: ByHand) -> None:

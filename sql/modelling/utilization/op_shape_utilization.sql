@@ -56,9 +56,9 @@ SELECT
     -- Bytes divided by GPU time and bandwidth; above 1 where operands are in caches.
     memory_ns / nullif(gpu_ns, 0) AS bandwidth_utilization,
     roofline_ns / nullif(gpu_ns, 0) AS roofline_utilization,  -- roofline_ns divided by GPU time.
-    -- compute or memory: the larger of the two ideal times; NULL without a peak.
+    -- compute or memory: the larger of the two ideal times; NULL without a peak or bytes.
     CASE
-        WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory'
+        WHEN ideal_ns < memory_ns OR flops_matrix = 0 AND ideal_ns = memory_ns THEN 'memory'
         WHEN ideal_ns >= memory_ns THEN 'compute'
     END AS bound_by,
     -- True if mfu is above threshold('ideal_suspect'): TF32 where fp32 was assumed, or a wrong peak or shape.

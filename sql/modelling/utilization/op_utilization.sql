@@ -79,9 +79,9 @@ SELECT
     flops_matrix / nullif(CAST(bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
     -- Intensity above which operations are the limit and below which bytes are; NULL without a peak.
     peak_tflops * 1000 / hbm_gigabytes_per_s AS ridge,
-    -- compute or memory: the larger of the two ideal times; NULL without a peak.
+    -- compute or memory: the larger of the two ideal times; NULL without a peak or bytes.
     CASE
-        WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory'
+        WHEN ideal_ns < memory_ns OR flops_matrix = 0 AND ideal_ns = memory_ns THEN 'memory'
         WHEN ideal_ns >= memory_ns THEN 'compute'
     END AS bound_by,
     -- The larger ideal time divided by GPU time: how close the instance came to its roofline; NULL without a peak or
