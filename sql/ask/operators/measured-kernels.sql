@@ -4,7 +4,7 @@
 -- (the trace records no grid). NULL: not measured.
 -- Words: hardware counters, occupancy, cache, bandwidth
 SELECT
-    coalesce(t.job, t.file) AS job, t.rank, k.name, k.grid, k.block, k.n_kernels AS n,
+    coalesce(t.job, t.file) AS job, t.rank, k.device, k.name, k.grid, k.block, k.n_kernels AS n,
     round(k.duration_ns / 1e6, 3) AS gpu_ms, k.n_measured, k.matched_by,
     round(k.occupancy_percent, 1) AS occupancy_percent, round(k.l2_hit_percent, 1) AS l2_hit_percent,
     round(k.tensor_percent, 1) AS tensor_percent, round(k.bytes_read / 1e6, 3) AS read_mb,
@@ -13,4 +13,4 @@ SELECT
 FROM kernels_measured AS k
 JOIN traces AS t ON t.trace_id = k.trace_id
 WHERE k.n_measured > 0
-ORDER BY k.duration_ns DESC, job, t.rank, k.name, k.grid, k.block, t.trace_id
+ORDER BY k.duration_ns DESC, job, t.rank, k.name, k.grid, k.block, k.device, t.trace_id

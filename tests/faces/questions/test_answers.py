@@ -598,6 +598,17 @@ def test_gaps_and_slack_say_which_gpu() -> None:
     assert asked("slack", "device stream slack_us", kernels=work, event_slack=slack) == [(0, 7, 5), (1, 7, 5)]
 
 
+@pytest.mark.parametrize("question", ["measured-kernels", "counted-kernels"])
+def test_measured_kernels_say_which_gpu(question: str) -> None:
+    """A process runs the same kernels on two GPUs, on each as long."""
+    measured = of(
+        "trace_id device name n_kernels duration_ns n_measured",
+        *(("a", device, "k", 1, 9000, n_measured) for device, n_measured in ((1, 1), (0, 1), (2, 0))),
+    )
+    for rows in (measured, measured[::-1]):
+        assert asked(question, "device name", kernels_measured=rows) == [(0, "k"), (1, "k")]
+
+
 def test_replays_of_several_captures_are_several() -> None:
     """Their numbers count within a trace."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
