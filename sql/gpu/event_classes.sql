@@ -4,7 +4,9 @@
 -- rule_order decides. Join the table to events on trace_id, cat and name; kernels contains no calls and no waits.
 -- check: unique(trace_id, cat, name)
 WITH kinds AS (
-    SELECT e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.duration_ns) AS sum_ns
+    SELECT
+        e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.duration_ns) AS sum_ns,
+        bool_or(e.stream IS NOT NULL) AS has_stream
     FROM events AS e
     WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
     GROUP BY e.trace_id, e.cat, e.name
@@ -34,4 +36,8 @@ SELECT
     TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events all count.
 FROM kinds AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
-LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name IS NOT DISTINCT FROM k.name
+LEFT JOIN category_sides AS s ON s.cat = k.cat
+-- _kernel_class has the names of all traces, and in this trace the event may be a CPU event.
+LEFT JOIN _kernel_class AS h
+    ON h.profile = 'hta' AND h.cat = k.cat AND h.name IS NOT DISTINCT FROM k.name
+        AND (k.has_stream OR s.side IN ('gpu', 'sync'))

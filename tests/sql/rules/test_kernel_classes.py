@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect, x
+from tests.harness import connect, each, x
 
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x3_nn_align8>(cutlass_80::Params)"
 ALLREDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -116,6 +116,14 @@ def test_each_rule_of_hta() -> None:
     assert [row[2:] for row in rows] == [case[2:] for case in HTA]
     # What has no stream is the CPU's in HTA, and has no class.
     assert classified([("cpu_op", "aten::addmm", "", "")])[0][2:] == (None, None)
+
+
+def test_what_hta_counts_as_the_gpus_is_of_the_trace_itself() -> None:
+    """Not of another one that is computed with it: TorchInductor gives the same names to other programs' operators."""
+    traces = [[x("cpu_op", "triton_poi_fused_add_0", 0, 10, **args)] for args in ({}, {"stream": 7})]
+    query = "SELECT hta_class, hta_rule_id FROM event_classes"
+    classes = [con.execute(query).fetchall() for con in each(traces, "event_classes")]
+    assert classes == [[(None, None)], [("COMPUTATION", "hta-computation")]]
 
 
 def test_every_rule_has_a_name_here() -> None:
