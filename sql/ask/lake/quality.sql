@@ -3,7 +3,7 @@
 -- table `quality` explains what a finding changes.
 SELECT
     q.severity, q.check_name, coalesce(t.job, t.file) AS job, sum(q.n) AS n, count(DISTINCT q.trace_id) AS n_traces,
-    any_value(q.detail) AS example
+    min(q.detail) AS example
 FROM quality AS q
 JOIN traces AS t ON q.trace_id = t.trace_id
 GROUP BY q.severity, q.check_name, coalesce(t.job, t.file), coalesce(t.job, t.trace_id)

@@ -609,6 +609,16 @@ def test_measured_kernels_say_which_gpu(question: str) -> None:
         assert asked(question, "device name", kernels_measured=rows) == [(0, "k"), (1, "k")]
 
 
+def test_the_example_of_a_finding_is_the_same_in_any_order() -> None:
+    captured = [{"trace_id": trace_id, "job": "j"} for trace_id in "abc"]
+    findings = of(
+        "trace_id check_name severity n detail",
+        *(("a", "late", "info", 1, "by 7 ns"), ("b", "late", "info", 1, "by 5 ns"), ("c", "late", "info", 1, None)),
+    )
+    for rows in (findings, findings[::-1]):
+        assert asked("quality", "n_traces example", traces=captured, quality=rows) == [(3, "by 5 ns")]
+
+
 def test_replays_of_several_captures_are_several() -> None:
     """Their numbers count within a trace."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
