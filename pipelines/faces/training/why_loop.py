@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import mmap
 import re
 import tempfile
 import warnings
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
     from pipelines.faces.why import Why
 
 _PREFIX = "tracelake/"
+_TRACE = "loop.json"
 _UNUSUAL = re.compile(r"[^\w.-]+")
 _LONGEST = 200  # characters; MLflow takes 250
+# Spans as Kineto writes them: before torch 2.13 with several keys a line.
+_THREAD = rb'"pid": %b,\s+"tid": %b,'
+_TIMES = rb'\s+"ts": ([\d.]+),\s+"dur": ([\d.]+)'
+_STEPS = rb'"cat": "user_annotation",\s+"name": "ProfilerStep#\d+",\s+' + _THREAD % (b"([^,]+)", b"([^,]+)") + _TIMES
 
 
 def why(steps: int = 5, *, rank: int = 0) -> LoopAnswer:
@@ -62,6 +68,8 @@ class LoopAnswer:
         try:
             self._stop()
             if kind is None and self._folder is not None:
+                with suppress(ValueError):  # an empty file, which the reader refuses
+                    _end_with_last_step(Path(self._folder.name) / _TRACE)
                 self._answer(self._folder.name)
                 print(self, flush=True)
         except Exception as failure:
@@ -124,10 +132,7 @@ class LoopAnswer:
 
     def _export(self, profiler: Any) -> None:
         assert self._folder is not None
-        path = Path(self._folder.name) / "loop.json"
-        profiler.export_chrome_trace(str(path))
-        with suppress(ValueError):  # the reader also reads what json refuses
-            _end_with_last_step(path)
+        profiler.export_chrome_trace(str(Path(self._folder.name) / _TRACE))
 
     def _on_optimizer(self, optimizer: Any, *_: Any) -> None:
         if self._optimizer is None:
@@ -171,7 +176,7 @@ class LoopAnswer:
     def _answer(self, folder: str) -> None:
         from pipelines.faces.notebook import TraceAnalysis
 
-        with TraceAnalysis(str(Path(folder) / "loop.json")) as analysis:
+        with TraceAnalysis(str(Path(folder) / _TRACE)) as analysis:
             self.why = analysis.why()
 
     def _give_up(self, error: Exception) -> None:
@@ -184,19 +189,22 @@ class LoopAnswer:
 def _end_with_last_step(path: Path) -> None:
     """Cut the events of the loop's thread that the last step's end leaves open: they last until the profiler has stopped.
 
-    A step that ends with its optimizer ends inside the optimizer's annotation.
+    A step that ends with its optimizer ends inside the optimizer's annotation. The file may have gigabytes, so it is changed in
+    place: a shorter duration is padded with blanks.
     """
-    trace = json.loads(path.read_bytes())
-    spans = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    steps = [
-        span for span in spans if span.get("cat") == "user_annotation" and span["name"].startswith("ProfilerStep#")
-    ]
-    if not steps:
-        return
-    last = max(steps, key=lambda step: step["ts"])
-    end = last["ts"] + last["dur"]
-    for span in spans:
-        is_of_loop = (span["pid"], span["tid"]) == (last["pid"], last["tid"])
-        if is_of_loop and span["ts"] < end < span["ts"] + span["dur"]:
-            span["dur"] = end - span["ts"]
-    path.write_text(json.dumps(trace), encoding="utf-8")
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
+        steps = [step.groups() for step in re.finditer(_STEPS, text)]
+        if not steps:
+            return
+        pid, tid, start, duration = max(steps, key=lambda step: _us(step[2]))
+        end = _us(start) + _us(duration)
+        for span in re.finditer(_THREAD % (re.escape(pid), re.escape(tid)) + _TIMES, text):
+            start, duration = _us(span[1]), span[2]
+            if start < end < start + _us(duration):
+                shorter = str(end - start).encode()[: len(duration)].rstrip(b".")
+                text[span.start(2) : span.end(2)] = shorter.ljust(len(duration))
+
+
+def _us(text: bytes) -> Decimal:
+    """Return a time of a trace, us. A float of such size is not exact to 1 ns."""
+    return Decimal(text.decode())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 import warnings
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,30 +137,67 @@ def test_what_is_open_when_the_profiler_stops_ends_with_the_last_step(monkeypatc
     assert last_optimizer == pytest.approx(last_step, abs=0.002) == dict(spans)["epoch"]  # us; times are of 1 ns
 
 
-def test_only_spans_of_the_loops_thread_that_go_on_after_the_last_step_are_cut(tmp_path: Any) -> None:
-    def lengths(last: str) -> list[int]:
-        rows = [
-            ("user_annotation", "ProfilerStep#8", 1, 0, 50),
-            ("user_annotation", "ProfilerStep#9", 1, 50, 50),
-            ("user_annotation", "Optimizer.step#SGD.step", 1, 90, 30),
-            ("cpu_op", "ends with the step", 1, 90, 10),
-            ("cuda_runtime", "begins with its end", 1, 100, 30),
-            ("python_function", "another thread", 2, 90, 30),
-            ("gpu_user_annotation", "ProfilerStep#9", 7, 60, 200),
-            ("gpu_user_annotation", "Optimizer.step#SGD.step", 7, 90, 170),
-        ]
-        keys = ("cat", "name", "tid", "ts", "dur")
-        events = [{"ph": "X", "pid": 4, **dict(zip(keys, row, strict=True))} for row in rows]
-        text = json.dumps({"traceEvents": [{"ph": "M", "name": "process_name", "pid": 4}, *events]})
-        path = tmp_path / "loop.json"
-        path.write_text(text.replace("}]}", last))
-        with suppress(ValueError):
-            why_loop._end_with_last_step(path)
-        text = path.read_text()
-        return [int(number) for number in re.findall(r'"dur": (\d+)', text)]
+def kineto(cat: str, name: str, tid: int, ts: str, dur: str, then: str = "\n    ") -> str:
+    """A span as Kineto writes it. `then`: what is between two keys, before torch 2.13 mostly a blank."""
+    keys = ('"ph": "X"', f'"cat": "{cat}"', f'"name": "{name}"', '"pid": 4', f'"tid": {tid}')
+    args = '"args": {\n      "External id": 3\n    }\n  }'
+    return f'  {{\n    {f",{then}".join(keys)},\n    "ts": {ts},{then}"dur": {dur}\n    ,\n    {args}'
 
-    assert lengths("}]}") == [50, 50, 10, 10, 30, 30, 200, 170]
-    assert lengths("}") == [50, 50, 30, 10, 30, 30, 200, 170], "a file that json refuses stays as it is"
+
+@pytest.mark.parametrize("then", [" ", "\n    "])
+def test_only_spans_of_the_loops_thread_that_go_on_after_the_last_step_are_cut(then: str, tmp_path: Any) -> None:
+    rows = [
+        ("user_annotation", "ProfilerStep#8", 1, "0", "50", "50"),
+        ("user_annotation", "ProfilerStep#9", 1, "50.000", "50.123", "50.123"),
+        ("user_annotation", "Optimizer.step#SGD.step", 1, "90.100", "1030.000", "10.023"),
+        ("user_annotation", "of whole us", 1, "90", "30", "10"),
+        ("cpu_op", "ends with the step", 1, "90.123", "10.000", "10.000"),
+        ("cpu_op", "goes on", 1, "90.123", "10.001", "10.000"),
+        ("cuda_runtime", "begins with its end", 1, "100.123", "30", "30"),
+        ("python_function", "another thread", 2, "90", "30", "30"),
+        ("gpu_user_annotation", "ProfilerStep#9", 7, "60", "200", "200"),
+        ("gpu_user_annotation", "Optimizer.step#SGD.step", 7, "90", "170", "170"),
+    ]
+    path = tmp_path / "loop.json"
+    text = '{"traceEvents": [\n' + ",\n".join(kineto(*row[:-1], then) for row in rows) + "\n]}"
+    path.write_text(text)
+    why_loop._end_with_last_step(path)
+    cut = path.read_text()
+    assert [str(number) for number in re.findall(r'"dur": ([\d.]+)', cut)] == [row[-1] for row in rows]
+    assert len(cut) == len(text)
+    assert [event["args"] for event in json.loads(cut)["traceEvents"]] == [{"External id": 3}] * len(rows)
+
+
+def test_a_trace_without_steps_stays_as_it_is(tmp_path: Any) -> None:
+    path = tmp_path / "loop.json"
+    path.write_text(kineto("cpu_op", "aten::add", 1, "1", "2"))
+    before = path.read_text()
+    why_loop._end_with_last_step(path)
+    assert path.read_text() == before
+
+
+def test_the_trace_is_changed_after_the_block_and_without_holding_it_in_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Between two steps the other ranks wait, and training needs its memory."""
+    changed: list[Any] = []
+    monkeypatch.setattr(why_loop, "_end_with_last_step", changed.append)
+    monkeypatch.setattr(why_loop.LoopAnswer, "_answer", lambda *_: None)
+    with why(steps=1):
+        loop(2)
+        assert changed == []
+    assert len(changed) == 1
+    monkeypatch.undo()
+    path = tmp_path / "loop.json"
+    path.write_text(
+        ",\n".join(
+            [kineto("user_annotation", "ProfilerStep#0", 1, "0", "50")] + [kineto("kernel", "k", 7, "1", "2")] * 9_000
+        )
+    )
+    tracemalloc.start()
+    why_loop._end_with_last_step(path)
+    assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 10
+    tracemalloc.stop()
 
 
 def test_a_second_optimizer_ends_no_step(steps_seen: list[int]) -> None:
