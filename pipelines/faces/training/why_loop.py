@@ -24,6 +24,7 @@ _LONGEST = 200  # characters; MLflow takes 250
 # Spans as Kineto writes them: before torch 2.13 with several keys a line.
 _THREAD = rb'"pid": %b,\s+"tid": %b,'
 _TIMES = rb'\s+"ts": ([\d.]+),\s+"dur": ([\d.]+)'
+_STEP = rb'\{\s+"ph": "X",\s+"cat": "(?:gpu_)?user_annotation",\s+"name": "ProfilerStep#%d",.*?\n  \},'
 _STEPS = rb'"cat": "user_annotation",\s+"name": "ProfilerStep#\d+",\s+' + _THREAD % (b"([^,]+)", b"([^,]+)") + _TIMES
 
 
@@ -69,7 +70,7 @@ class LoopAnswer:
             self._stop()
             if kind is None and self._folder is not None:
                 with suppress(ValueError):  # an empty file, which the reader refuses
-                    _end_with_last_step(Path(self._folder.name) / _TRACE)
+                    _end_with_last_step(Path(self._folder.name) / _TRACE, self._n_done)
                 self._answer(self._folder.name)
                 print(self, flush=True)
         except Exception as failure:
@@ -186,13 +187,16 @@ class LoopAnswer:
         warnings.warn(f"why the loop takes as long as it does is unknown: {error}", RuntimeWarning, stacklevel=3)
 
 
-def _end_with_last_step(path: Path) -> None:
-    """Cut the events of the loop's thread that the last step's end leaves open: they last until the profiler has stopped.
+def _end_with_last_step(path: Path, n_complete: int) -> None:
+    """Drop the step that the loop has begun and not completed, and cut what the last step's end leaves open.
 
-    A step that ends with its optimizer ends inside the optimizer's annotation. The file may have gigabytes, so it is changed in
-    place: a shorter duration is padded with blanks.
+    After each step the profiler begins the next, also if there is none. A block without any complete step stays one step.
+    Open events of the loop's thread last until the profiler has stopped, and a step that ends with its optimizer ends inside
+    the optimizer's annotation. The file may have gigabytes, so it is changed in place: what is gone becomes blanks.
     """
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
+        for begun in re.finditer(_STEP % n_complete, text, re.DOTALL) if n_complete else ():
+            text[begun.start() : begun.end()] = b" " * len(begun[0])
         steps = [step.groups() for step in re.finditer(_STEPS, text)]
         if not steps:
             return

@@ -100,6 +100,33 @@ def test_a_step_ends_with_the_optimizer_or_where_the_loop_says(ends: str, steps_
     assert steps_seen == [3]
 
 
+@pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_step_that_the_loop_does_not_complete_is_none(ends: str, n: int, steps_seen: list[int]) -> None:
+    """The profiler begins another one after the last step of a loop of fewer steps, and ends it with the block."""
+    with why(steps=5) as answer:
+        loop(n, answer if ends != "optimizer" else None, optimizer=ends != "step")
+    assert steps_seen == [n]
+
+
+@pytest.mark.parametrize("then", [" ", "\n    "])
+def test_a_step_that_the_loop_does_not_complete_is_none_on_the_gpu_either(then: str, tmp_path: Any) -> None:
+    rows = [
+        ("user_annotation", "ProfilerStep#0", 1, "0", "50"),
+        ("cpu_op", "goes on", 1, "40", "20"),
+        ("user_annotation", "ProfilerStep#1", 1, "50", "9"),
+        ("gpu_user_annotation", "ProfilerStep#1", 7, "60", "9"),
+        ("user_annotation", "ProfilerStep#10", 1, "0", "50"),
+        ("cpu_op", "ProfilerStep#1", 1, "0", "50"),
+    ]
+    path = tmp_path / "loop.json"
+    path.write_text('{"traceEvents": [\n' + ",\n".join(kineto(*row, then) for row in rows) + "\n]}")
+    why_loop._end_with_last_step(path, 1)
+    events = [(e["cat"], e["name"], e["dur"]) for e in json.loads(path.read_text())["traceEvents"]]
+    kept = [(cat, name, int(dur)) for cat, name, _, _, dur in rows]
+    assert events == [kept[0], ("cpu_op", "goes on", 10), *kept[4:]]
+
+
 def test_a_step_that_ends_after_its_optimizer_is_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     iterations: list[int] = []
 
@@ -161,7 +188,7 @@ def test_only_spans_of_the_loops_thread_that_go_on_after_the_last_step_are_cut(t
     path = tmp_path / "loop.json"
     text = '{"traceEvents": [\n' + ",\n".join(kineto(*row[:-1], then) for row in rows) + "\n]}"
     path.write_text(text)
-    why_loop._end_with_last_step(path)
+    why_loop._end_with_last_step(path, 2)
     cut = path.read_text()
     assert [str(number) for number in re.findall(r'"dur": ([\d.]+)', cut)] == [row[-1] for row in rows]
     assert len(cut) == len(text)
@@ -172,7 +199,7 @@ def test_a_trace_without_steps_stays_as_it_is(tmp_path: Any) -> None:
     path = tmp_path / "loop.json"
     path.write_text(kineto("cpu_op", "aten::add", 1, "1", "2"))
     before = path.read_text()
-    why_loop._end_with_last_step(path)
+    why_loop._end_with_last_step(path, 2)
     assert path.read_text() == before
 
 
@@ -181,7 +208,7 @@ def test_the_trace_is_changed_after_the_block_and_without_holding_it_in_memory(
 ) -> None:
     """Between two steps the other ranks wait, and training needs its memory."""
     changed: list[Any] = []
-    monkeypatch.setattr(why_loop, "_end_with_last_step", changed.append)
+    monkeypatch.setattr(why_loop, "_end_with_last_step", lambda *call: changed.append(call))
     monkeypatch.setattr(why_loop.LoopAnswer, "_answer", lambda *_: None)
     with why(steps=1):
         loop(2)
@@ -195,7 +222,7 @@ def test_the_trace_is_changed_after_the_block_and_without_holding_it_in_memory(
         )
     )
     tracemalloc.start()
-    why_loop._end_with_last_step(path)
+    why_loop._end_with_last_step(path, 2)
     assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 10
     tracemalloc.stop()
 
