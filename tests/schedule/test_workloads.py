@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the workloads need torch")
 
-from pipelines.schedule import DataFlowPipeline, IterContext, SWPipeline  # noqa: E402
+from pipelines.schedule import DataFlowPipeline, IterContext, SWPipeline, TaskProfiler  # noqa: E402
 from pipelines.schedule.plan.plan import name_of  # noqa: E402
 from pipelines.schedule.plan.plan_file import load_plan, plan_names  # noqa: E402
 from pipelines.schedule.workloads import SIZES, WORKLOADS, build  # noqa: E402
@@ -65,6 +65,16 @@ def test_every_engine_trains_the_same_to_the_last_bit(name: str, as_documented: 
             assert other == losses, (engine, device)
             assert [key for key in weights if not torch.equal(weights[key], others[key])] == [], (engine, device)
     assert trained(name, "serial", seed=1)[0] != losses
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_exposed_time_of_each_task_is_measured(name: str) -> None:
+    """The others run without what the replayed task does not do again, as gradients of its parameters."""
+    file = load_plan(name)
+    work = build(file.workload, "tiny")
+    pipe = SWPipeline(file.plan({task.name: task for task in work.tasks()}), "cpu")
+    result = TaskProfiler(pipe).profile(next(work.batches(1)), num_warmup=1, num_measure=1, num_rounds=1)
+    assert set(result.exposed_s) == {task.name for task in file.tasks}
 
 
 def test_without_the_order_of_the_streams_the_documents_plan_trains_wrongly() -> None:

@@ -33,9 +33,17 @@ class DataParallelMlp(Mlp):
             PipelineTask(
                 "Forward", self._forward, reads=("inputs", "target"), writes=("loss", "middle", "middle_leaf")
             ),
-            PipelineTask("BackwardUpper", self._backward, [gradients(upper)], reads=("loss", "middle_leaf")),
+            PipelineTask(
+                "BackwardUpper",
+                self._backward_upper,
+                [gradients(upper)],
+                reads=("loss", "middle_leaf"),
+                writes=("middle_gradient",),
+            ),
             PipelineTask("AllReduceUpper", lambda ctx: self._reduce(upper)),
-            PipelineTask("BackwardLower", self._backward_lower, [gradients(lower)], reads=("middle", "middle_leaf")),
+            PipelineTask(
+                "BackwardLower", self._backward_lower, [gradients(lower)], reads=("middle", "middle_gradient")
+            ),
             PipelineTask("AllReduceLower", lambda ctx: self._reduce(lower)),
             PipelineTask("OptimizerStep", self._step),
         ]
@@ -45,12 +53,19 @@ class DataParallelMlp(Mlp):
         ctx.middle_leaf = ctx.middle.detach().requires_grad_()
         ctx.loss = nn.functional.mse_loss(self._upper(ctx.middle_leaf), ctx.target)
 
+    def _backward_upper(self, ctx: IterContext) -> None:
+        self._backward(ctx)
+        # A replayed Forward leaves no graph, so no gradients. Zeros instead, so that the other tasks take their usual time.
+        gradient = ctx.middle_leaf.grad
+        ctx.middle_gradient = torch.zeros_like(ctx.middle_leaf) if gradient is None else gradient
+
     def _backward_lower(self, ctx: IterContext) -> None:
-        ctx.middle.backward(ctx.middle_leaf.grad)
+        ctx.middle.backward(ctx.middle_gradient)
 
     def _reduce(self, parameters: list[nn.Parameter]) -> None:
         for parameter in parameters:
-            assert parameter.grad is not None
+            if parameter.grad is None:  # see _backward_upper
+                parameter.grad = torch.zeros_like(parameter)
             self._group.allreduce([parameter.grad]).wait()  # the sum
             parameter.grad.div_(self._group.size())
 
