@@ -277,6 +277,24 @@ def test_a_resumed_run_keeps_what_was_recorded_and_nothing_else(tmp_path: Path) 
     assert not again.content["programs"] and not [*tmp_path.glob("*.tar")]
 
 
+@pytest.mark.parametrize("n_bytes", [100, 512, 4000])  # within its header, without its data, within its data
+def test_a_resumed_run_keeps_what_precedes_a_torn_trace(n_bytes: int, tmp_path: Path) -> None:
+    """The recorder was killed while it packed one, of which truth.json knows nothing yet."""
+    truth = Truth(tmp_path, MACHINE, packed=True, limit_bytes=1 << 20)
+    files = [tmp_path / f"products.{variant}.json.gz" for variant in VARIANTS]
+    torn = tmp_path / "elementwise.A.json.gz"
+    for file in (*files, torn):
+        file.write_bytes(b"x" * 8000)
+    truth.add(PROGRAMS["products"], {v: {"files": [file.name]} for v, file in zip(VARIANTS, files, strict=True)})
+    archive = tmp_path / truth.pack([torn])
+    with tarfile.open(archive) as packed:
+        begins = packed.getmembers()[-1].offset
+    os.truncate(archive, begins + n_bytes)
+    Truth(tmp_path, MACHINE, packed=True, limit_bytes=1 << 20, resume=True)
+    assert names_in(archive) == [file.name for file in files]
+    assert not [*tmp_path.glob("*.partial")]
+
+
 def test_numbers_of_two_machines_do_not_become_one(tmp_path: Path) -> None:
     Truth(tmp_path, MACHINE, packed=False, limit_bytes=0).add(PROGRAMS["products"], {"skipped": "a reason"})
     with pytest.raises(SystemExit, match="Record into another folder"):
