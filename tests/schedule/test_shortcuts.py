@@ -24,7 +24,14 @@ from pipelines.schedule import (
     SWPipeline,
     TaskSchedule,
 )
-from pipelines.schedule.engine.shortcut import _CACHE_TAG, _cache_val, _GraftGrad, _restore_val, _WatchedContext
+from pipelines.schedule.engine.shortcut import (
+    _CACHE_TAG,
+    Shortcuts,
+    _cache_val,
+    _GraftGrad,
+    _restore_val,
+    _WatchedContext,
+)
 
 Pair = namedtuple("Pair", "left right")
 
@@ -487,6 +494,30 @@ def test_work_in_place_is_refused_where_another_task_may_have_done_it(device: st
     results: list[tuple[Any, ...]] = []
     pipe.run(range(3), on_retire=lambda ctx: results.append(shown(ctx)))
     assert [x for x, *_ in results] == [1.0] * 3
+
+
+def test_a_recording_has_no_deletions_of_tasks_that_are_replayed_meanwhile() -> None:
+    shortcuts = Shortcuts()
+
+    def delete(ctx: IterContext) -> None:
+        del ctx.tmp
+
+    def use(ctx: IterContext) -> None:
+        replaying = threading.Thread(target=shortcuts.replay, args=(deleting, ctx))
+        replaying.start()
+        replaying.join()
+        ctx.x = 1
+
+    deleting, using = PipelineTask("delete", delete), PipelineTask("use", use)
+    contexts = [IterContext(None, i) for i in range(3)]
+    for ctx in contexts[:2]:
+        ctx.tmp = 7
+    shortcuts.record(deleting, contexts[0], [])
+    shortcuts.record(using, contexts[1], ["delete"])
+    assert not hasattr(contexts[1], "tmp")
+    recorded = shortcuts._recorded["use"]
+    assert (recorded.values, recorded.deleted) == ({"x": 1}, [])
+    shortcuts.replay(deleting, contexts[2])  # has no tmp
 
 
 def test_a_watched_context_takes_any_attribute() -> None:

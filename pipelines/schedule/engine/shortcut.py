@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +172,8 @@ class Shortcuts:
         used_tensors = [(p, present[p]) for p in recording.used if p in present and present[p].requires_grad]
         zeros = [_zeros(recording, path, tensor) for path, tensor in used_tensors]
         for key in recording.deleted:
-            vars(ctx).pop(key, None)
+            with suppress(AttributeError):  # not set in this iteration
+                delattr(ctx, key)  # not from vars(ctx): another task's recording must see who deletes it
         for key, cached in recording.values.items():
             setattr(ctx, key, _grafted(_restore_val(cached), zeros, [t for _, t in used_tensors]))
         for io, cached in zip(task.io, recording.io, strict=True):
