@@ -520,6 +520,35 @@ def test_a_recording_has_no_deletions_of_tasks_that_are_replayed_meanwhile() -> 
     shortcuts.replay(deleting, contexts[2])  # has no tmp
 
 
+@pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")
+@pytest.mark.parametrize(
+    ("order", "stream", "is_refused"),
+    [
+        ("clock", "s", False),
+        ("clock", "another", True),
+        ("stages", "s", False),
+        ("stages", "another", True),
+        ("dependencies", "s", True),
+    ],
+)
+def test_tasks_that_a_stream_keeps_in_order_do_not_run_at_the_same_time(
+    order: str, stream: str, is_refused: bool
+) -> None:
+    """A and B are submitted by two threads. On one stream the second waits until the first one's function has returned."""
+    tasks = [PipelineTask(n, fn) for n, fn in (("First", made_anew), ("A", in_place), ("B", lambda ctx: None))]
+    places = [TaskSchedule(), TaskSchedule(stream="s", thread_group="a"), TaskSchedule(stream=stream, thread_group="b")]
+    plan = PipelinePlan(dict(zip(tasks, places, strict=True)), [("A", "First"), ("B", "First")])
+    pipe = SWPipeline(plan, "simulated") if order == "clock" else DataFlowPipeline(plan, 2, "simulated", order=order)
+    pipe.enable_shortcut("A")
+    if is_refused:
+        with pytest.raises(PipelineError, match=r"ctx\.x was changed in place by 'A' or by 'B'"):
+            pipe.run(range(3))
+        return
+    results: list[tuple[Any, ...]] = []
+    pipe.run(range(3), on_retire=lambda ctx: results.append(shown(ctx)))
+    assert [x for x, *_ in results] == [1.0] * 3
+
+
 def test_a_watched_context_takes_any_attribute() -> None:
     """While a task is recorded, its context has another class, whose names must not be in the way."""
     seen: list[Any] = []

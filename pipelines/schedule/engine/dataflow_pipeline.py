@@ -106,6 +106,10 @@ class DataFlowPipeline(_PipelineBase):
         with self._fire_lock:
             self._enqueue_all(self._firing.submitted(name, iter_idx))
 
+    @property
+    def _keeps_order_on_streams(self) -> bool:
+        return self.order == "stages"
+
     def _order(self) -> list[tuple[str, int]]:
         return list(self._firing.stages.items())
 

@@ -169,17 +169,26 @@ class _Submitting(_Batches, ABC):
         else:
             task.fn(ctx)
 
+    @property
+    def _keeps_order_on_streams(self) -> bool:
+        """Return whether a stream's next task is submitted only after the task before it, also by another thread."""
+        return True
+
     def _concurrent(self, name: str) -> list[str]:
         """Return the tasks of the same iteration that may run while the task runs: in another thread, and in no order with it."""
         if self._state != "running":  # a serial run
             return []
-        groups = {task: s.thread_group for task, s in self.checked.schedule.items()}
+        checked = self.checked
+        groups = {task: s.thread_group for task, s in checked.schedule.items()}
         thread = self._streams if self.device.runs_later else groups  # which thread runs the function
-        before = ancestors(self.checked.intra)
+        before = ancestors(checked.intra)
         return [
             other
             for other in self._tasks
-            if thread[other] != thread[name] and other not in before[name] and name not in before[other]
+            if thread[other] != thread[name]
+            and other not in before[name]
+            and name not in before[other]
+            and not (self._keeps_order_on_streams and checked.stream(other) == checked.stream(name))
         ]
 
     def _run_task(self, run: _Run, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
