@@ -75,7 +75,10 @@ class Span:
             self.clock = None
 
     def row(self, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
-        """Return the span's row of `span_samples`. `offset`: Unix time minus the host's monotonic clock, ns."""
+        """Return the span's row of `span_samples`. `offset`: Unix time minus the host's monotonic clock, ns.
+
+        `root`: the span from whose begin on the host the clock counts the start.
+        """
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]
         if self.clock in (HOST, HOST_CALLS):

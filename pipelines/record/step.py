@@ -211,8 +211,10 @@ class SampledStep:
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per span that began, outer spans first. Times are ns, starts are since the Unix epoch."""
         root = self._spans[0]
+        # A step's spans start at the clock's time since its root. Outside steps that may be hours, in which the device's clock
+        # drifts from the host's, and its 32-bit floats become coarse. So each span there starts at the host's time.
         rows = [
-            {**span.row(root, self._clock, self._offset), "is_census": self.is_census}
+            {**span.row(span if self._first_id else root, self._clock, self._offset), "is_census": self.is_census}
             for span in self._spans
             if span.begin and span.end and root.begin and (span is not root or not self._first_id)
         ]
