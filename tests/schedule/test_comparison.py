@@ -23,6 +23,8 @@ from pipelines.schedule.measurement.settings import Measured, Settings
 from pipelines.schedule.measurement.task_times import Limit, limit_of, work_durations
 from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.run import main
+from pipelines.schedule.search.predict import predict
+from pipelines.schedule.workloads import WORKLOADS
 
 MS = 1_000_000
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -265,6 +267,18 @@ def test_the_page_has_the_simulated_speedups() -> None:
         assert speedup == f"{periods['serial'][0] / min(periods['sw'][0], periods['dataflow'][0]):.2f}", name
         is_cycle = limit_of(run, measure(run, "r", None)).bound_by.startswith("cycle ")
         assert bound_by.startswith("cycle of ") == is_cycle, name
+
+
+@pytest.mark.parametrize(("copy_ms", "speedup"), [(5, "1.50"), (10, "2.00")])
+def test_the_speedup_of_copies_half_as_long_as_the_training_and_as_long(copy_ms: int, speedup: str) -> None:
+    """Both are on the page."""
+    durations = {**WORKLOADS["copy_heavy_mlp"].nominal_ns, "CopyBatch": copy_ms * MS}
+    assert sum(durations.values()) - durations["CopyBatch"] == 10 * MS
+    plan = load_plan("copy_heavy_mlp").checked
+    serial, pipelined = (predict(plan, durations, engine=engine).period_ns for engine in ("serial", "SWPipeline"))
+    assert f"{serial / pipelined:.2f}" == speedup
+    what, _, simulated, _ = rows_of_the_page()["`copy_heavy_mlp`"]
+    assert speedup in (simulated, re.findall(r"half as long as .* \((2\.00) if it takes as long\)", what)[0])
 
 
 def test_the_page_has_the_simulated_speedups_with_jitter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

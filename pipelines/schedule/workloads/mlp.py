@@ -69,10 +69,11 @@ class Mlp(TrainedModel):
 
 
 class CopyHeavyMlp(Mlp):
-    """Mlp with wide inputs and narrow layers, so that copying a batch takes about as long as training on it.
+    """Mlp with wide inputs and narrow layers, so that copying a batch takes a large part of the time.
 
-    `large` has 5,100 floating-point operations per copied byte. A100 and H100, by their data sheets, do 6,200 and 7,500
-    in TF32 per byte that the link to the host moves; products reach about 60 % of that.
+    By its nominal durations the copy takes half as long as training on the batch, with `large` about as long: that has 5,100
+    floating-point operations per copied byte. A100 and H100, by their data sheets, do 6,200 and 7,500 in TF32 per byte that the
+    link to the host moves; products reach about 60 % of that.
     """
 
     sizes: ClassVar = {
