@@ -87,11 +87,16 @@ def schedule_runs(
     )
     if refused:
         raise dg.Failure("\n".join(refused.values()))
+    warned: dict[str, None] = {}  # each once, in order
     with tempfile.TemporaryDirectory() as folder:
         try:
             for plan in config.plans:
                 for engines in _turns(config):
-                    context.log.info(_run(plan, engines, config, Path(folder)))
+                    process = _run(plan, engines, config, Path(folder))
+                    context.log.info(process.stdout)
+                    if warning := process.stderr.strip():
+                        context.log.warning(warning)
+                        warned[warning] = None
         finally:  # a plan that fails does not take with it what was measured before
             report = ingest([folder], lake)
     failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
@@ -105,6 +110,8 @@ def schedule_runs(
         checked = {name: _check(con, name, bad, runs) for name, (_, bad) in _CHECKS.items()}
     for table in RUN_TABLES:
         more = {"compared": dg.MetadataValue.md(compared), **pictures} if table == "schedule_runs" else {}
+        if more and warned:
+            more["warnings"] = dg.MetadataValue.text("\n".join(warned))
         files = [str(path) for path in lake.committed_files(table)]
         results = list(checked.values()) if table == "schedule_runs" else []
         yield dg.MaterializeResult(
@@ -153,8 +160,8 @@ def _turns(config: ScheduleConfig) -> list[list[str]]:
     return [["--engine", engine] for engine in config.engines]
 
 
-def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> str:
-    """Run a plan in a process of its own and return what it printed. Raise dg.Failure if it fails or takes too long."""
+def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a plan in a process of its own and return it, with what it printed. Raise dg.Failure if it fails or takes too long."""
     command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, *engines, "--out", str(folder)]
     options = {
         **{name: getattr(config, name) for name in ("iterations", "warmup", "size", "seed")},
@@ -170,4 +177,4 @@ def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) ->
         raise dg.Failure(f"plan {plan} was stopped after timeout_s = {config.timeout_s:g} s") from error
     if process.returncode:
         raise dg.Failure(f"plan {plan}: {(process.stderr or process.stdout).strip()[-2000:]}")
-    return process.stdout
+    return process

@@ -186,6 +186,8 @@ def _device(parser: argparse.ArgumentParser, device: str) -> str:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cpu":
+            print("torch sees no CUDA device: running on the CPU", file=sys.stderr)
     device = "cuda:0" if device == "cuda" else device
     if device not in ("cpu", "simulated") and not (device.startswith("cuda:") and device[5:].isdigit()):
         parser.error(f"--device {device}: use cuda, cuda:N, cpu or simulated")

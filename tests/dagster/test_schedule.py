@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,13 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
 def test_profiler_traces_of_runs_are_ingested_and_are_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `trace` writes them, which needs torch: a file in the run's folder."""
 
-    def with_trace(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> str:
+    def with_trace(
+        plan: str, engines: list[str], config: ScheduleConfig, folder: Path
+    ) -> subprocess.CompletedProcess[str]:
         printed = _run(plan, engines, config, folder)
         (run,) = (path for path in folder.iterdir() if path.is_dir())
         write_trace(run / "trace.json")
+        printed.stderr = "the host will be the bottleneck\n"
         return printed
 
     monkeypatch.setattr("assets.schedule._run", with_trace)
@@ -62,12 +66,16 @@ def test_profiler_traces_of_runs_are_ingested_and_are_no_runs(tmp_path: Path, mo
         result = job.execute_in_process(run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance)
         materialized = result.asset_materializations_for_node("schedules")
     assert {entry.metadata["runs"].value for entry in materialized} == {1}
+    warnings = [entry.metadata["warnings"].value for entry in materialized if "warnings" in entry.metadata]
+    assert warnings == ["the host will be the bottleneck"]
     assert len(Lake(tmp_path).known(RUN_MARK)) == len(Lake(tmp_path).known_traces()) == 1
 
 
 @pytest.mark.slow  # 4 s: a process
 def test_what_was_measured_before_a_plan_failed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def first_only(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> str:
+    def first_only(
+        plan: str, engines: list[str], config: ScheduleConfig, folder: Path
+    ) -> subprocess.CompletedProcess[str]:
         if plan != "mlp":
             raise dg.Failure(f"plan {plan} was stopped")
         return _run(plan, engines, config, folder)
@@ -109,6 +117,26 @@ def test_a_plan_that_hangs_is_stopped(tmp_path: Path) -> None:
     failure = result.failure_data_for_node("schedules")
     assert failure is not None and "plan mlp was stopped after timeout_s = 0.01 s" in str(failure.error)
     assert not Lake(tmp_path).known(RUN_MARK)
+
+
+def test_warnings_of_a_run_are_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if another plan fails afterward."""
+
+    def first_only(plan: str, *_: Any) -> subprocess.CompletedProcess[str]:
+        if plan != "mlp":
+            raise dg.Failure(f"plan {plan} was stopped")
+        return subprocess.CompletedProcess([], 0, "mlp: 20 iterations", "torch sees no CUDA device\n")
+
+    monkeypatch.setattr("assets.schedule._run", first_only)
+    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["mlp", "fused_sparse_dist"], "engines": ["sw"]}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(
+            run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance, raise_on_error=False
+        )
+        logged = {entry.user_message: entry.level for entry in instance.all_logs(result.run_id)}
+    assert logged["mlp: 20 iterations"] == logging.INFO
+    assert logged["torch sees no CUDA device"] == logging.WARNING
 
 
 def test_a_run_with_a_later_one_in_the_lake_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,19 @@ def test_on_a_gpu_events_fill_the_device_columns(tmp_path: Path) -> None:
             assert at[dep, iteration]["device_end_ns"] <= row["device_start_ns"] + 2000
 
 
+@needs_torch
+@pytest.mark.parametrize(("device", "is_said"), [("auto", True), ("cpu", False)])
+def test_a_run_that_finds_no_gpu_says_so(
+    device: str, is_said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    options = ["--size", "tiny", "--iterations", "2", "--warmup", "0", "--out", str(tmp_path)]
+    assert main(["--plan", "mlp", "--device", device, *options]) == 0
+    printed = capsys.readouterr()
+    assert "mlp, sw on cpu: 2 iterations" in printed.out
+    assert ("torch sees no CUDA device: running on the CPU\n" in printed.err) == is_said
+
+
 def test_a_simulation_needs_no_torch(tmp_path: Path) -> None:
     options = ("--plan", "mlp", "--device", "simulated", "--iterations", "20", "--out", str(tmp_path))
     done = process(*options, absent=(*ABSENT, "torch"))
