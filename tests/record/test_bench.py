@@ -13,3 +13,18 @@ def test_one_pair_has_no_quartiles(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--pairs", "1"])
     assert "--pairs must be at least 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--rate", "1"], "recorded, rate 1:"),
+        ([], "recorded, budget 1 %:"),
+        (["--stacks", "100"], "recorded, stacks 100 times per second:"),
+    ],
+)
+def test_the_smallest_measurement(options: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--pairs", "2", "--steps", "1", "--device", "cpu", *options])
+    printed = capsys.readouterr().out
+    assert "2 pairs of blocks of 1 steps" in printed and what in printed and "overhead: " in printed
+    assert ("census steps: 1" in printed) == ("--rate" in options)
