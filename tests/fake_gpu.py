@@ -1,0 +1,88 @@
+"""A GPU in place of torch.cuda, for what runs on CUDA only. Nothing takes time on it but what says so."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+
+class FakeGpu:
+    """`now_ms`: its clock, which the test or `sleep` moves. `n_waits`: how often the host waited for it."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.n_waits = self.n_sleeps = 0
+        self.is_idle, self.is_capturing = True, False
+        self.current: Any = None  # what torch.cuda.set_device was called with
+        self.stream = FakeStream()
+
+    def sleep(self, cycles: int) -> None:
+        """Two million cycles a ms. The first call finds the clock at half its rate."""
+        self.now_ms += cycles / (2e6 if self.n_sleeps else 1e6)
+        self.n_sleeps += 1
+
+    def wait(self, device: Any = None) -> None:
+        self.n_waits += 1
+
+
+class FakeStream:
+    """A stream that notes what it waits for."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.waited_for: list[Any] = []
+
+    def wait_stream(self, stream: Any) -> None:
+        self.waited_for.append(stream)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """torch.cuda with one GPU."""
+    gpu = FakeGpu()
+
+    class Event:
+        def __init__(self, enable_timing: bool = False) -> None:
+            self.is_timed, self.at_ms = enable_timing, 0.0
+
+        def record(self, stream: Any = None) -> None:
+            self.at_ms = gpu.now_ms
+
+        def query(self) -> bool:
+            return gpu.is_idle
+
+        def synchronize(self) -> None:
+            gpu.wait()
+
+        def elapsed_time(self, later: Event) -> float:
+            assert self.is_timed and later.is_timed
+            return later.at_ms - self.at_ms
+
+    @contextlib.contextmanager
+    def on(stream: Any) -> Iterator[None]:
+        yield
+
+    properties = SimpleNamespace(total_memory=80 << 30, multi_processor_count=132)
+    fakes = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: setattr(gpu, "current", device),
+        "default_stream": lambda device=None: gpu.stream,
+        "current_stream": lambda device=None: gpu.stream,
+        "Stream": FakeStream,
+        "Event": Event,
+        "stream": on,
+        "synchronize": gpu.wait,
+        "is_current_stream_capturing": lambda: gpu.is_capturing,
+        "get_device_properties": lambda device=None: properties,
+        "get_device_name": lambda device=None: "NVIDIA H100 80GB HBM3",
+        "_sleep": gpu.sleep,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake, raising=False)
+    return gpu
