@@ -56,9 +56,8 @@ class CudaClock:
         return mark.query()
 
     def between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> int:
-        return round(
-            first.elapsed_time(last) * 1e6
-        )  # ms, resolution half a microsecond up to 8 s, as it is a 32-bit float
+        # A 32-bit float in ms: exact to half a microsecond up to 8 s.
+        return round(first.elapsed_time(last) * 1e6)
 
     def wait(self) -> None:
         torch.cuda.synchronize(self.device)
