@@ -31,6 +31,31 @@ def is_alive(process: str) -> bool:
     return started != "ended" and ("" in (start, started) or started == start)
 
 
+def owner_mark() -> str:
+    """Return `host:pid:start@namespace` of this process, for the name of a folder that belongs to it (`is_running_here`)."""
+    return f"{this_process()}@{_pid_namespace()}"
+
+
+def is_running_here(mark: str) -> bool | None:
+    """Return whether the process of an `owner_mark` runs, or None if this cannot be seen from here.
+
+    That is so for a text that is no mark, for a process of another host, and for one of a container that has its
+    machine's name and pids of its own.
+    """
+    process, _, namespace = mark.rpartition("@")
+    if process.count(":") < 2 or namespace != _pid_namespace():
+        return None
+    return is_alive(process) if process.rsplit(":", 2)[0] == socket.gethostname() else None
+
+
+def _pid_namespace() -> str:
+    """Return the number of the namespace in which this process's pid counts, or an empty text without /proc."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
+
+
 def _started(pid: int) -> str:
     """Return a process's start in ticks since boot; empty without /proc, `ended` for a zombie or dead process."""
     try:

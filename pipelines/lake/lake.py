@@ -18,6 +18,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import UnusablePath, local_path, utf8_path, without_parents
+from pipelines.base.processes import is_running_here, owner_mark
 from pipelines.base.whole_file import PART, write_whole
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import LOCK, REBUILT, writing
@@ -123,13 +124,21 @@ class Lake:
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
-        """Return the folder for files of a batch that are not committed, created on first use. No view matches its contents.
+        """Return this process's folder for files of a batch that are not committed, created on first use.
 
-        Several processes may use it at the same time, so each makes its own files or folders in it.
+        No view matches its contents. Several threads may use it at the same time, so each makes its own files or folders
+        in it. Its name has the process, so there is no moment at which it has a file and no owner. Before it is created,
+        the folders of killed processes are removed.
         """
-        folder = self.root / STAGING / batch.batch_id
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = self.root / STAGING / f"{batch.batch_id}@{owner_mark()}"
+        if not folder.exists():
+            _remove(self._ended_staging())
+            folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def _ended_staging(self) -> list[Path]:
+        """Return staging folders that no process will use again. Only those of an unknown owner must be a day old."""
+        return [path for path in self.root.glob(f"{STAGING}/*") if _is_ended(path)]
 
     def put(
         self,
@@ -416,20 +425,17 @@ class Lake:
         return broken
 
     def sweep(self) -> list[Path]:
-        """Remove leftovers of killed runs that are more than a day old, and return the removed paths.
+        """Remove leftovers of killed runs, and return the removed paths.
 
-        Leftovers are staging folders, files that the catalog does not name or that no marker commits, half-built
-        analysts' files, and half-written notices and pages.
+        Leftovers are staging folders of processes of this machine that ended, and what is more than a day old: other
+        staging folders, files that the catalog does not name or that no marker commits, half-built analysts' files, and
+        half-written notices and pages.
         """
         parts = (f"{folder}.*{PART}" for folder in ("", f"{RETIRED}/", f"{PAGES}/"))
-        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", *parts)
+        temporary = (f"{ANALYST_TEMP}*", f"{REBUILT}*", *parts)
         paths = [path for pattern in temporary for path in self.root.glob(pattern)]
-        leftovers = [path for path in paths if _is_leftover(path)]
-        for path in leftovers:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
-            else:
-                path.unlink(missing_ok=True)
+        leftovers = self._ended_staging() + [path for path in paths if _is_leftover(path)]
+        _remove(leftovers)
         return [*leftovers, *self._sweep_files()]
 
     def _sweep_files(self) -> list[Path]:
@@ -504,6 +510,20 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a small JSON file as `write_whole` does. Its folder is created if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(content))
+
+
+def _is_ended(staging: Path) -> bool:
+    """Return whether the process of a staging folder ended, or, if that cannot be seen, whether the folder is a day old."""
+    is_running = is_running_here(staging.name.partition("@")[2])
+    return _is_leftover(staging) if is_running is None else not is_running
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _is_leftover(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.base.processes import is_running_here, owner_mark
 from pipelines.base.whole_file import write_whole
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import batches
-from pipelines.lake.layout import PAGES, RETIRED, batch_files, table_of
+from pipelines.lake.layout import PAGES, RETIRED, STAGING, batch_files, table_of
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 
@@ -88,3 +90,52 @@ def test_half_written_files_are_swept_after_a_day(tmp_path: Path, folder: str, m
     assert Lake(tmp_path).sweep() == []
     os.utime(part, (time.time() - 86_500,) * 2)
     assert Lake(tmp_path).sweep() == [part] and not part.exists()
+
+
+# A run that stages a file and is killed.
+_KILLED = """
+import os, signal, sys
+from pipelines.lake import Batch, Lake
+(Lake(sys.argv[1]).staging(Batch.new()) / "events.parquet").touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+_DAY = 24 * 3600
+
+
+@pytest.mark.parametrize("by_commit", [True, False])
+def test_what_a_killed_run_staged_goes_with_the_next_commit(tmp_path: Path, by_commit: bool) -> None:
+    lake = Lake(tmp_path)
+    mine = lake.staging(Batch.new())
+    assert subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)]).returncode == -signal.SIGKILL
+    (staged,) = set(tmp_path.glob(f"{STAGING}/*")) - {mine}
+    assert (staged / "events.parquet").exists()
+    if by_commit:  # each begins with a folder of its own
+        assert lake.staging(Batch.new()).exists()
+    else:
+        assert lake.sweep() == [staged]
+    assert not staged.exists() and mine.exists()
+
+
+def test_the_folder_of_a_running_process_stays_and_an_unknown_one_goes_after_a_day(tmp_path: Path) -> None:
+    """Whose pid is of another host, of another container with this host's name, or not noted, may be running."""
+    process, _, namespace = owner_mark().rpartition("@")
+    _, _, start = process.rpartition(":")
+    elsewhere = ("@another-host:1:5@" + namespace, f"@{process}0@{namespace}0", "@a", "")
+    lake, batch = Lake(tmp_path), Batch.new()
+    mine, unknown = lake.staging(batch), [tmp_path / STAGING / f"{batch.batch_id}{mark}" for mark in elsewhere]
+    for folder in unknown:
+        folder.mkdir()
+    for age, expected in ((_DAY - 60, []), (_DAY + 60, unknown)):
+        for folder in (mine, *unknown):
+            os.utime(folder, (time.time() - age,) * 2)
+        assert sorted(lake.sweep()) == sorted(expected)
+    assert [*tmp_path.glob(f"{STAGING}/*")] == [mine] == [lake.staging(batch)]
+    reused = tmp_path / STAGING / mine.name.replace(f":{start}@", f":{start}0@")  # the pid was given to another
+    reused.mkdir()
+    assert lake.sweep() == [reused]
+
+
+def test_owners_that_cannot_be_seen_are_neither_running_nor_ended() -> None:
+    process, _, namespace = owner_mark().rpartition("@")
+    assert is_running_here(owner_mark()) is True and is_running_here(f"{process}0@{namespace}") is False
+    assert [is_running_here(mark) for mark in ("", "@", "a:b@", f"h:1:2@{namespace}", process)] == [None] * 5

@@ -34,7 +34,7 @@ def test_all_public_tables_of_every_batch(lake: Lake, tmp_path: Path) -> None:
     assert {(d.table, d.batch) for d in done} == {(t, b) for t in catalog.materialized for b in lake.batches()}
     assert {d.table: d.n_rows for d in done if d.batch == lake.batches()[0]}["kernels"] == 12
     assert "kernels" in steps and "longest_path" in steps
-    assert not list(lake.root.glob(".staging/*/*"))
+    assert not list(lake.root.glob(".staging/*"))
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
 
@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
     ((spilled, database),) = places
     assert lake.root / STAGING in Path(spilled).parents
     assert database is None  # in memory
-    assert not list((lake.root / STAGING).glob("*/*"))
+    assert not list((lake.root / STAGING).iterdir())
 
 
 @pytest.mark.slow

@@ -181,7 +181,8 @@ def _remove(lake: Lake, retirement: Retirement) -> None:
         path.unlink(missing_ok=True)
     for trace_id in retirement.traces:
         shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
-    shutil.rmtree(lake.root / STAGING / batch.batch_id, ignore_errors=True)
+    for folder in (lake.root / STAGING).glob(f"{batch.batch_id}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     with writing(lake.root) as catalog:
         catalog.batch(batch.batch_id, None)
         catalog.notice(batch.batch_id, None if is_merged else json.dumps({**notice, "is_removed": True}))
