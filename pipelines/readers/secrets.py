@@ -25,9 +25,13 @@ COMMAND = "command"
 _IDS = ("cat", "pid", "tid", "flow_id")
 MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
 # Followed by neither a letter nor quotation: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other
-# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only.
+# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only, and in lower case
+# only after the name of a service with accounts.
 _WORDS = r"token|secret|key|password|passwd|passphrase|credential|cookie"
-_VARIABLES = r"(?-i:(?:\b|_)(?:AUTH|PASS)|_PWD)"
+_ACCOUNTS = (
+    r"(?:basic|http|proxy|registry|smtp)_auth|(?:db|ftp|imap|ldap|mysql|pg|postgres|redis|smb|smtp)_(?:pass|pwd)"
+)
+_VARIABLES = rf"(?:(?-i:(?:\b|_|PG)(?:AUTH|PASS)|_PWD)|(?:\b|_)(?:{_ACCOUNTS}))"
 _NAME = rf"(?:(?:{_WORDS})s?|{_VARIABLES})"
 _MORE = r"(?:[^A-Za-z\"'\\=:\s][^\"'\\=:\s]*)?"
 _BEFORE = r"[^\"'\\=:\s]*"
@@ -37,7 +41,7 @@ _JSON_VALUE = r"(?:[^\"\\]|\\.)*[A-Za-z](?:[^\"\\]|\\.)*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
 # Names that can be nothing else, in lists, objects, names and running text, where a key or a token is often no secret.
 _SURE = (
-    r"(?:password|passwd|passphrase|credential|secret|cookie|(?:api|access|private|secret)[_-]?key|"
+    r"(?:password|passwd|passphrase|credential|secret|cookie|(?:access|account|api|private|secret)[_-]?key|"
     r"(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]?token)s?"
 )
 _SURE_NAME = rf"{_QUOTE}{_BEFORE}(?:{_SURE}|{_VARIABLES}|(?-i:_(?:TOKEN|KEY)S?)){_MORE}{_QUOTE}"
@@ -99,7 +103,8 @@ _ASSIGNED = _after(rf"{_NAME}{_MORE}=", _WORD, "[A-Za-z]")
 # In a name, only options, parameters of a URL, environment variables and sure names: `tokens=8k` describes the work.
 _ASSIGNED_IN_NAMES = _after(
     rf"(?:{_LEAD}{_OPTION}|[?&](?:[\w.-]*[_.-])?{_OPTION}){_MORE}=|{_SURE}{_MORE}=|"
-    rf"(?-i:[A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)(?:_?[0-9]+)?=)",
+    rf"(?-i:(?:[A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)|\bPGPASS)(?:_?[0-9]+)?=)|"
+    rf"(?:\b|_)(?:{_ACCOUNTS})=",
     _WORD,
     "[A-Za-z]",
 )
@@ -119,8 +124,8 @@ _RULES = (
     (rf"(?i)(\[\s*{_SURE_NAME}\s*,\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
     # AWS_SECRET_ACCESS_KEY: …, DB_PASSWORD = …
     _after(
-        r"(?-i:PASSWORD|PASSWD|PASSPHRASE|[A-Z0-9]_(?:SECRET|TOKEN|CREDENTIAL|COOKIE|KEY|AUTH|PASS|PWD))"
-        r"(?::\s+|\s+=\s*|\s*=\s+)",
+        r"(?:(?-i:PASSWORD|PASSWD|PASSPHRASE|\bPGPASS|[A-Z0-9]_(?:SECRET|TOKEN|CREDENTIAL|COOKIE|KEY|AUTH|PASS|PWD))|"
+        rf"(?:\b|_)(?:{_ACCOUNTS}))(?::\s+|\s+=\s*|\s*=\s+)",
         _WORD,
         "[A-Za-z]",
     ),
@@ -159,7 +164,7 @@ _RULES = (
 )
 # Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
-    rf"(?i:{_WORDS}|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
+    rf"(?i:{_WORDS}|{_ACCOUNTS}|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
     r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())

@@ -19,6 +19,8 @@ NAMES = (
     *(f"{name}={SECRET}" for name in ("PASSWORD", "AWS_ACCESS_KEY_ID", "WANDB_API_KEY_2")),
     f"client(api_key='{SECRET}')",
     f"https://h/x?max_tokens=8k&token={SECRET}",
+    *(f"{name}={SECRET}" for name in ("db_pass", "MyDB basic_auth", "smb_pwd", "PGPASS")),
+    f"AccountName=a;AccountKey={SECRET};EndpointSuffix=core.windows.net",
 )
 ARGS = (
     json.dumps({"env": json.dumps([{"name": "HF_TOKEN", "value": SECRET}])}),
@@ -28,6 +30,8 @@ ARGS = (
     json.dumps({"value": SECRET, "n": 3, "name": "WANDB_API_KEY"}),
     f"X-Api-Key: {SECRET}",
     f'{{"Authorization":"{SECRET}"}}',
+    *(f'{{"{name}": "{SECRET}"}}' for name in ("cloudant_api_key", "ibm_cloud_iam_token", "softlayer_password")),
+    *(f'{{"{name}": "{SECRET}"}}' for name in ("cos_hmac_secret_access_key", "db_pass", "HTTP_auth", "PGPASS")),
     *(f"{name}: {SECRET}" for name in ("SMTP_PASS", "SMTP_AUTH", "DB_PWD", "PASSPHRASE", "PASSWORD")),
     f"AWS_SECRET_ACCESS_KEY = {SECRET}",
     f"curl -s -uuser:{SECRET} https://h",
@@ -64,6 +68,11 @@ NAMES_THAT_STAY = (
     *("per-token quant_fp8", "per-token group_gemm", "multi-token prediction", "next-token sampling", "qk-key norm"),
     *("sort-by-key pairs", "prefill-tokens decode", "void gemm<key=Half, token=bf16>(int)"),
     *("hf_BartForConditionalGeneration", "AKCustomAllReduce", "sk-128x128x64-warpspec"),
+    *("forward_pass=1a", "db_passes=2x", "basic_authors=a", "epilogue_pass: fused", "PGPASSFILE=/home/me/.pgpass"),
+    # Almost a token: of a bot, of Discord and of Twilio.
+    *("Cijk_Ailk_Bljk_BBS_BH_SK3_MT256x256x64_MI16x16x1", f"{'0123456789abcdef' * 2}", f"SK{'0123456789ABCDEF' * 2}"),
+    *(f"SK{'0123456789abcdef' * 2}0", "1700000000:ncclDevKernel_AllReduce_Sum_f32_RING_", "12345678:AA_short"),
+    "MultiheadLatentAttention.q_proj.forward_with_cache_and_mask",
 )
 ARGS_THAT_STAY = (
     {"key_shape": "bf16[8,128]", "fx_graph_cache_key": "fabc12", "dispatch_key": "CUDA", "key_padding_mask": "bool[8]"},
@@ -83,6 +92,7 @@ ARGS_THAT_STAY = (
     {"args": ["--max-tokens", "8k"], "name": "num_tokens", "value": "8k"},
     {"token": 5, "key": 7, "secrets": 3, "password_length": 12, "password": None, "x": "--secrets 5 --max-key 3"},
     {"url": "https://host:80/a@b", "mail": "https://host/x:y@z", "git": "ssh://git@host:22"},
+    {"forward_pass": "a", "fusion_pass": "b", "is_auth": "c", "author": "d", "pg_name": "default_pg", "compass": "n"},
     # A mark that closes a text opens no value.
     {"a": "x --password ", "b": 5},
     {"a": "PASSWORD=", "b": "c"},
