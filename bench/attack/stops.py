@@ -1,8 +1,11 @@
-"""Ctrl-C and SIGTERM at random moments of commands: each stops within 2 s, blames no trace, and finishes when run again."""
+"""Ctrl-C and SIGTERM at random moments of commands: each stops within 2 s, leaves no temporary file, blames no trace, and
+finishes when run again.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -20,6 +23,7 @@ from pipelines.synthetic import CaptureSpec, write_capture
 
 LIMIT_S = 2.0
 _ROOT = Path(__file__).parents[2]
+_TRACELAKE = (sys.executable, "-m", "tracelake")
 _SPEC = CaptureSpec(ranks=1, steps=60, layers=8, ops_per_layer=6, seed=3)
 
 
@@ -33,6 +37,11 @@ class World:
     @property
     def prepared(self) -> Path:
         return self.folder / "prepared"
+
+    @property
+    def temporary(self) -> Path:
+        """The TMPDIR of the commands that are stopped."""
+        return self.folder / "tmp"
 
     def commands(self, lake: Path) -> dict[str, list[str]]:
         """The commands that are stopped, by name, on a lake of their own."""
@@ -64,6 +73,7 @@ def prepared(folder: Path) -> World:
     """Make the world in a folder."""
     (rank,) = write_capture(_SPEC, folder / "in").ranks
     world = World(folder, rank.path)
+    world.temporary.mkdir()
     _run([*world.commands(world.prepared)["ingest"]])
     return world
 
@@ -73,8 +83,9 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally, lim
     lake = _lake(world, name)
     words = world.commands(lake)[name]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tracelake", *words],
+        [*_TRACELAKE, *words],
         **{"cwd": _ROOT, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        env={**os.environ, "TMPDIR": str(world.temporary)},
     )
     try:
         process.wait(at)
@@ -92,6 +103,12 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally, lim
     if process.returncode not in (0, 128 + number) or took > limit_s or len(stderr.splitlines()) > 1:
         tally.silent += 1
         tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {stderr[-300:]!r}")
+        return
+    if left := sorted(world.temporary.iterdir()):
+        tally.silent += 1
+        tally.notes.append(f"{where}: left {', '.join(path.name for path in left)} in TMPDIR")
+        shutil.rmtree(world.temporary)
+        world.temporary.mkdir()
         return
     blamed = [failure for entry in shown(lake).values() for of in entry.failures.values() for failure in of]
     again = _run(words)
@@ -119,5 +136,4 @@ def _seconds(world: World, name: str) -> float:
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tracelake", *words]
-    return subprocess.run(command, cwd=_ROOT, text=True, capture_output=True, check=False)
+    return subprocess.run([*_TRACELAKE, *words], cwd=_ROOT, text=True, capture_output=True, check=False)

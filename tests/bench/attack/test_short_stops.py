@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 import pytest
 
 from bench.attack import stops
+from bench.attack.tally import Tally
 from tests.effort import SEED
 
 
@@ -16,3 +20,14 @@ def test_commands_stop_at_random_moments(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(stops, "_SPEC", replace(stops._SPEC, steps=10))
     tally = stops.attack(3, SEED, inf)
     assert (tally.survived, tally.passed) == (3, True), tally.notes
+
+
+def test_what_a_stopped_command_leaves_in_tmpdir_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        stops, "_TRACELAKE", (sys.executable, "-c", "import tempfile; tempfile.mkdtemp(suffix='-left')")
+    )
+    world, tally = stops.World(tmp_path, tmp_path / "trace.json"), Tally("t")
+    world.temporary.mkdir()
+    stops.stop_once(world, "ingest", signal.SIGINT, 60, tally, inf)
+    assert (tally.tried, tally.silent) == (1, 1) and "-left in TMPDIR" in tally.notes[0]
+    assert not [*world.temporary.iterdir()]  # so that the next one is not blamed for it
