@@ -1,6 +1,7 @@
 """A lake whose files rot: bits flipped, files cut, overwritten, missing, or joined by ones that do not belong there.
 
-Answers must be right, or refused with a sentence, or `tracelake check` must find the damage.
+Answers must be right, or refused with a sentence, or `tracelake check` must find the damage. What is damaged in the lake's
+own notes, `tracelake check --repair` must mend: then the answers are as before.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from bench.attack.children import End, run
 from bench.attack.tally import Tally
 from bench.attack.verbs import SHOWN, Scene, Stage, command, ingest, materialize, stage
 from pipelines.lake import Lake
+from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.lake.layout import ANALYST
+from pipelines.lake.version import MARKER
 
+NOTES = (MARKER, CATALOG)
 LEFT_OUT = "batch_id|ingested_at|seen_at"
 
 
@@ -35,6 +39,9 @@ def attack(n: int, seed: int) -> Tally:
             if end.has_traceback or end.code < 0:  # a signal: it crashed, or hung until it was killed
                 tally.tracebacks += 1
                 tally.notes.append(f"{what}: exit {end.code} {end.said.strip()[-200:]}")
+            elif what.endswith(NOTES) and (why := _unmended(made, answers, wanted)):
+                tally.lost += 1
+                tally.notes.append(f"{what}: {why}")
             elif (answered := _read(answers)) and any(wanted[t] != got for t, got in answered.items()):
                 if check_finds(made):
                     n_noticed += 1
@@ -52,7 +59,8 @@ def attack(n: int, seed: int) -> Tally:
 
 def damage(lake: Path, choice: random.Random) -> str:
     """Do something to a file of the lake; what, in words."""
-    files = sorted([*lake.glob("*/day=*/*.parquet"), lake / ANALYST])
+    notes = [path for name in NOTES if (path := lake / name).exists()]
+    files = sorted([*lake.glob("*/day=*/*.parquet"), lake / ANALYST, *notes])
     path = choice.choice(files)
     content = bytearray(path.read_bytes())
     at = choice.randrange(len(content))
@@ -93,8 +101,19 @@ def check_finds(made: Stage) -> bool:
     return end.code == 1 and not end.has_traceback
 
 
-def _check(lake: Path) -> None:
-    command("check", "--lake", str(lake))
+def _check(lake: Path, *words: str) -> None:
+    command("check", *words, "--lake", str(lake))
+
+
+def _unmended(made: Stage, answers: Path, wanted: dict[str, str]) -> str:
+    """Repair the lake where it does not answer as before; why it still does not then, or ""."""
+    if _read(answers) == wanted:
+        return ""
+    repair = run(_check, made.lake, "--repair")
+    end = _looked(made, answers)
+    if _read(answers) == wanted:
+        return ""
+    return f"check --repair ended with {repair.code}, and not every answer is as before: {end.said.strip()[-200:]}"
 
 
 def _looked(made: Stage, answers: Path) -> End:

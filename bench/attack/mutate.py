@@ -1,4 +1,6 @@
-"""Mutations of a trace file: of its structure, its values, its text, its bytes and its packing; each from a seed."""
+"""Mutations of a trace file: of its structure, its values, its text, its bytes and its packing; values nested deep, and profiles
+that stand in a file twice. Each is from a seed.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ _ODD: tuple[Any, ...] = (
     *([], {}, [[]], [None], [1, 2], [[1, [2]]], [[-1, -5]], [[2**62, 2**62]], [["a"]], ["float"] * 3, {"a": 1}, {"": ""}),
     *({"a": {"b": {"c": [1, {"d": 2}]}}}, [{"ph": "X", "name": "inner", "ts": 1, "dur": 1}]),
 )  # fmt: skip
+_DEEP = 200_000
 _KEYS = ("Name", "NAME", "foo", "TS", "Dur", "", "\x00", "traceevents", "ph ", "args.x", "Ä", "x" * 300)
 _TOKENS = (
     *rb"""{ } [ ] , : " \ \u \ud800 null NaN -Infinity Infinity nan inf 1e999 /*c*/ //c ' },{ {"ph":""".split(),
@@ -236,9 +239,30 @@ def _packed(rng: random.Random) -> bytes:
     return bytes(damaged)
 
 
+def _nested(rng: random.Random) -> bytes:
+    """A value is a list of lists of lists, too deep for any parser that calls itself."""
+    document = good(rng)
+    path = rng.choice([path for path in _walk(document) if path])
+    _at(document, path[:-1])[path[-1]] = f"\x01{'[' * _DEEP}{rng.choice((']' * _DEEP, ''))}\x01"
+    return _text(rng, document)
+
+
+def _doubled(rng: random.Random) -> bytes:
+    """A profiler wrote its rows twice: all of them or those of the GPU, at the same time or later."""
+    document = good(rng)
+    events, later, only_gpu = document["traceEvents"], rng.choice([0, 0, 2, 1000]), rng.random() < 0.5
+    again = [event for event in events if not only_gpu or event.get("cat") == "kernel"]
+    events += [event | {"ts": event["ts"] + later} for event in again]
+    if rng.random() < 0.3:
+        rng.shuffle(events)
+    return _text(rng, document)
+
+
 _KINDS: dict[str, Callable[[random.Random], bytes]] = {
     "values": _values,
     "structure": _structure,
     "bytes": _bytes,
     "packed": _packed,
+    "nested": _nested,
+    "doubled": _doubled,
 }

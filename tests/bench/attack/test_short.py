@@ -41,8 +41,30 @@ def test_models_run_on_what_went_in() -> None:
 def test_a_file_is_made_from_its_seed_and_number_alone() -> None:
     assert [made(3, n) for n in range(30)] == [made(3, n) for n in range(30)]
     assert len({content for _, content in (made(3, n) for n in range(100))}) > 90
-    assert {kind for kind, _ in (made(3, n) for n in range(100))} == {"values", "structure", "bytes", "packed"}
+    assert {kind for kind, _ in (made(3, n) for n in range(100))} == {
+        *("values", "structure", "bytes", "packed"),
+        *("nested", "doubled"),
+    }
     assert made(3, 7) != made(4, 7)
+
+
+@pytest.mark.slow  # tests/readers/kineto/test_malformed.py
+@pytest.mark.parametrize("kind", ["nested", "doubled"])
+def test_deep_values_and_profiles_written_twice_go_in_or_are_rejected(kind: str) -> None:
+    number = next(n for n in range(1000) if made(SEED, n)[0] == kind)
+    tally, _, _ = attacked([number], SEED, models=False)
+    assert tally.survived == 1, tally.notes
+
+
+def test_values_are_nested_deep_and_profiles_are_there_twice() -> None:
+    files = [made(SEED, n) for n in range(40)]
+    nested = [content for kind, content in files if kind == "nested"]
+    doubled = [json.loads(content)["traceEvents"] for kind, content in files if kind == "doubled"]
+    assert nested and all(b"[" * 200_000 in content for content in nested)
+    assert doubled
+    for events in doubled:
+        n_kernels = sum(event.get("cat") == "kernel" for event in events)
+        assert n_kernels in (6, 8, 14)  # of 2, 3 or 6 launches and a collective, twice
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.attack import disk, flips, kills
+from bench.attack import beside, disk, flips, kills, ranks
 from bench.attack.breaks import try_once
 from bench.attack.children import End, inject, why_no_strace
 from bench.attack.tally import Tally
@@ -39,6 +39,59 @@ def test_a_crash_on_a_damaged_lake_is_not_survived(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(flips, "_looked", lambda *_: End(-11, ""))
     tally = flips.attack(1, SEED)
     assert (tally.tracebacks, tally.survived, tally.notes) == (1, 0, ["bit: exit -11 "])
+
+
+@pytest.mark.parametrize(
+    ("answers", "lost"), [([{"t": "1"}], 0), ([{}, {"t": "1"}], 0), ([{}, {}], 1), ([{}, {"t": "2"}], 1)]
+)
+@pytest.mark.parametrize("name", flips.NOTES)
+def test_damage_to_the_lake_s_notes_must_be_mended(
+    name: str, answers: list[dict[str, str]], lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked at before a repair, and where an answer is missing, after it."""
+    looks, commands = iter(answers), []
+    current: dict[str, str] = {}
+
+    def looked(*_: object) -> End:
+        current.clear()
+        current.update(next(looks))
+        return End(0, "")
+
+    monkeypatch.setattr(flips, "stage", lambda *_: SimpleNamespace(reset=lambda: None, lake=None))
+    monkeypatch.setattr(flips, "damage", lambda *_: f"bit at 0 of {name}")
+    monkeypatch.setattr(flips, "_answers", lambda *_: {"t": "1"})
+    monkeypatch.setattr(flips, "_looked", looked)
+    monkeypatch.setattr(flips, "_read", lambda *_: dict(current))
+    monkeypatch.setattr(flips, "run", lambda *words: commands.append(words[2:]) or End(0, ""))
+    tally = flips.attack(1, SEED)
+    assert (tally.lost, tally.survived, tally.silent) == (lost, 1 - lost, 0), tally.notes
+    assert commands == [("--repair",)] * (len(answers) - 1)
+
+
+@pytest.mark.slow  # of make attack
+def test_a_damaged_layout_and_catalog_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list(flips.NOTES)
+
+    def damage(lake: Path, _: random.Random) -> str:
+        path = lake / names.pop()
+        path.write_bytes(b"x" + path.read_bytes()[1:])
+        return f"bit at 0 of {path.name}"
+
+    monkeypatch.setattr(flips, "damage", damage)
+    tally = flips.attack(len(names), SEED)
+    assert (tally.tried, tally.survived) == (2, 2), tally.notes
+
+
+@pytest.mark.slow  # 10 s
+def test_compact_beside_materialize() -> None:
+    tally = beside.attack(1, SEED)
+    assert (tally.tried, tally.survived) == (1, 1), tally.notes
+
+
+@pytest.mark.slow  # tests/faces/cli/test_limiting_findings.py
+def test_folders_without_a_rank() -> None:
+    tally = ranks.attack(1, SEED)
+    assert (tally.tried, tally.survived) == (1, 1), tally.notes
 
 
 @pytest.mark.slow
@@ -89,17 +142,20 @@ def test_what_is_missing_or_other_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_damage_is_done_and_named(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    for name in ("traces/day=2026-01-01/a.parquet", "analyst.duckdb"):
+    names = ("traces/day=2026-01-01/a.parquet", "analyst.duckdb", *flips.NOTES)
+    for name in names:
         path = lake / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 9000)
-    choice, kinds = random.Random(SEED), set()
+    choice, kinds, damaged = random.Random(SEED), set(), set()
     for _ in range(60):
         before = {p: p.read_bytes() for p in lake.rglob("*") if p.is_file()}
-        kinds.add(flips.damage(lake, choice).split()[0])
+        kind, _, _, _, name = flips.damage(lake, choice).split()
+        kinds.add(kind)
+        damaged.add(name)
         assert {p: p.read_bytes() for p in lake.rglob("*") if p.is_file()} != before or "zeros" in kinds
         for extra in lake.rglob("notes.parquet"):
             extra.unlink()
         for path, content in before.items():
             path.write_bytes(content or b"x" * 9000)
-    assert kinds == {"bit", "cut", "zeros", "missing", "foreign"}
+    assert kinds == {"bit", "cut", "zeros", "missing", "foreign"} and damaged == {*names}

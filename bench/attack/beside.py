@@ -1,0 +1,64 @@
+"""`compact` at random moments of `materialize`, and no grace for its files: both end well, and no answer changes."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.attack.children import run
+from bench.attack.tally import Tally
+from bench.attack.verbs import Scene, command, ingest, materialize, missing, rows, stage, wholeness
+from tests.lake.world import write_trace
+
+BATCHES = 3
+
+
+def attack(n: int, seed: int) -> Tally:
+    """Run both `n` times, on a lake of several small batches without tables."""
+    tally, choice = Tally("compact beside materialize"), random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        made = stage(Scene("beside", (ingest, *(_more,) * (BATCHES - 1)), materialize), Path(folder), ranks=1)
+        began = time.monotonic()
+        made.reset()
+        run(materialize, made.lake, made.source)
+        lasting = time.monotonic() - began
+        for _ in range(n):
+            made.reset()
+            at = choice.uniform(0, lasting)
+            tally.tried += 1
+            with ThreadPoolExecutor(1) as pool:
+                computing = pool.submit(run, materialize, made.lake, made.source)
+                time.sleep(at)
+                ends = {"compact": run(compact, made.lake), "materialize": computing.result()}
+            label = f"compact {at:.2f} s after materialize"
+            if bad := [name for name, end in ends.items() if end.has_traceback or end.code]:
+                tally.tracebacks += any(end.has_traceback for end in ends.values())
+                tally.silent += not any(end.has_traceback for end in ends.values())
+                tally.notes += [f"{label}: {name}: {ends[name].code} {ends[name].said.strip()[-200:]}" for name in bad]
+            elif half := wholeness(made.lake):
+                tally.silent += 1
+                tally.notes.append(f"{label}: half visible: {half}")
+            elif gone := missing(made.wanted, now := rows(made.lake)):
+                tally.lost += 1
+                tally.notes.append(f"{label}: rows of {', '.join(gone)} are missing")
+            elif now != made.wanted:
+                tally.silent += 1
+                tally.notes.append(f"{label}: rows are there twice or are others")
+            else:
+                tally.survived += 1
+    return tally
+
+
+def compact(lake: Path) -> None:
+    """Merge today's batches, too, and delete their files at once."""
+    command("compact", "--older-than", "0", "--grace-hours", "0", "--lake", str(lake))
+
+
+def _more(lake: Path, source: Path) -> None:
+    """Take in one trace more, which is a batch of its own."""
+    number = len([*source.glob("*.json")])
+    write_trace(source / f"rank{number}.json", number, distributedInfo={"rank": number})
+    ingest(lake, source)
