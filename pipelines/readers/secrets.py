@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 COMMAND = "command"
@@ -162,18 +164,32 @@ _RULES = (
     ("|".join(f"(?:{row['pattern']})" for row in rule_rows("secret_formats")), MASK),
     (_HIDE, ""),
 )
-# Nearly all texts contain none of these; this check costs a tenth of the rules.
+# Nearly all texts contain none of these; this check costs a tenth of the rules. Before `_auth` and so on: the last letters of
+# _ACCOUNTS.
 _HINT = (
-    rf"(?i:{_WORDS}|{_ACCOUNTS}|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
+    rf"(?i:{_WORDS}|[bcglpsy]_(?:auth|pass|pwd)|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
     r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
 )
 _HINT_BYTES = re.compile(_HINT.encode())
+_SHORT = 1 << 14
 
 
 def may_hold_secrets(text: bytes) -> bool:
     """Return whether a text, JSON or not, may contain secrets. If False, the rules need not run."""
     # RE2 matches K (Kelvin) as k, and a backslash may escape any letter.
     return b"\\" in text or not text.isascii() or _HINT_BYTES.search(text) is not None
+
+
+def file_may_hold_secrets(con: duckdb.DuckDBPyConnection, file: Path) -> bool:
+    """Return whether a text file may contain secrets.
+
+    DuckDB searches twenty times as fast as Python, but takes as long to begin as Python for 16 KiB.
+    """
+    text = file.read_bytes()
+    if len(text) < _SHORT or b"\\" in text or not text.isascii():
+        return may_hold_secrets(text)
+    query = f"SELECT {may_be_secret('content')} FROM read_text({quoted(file)})"
+    return con.execute(query).fetchall()[0][0]
 
 
 def masked_text(text: str, *, is_name: bool = False) -> str:

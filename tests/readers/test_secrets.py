@@ -26,7 +26,15 @@ from pipelines.readers.flight_recorder.dump import read_dump
 from pipelines.readers.ingest import ingest, load_trace
 from pipelines.readers.inputs import Reading, single_trace
 from pipelines.readers.kineto import reader
-from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets, text_columns
+from pipelines.readers.secrets import (
+    _SHORT,
+    MASK,
+    file_may_hold_secrets,
+    masked,
+    masked_text,
+    may_hold_secrets,
+    text_columns,
+)
 from pipelines.runs.check import check
 from pipelines.runs.digest import reduce_old
 from pipelines.runs.materialize.per_trace import materialize
@@ -266,6 +274,22 @@ def test_what_holds_no_secret_for_sure_has_none() -> None:
     assert len(sure) > len(parts) / 4
     assert [row for row in sure if row != (row[0],) * 3] == []
     assert may_hold_secrets("\u212aey=abc".encode()) and may_hold_secrets(b"to\\u006ben=abc")
+
+
+@pytest.mark.parametrize("n_bytes", [0, _SHORT - 1, _SHORT, 3 * _SHORT])
+def test_a_file_is_searched_to_its_end_by_either_engine(n_bytes: int, tmp_path: Path) -> None:
+    file = tmp_path / "piece.json"
+    with duckdb.connect() as con:
+        for end, holds in (
+            ("", False),
+            ("tokenizers", True),
+            ("db_pass", True),
+            ("forward_pass", False),
+            ("é", True),
+            ("\\", True),
+        ):
+            file.write_text("x" * max(n_bytes - len(end.encode()), 0) + end, encoding="utf-8")
+            assert file_may_hold_secrets(con, file) == holds, end
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN=abcdef", "HF_\\u0054OKEN=abcdef"])

@@ -40,7 +40,7 @@ from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
 from pipelines.readers.kineto.source import Kept, Source, TooLarge
 from pipelines.readers.kineto.tolerant_reader import read_stretch
 from pipelines.readers.read_request import ReadRequest
-from pipelines.readers.secrets import may_hold_secrets, with_masked_ids, with_masks
+from pipelines.readers.secrets import file_may_hold_secrets, with_masked_ids, with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -277,7 +277,7 @@ class _Pieces:
             with database.cursor(self.con) as cursor:
                 is_small = file.stat().st_size < _SMALL
                 # Planning the masks takes as long as reading a few events.
-                masks = not is_small or may_hold_secrets(file.read_bytes())
+                masks = not is_small or file_may_hold_secrets(cursor, file)
                 events = with_masks(self.query, self.texts) if masks else with_masks(self.query, (), ())
                 raw_events = self.part.rows(raw_events) if self.part else raw_events
                 query = f"WITH raw_events AS ({raw_events})\n{events if mended else with_kinds(events)}"
