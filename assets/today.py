@@ -6,6 +6,7 @@ import dagster as dg
 
 from assets.metadata import EVERY_DAY, OWNERS, markdown_table, with_tables_behind
 from pipelines.base.whole_file import write_whole
+from pipelines.faces.limiting_findings import findings_of_newest, sentences
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.fleet.trends.findings import findings
 from pipelines.fleet.trends.fleet_today import TABLES
@@ -34,6 +35,7 @@ def is_empty(store: Store) -> bool:
             "rejects",
             "model_failures",
             "traces",
+            "findings",
             *TABLES,
         ]
     ),
@@ -53,13 +55,15 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
         return dg.MaterializeResult(metadata={"jobs": 0})
     with store.analyst() as con:
         fleet = read_fleet(con)
+        limits = findings_of_newest(con, fleet.jobs)
     file = lake.root / PAGES / "fleet.html"
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
+    write_whole(file, fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", limits))
     columns = list(fleet.jobs[0]) if fleet.jobs else []
     rows = [[job[name] for name in columns] for job in fleet.jobs[:_SHOWN]]
     fixes = [[fix[name] for name in _OF_FIXES] for fix in fleet.fixes]
-    sentences = [(finding.kind, finding.says) for finding in findings(fleet)]
+    to_tell = [(finding.kind, finding.says) for finding in findings(fleet)]
+    caveats = [[sentence] for sentence in sentences(limits)]
     return dg.MaterializeResult(
         metadata={
             "page": dg.MetadataValue.path(file),
@@ -68,8 +72,9 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
             "traces": fleet.n_traces,
             "got_worse": len(fleet.worse),
             "files_not_read": fleet.n_rejects,
-            "findings": len(sentences),
-            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], sentences[:_SHOWN], width=400)),
+            "findings": len(to_tell),
+            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], to_tell[:_SHOWN], width=400)),
+            **({"caveats": dg.MetadataValue.md(markdown_table(["caveat"], caveats, width=400))} if caveats else {}),
             "what_would_help": dg.MetadataValue.md(markdown_table([*_OF_FIXES], fixes)),
             "newest_captures": dg.MetadataValue.md(markdown_table(columns, rows)),
         }

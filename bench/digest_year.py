@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.faces.limiting_findings import findings_of_newest
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.faces.why import TABLES as WHY
 from pipelines.faces.why import why
@@ -98,13 +99,18 @@ def pages(lake: Lake) -> Iterator[tuple[str, float]]:
         ((trace_id, other),) = con.execute("SELECT min(trace_id), max(trace_id) FROM traces").fetchall()
         yield "jobs", _seconds(lambda: con.execute("FROM jobs").fetchall())
         yield "regressions", _seconds(lambda: regressions(con))
-        yield "fleet", _seconds(lambda: fleet_page(fleet_today(con), {}, "now"))
-        yield "fleet, one job", _seconds(lambda: fleet_page(fleet_today(con, "job3"), {}, "now"))
+        yield "fleet", _seconds(lambda: _fleet_page(con, None))
+        yield "fleet, one job", _seconds(lambda: _fleet_page(con, "job3"))
         yield "why, one trace", _seconds(lambda: why(con, trace_id))
         of_two = f"trace_id IN ({quoted(trace_id)}, {quoted(other)})"
         query = f"SELECT count(*) FROM digest_work WHERE {of_two}"
         yield "digest_work of two traces", _seconds(lambda: con.execute(query).fetchall())
     yield "are tables up to date", _seconds(lambda: store.asked((*TABLES, *WHY, *WITH_CAUSES, *DIGEST_TABLES)).reduced)
+
+
+def _fleet_page(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
+    fleet = fleet_today(con, job)
+    return fleet_page(fleet, {}, "now", findings_of_newest(con, fleet.jobs))
 
 
 def _seconds(step: Callable[[], object]) -> float:

@@ -6,18 +6,23 @@ capture without some of its ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.base.units import counted
 from pipelines.models.questions import Limit, part_of
 from pipelines.models.sqltext import quoted, row
 
 _TRUNCATED = "truncated"
+_SHOWN = 5
 
 
 class LimitingFinding(NamedTuple):
-    """A finding about a trace, or about a capture: then `trace_id` is None, and `file` is empty."""
+    """A finding about a trace, or about a capture: then `trace_id` is None.
+
+    `file`: the file of the trace. Empty for a capture. Among those of several jobs (findings_of_newest) it also names the job.
+    """
 
     trace_id: str | None
     file: str
@@ -36,6 +41,16 @@ class LimitingFinding(NamedTuple):
         """Return the caveat for `--json`."""
         detail = f"{self.sentence} ({self.detail})" if self.check == _TRUNCATED else self.sentence
         return {"caveat": self.check, "severity": self.severity, "detail": detail}
+
+
+def sentences(findings: Collection[LimitingFinding]) -> Iterator[str]:
+    """Yield the caveats, at most five of each check, and the number of the others."""
+    for check in dict.fromkeys(finding.check for finding in findings):
+        of_check = [finding for finding in findings if finding.check == check]
+        yield from (finding.sentence for finding in of_check[:_SHOWN])
+        if (n_more := len(of_check) - _SHOWN) > 0:
+            more = f"for {counted(n_more, 'more file')}" if of_check[0].trace_id else counted(n_more, "more time")
+            yield f"the same holds {more}"
 
 
 def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]:
@@ -80,10 +95,10 @@ def _traces_query(condition: str) -> str:
     )
 
 
-def _captures_query(condition: str) -> str:
-    """Return the query for the findings about the captures `c` for which the condition holds."""
+def _captures_query(condition: str, file: str = "''") -> str:
+    """Return the query for the findings about the captures `c` for which the condition holds. `file`: SQL of that column."""
     return (
-        "SELECT DISTINCT NULL AS trace_id, '' AS file, c.check_name, c.severity, c.detail FROM capture_quality AS c "
+        f"SELECT DISTINCT NULL AS trace_id, {file} AS file, c.check_name, c.severity, c.detail FROM capture_quality AS c "
         f"WHERE c.check_name IN {row(_checks('capture'))} AND ({condition}) ORDER BY ALL"
     )
 
@@ -125,3 +140,25 @@ def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: 
     members = f"t.trace_id IN (SELECT trace_id FROM capture_ranks WHERE {capture})"
     rows = [*ask(_captures_query(f"c.{capture}")), *ask(_traces_query(members))]
     return [LimitingFinding(*row_by_column.values()) for row_by_column in rows]
+
+
+def findings_of_newest(con: Any, jobs: Iterable[Mapping[str, Any]]) -> list[LimitingFinding]:
+    """Return the findings about the newest capture of each job and about its traces, with the job's name.
+
+    `con`: with the tables `traces`, `findings`, `capture_ranks` and `capture_quality`. `jobs`: rows of table `jobs`.
+    """
+    names = {job["capture_id"]: f"job {job['job']}" if job["job"] else f"capture {job['capture_id']}" for job in jobs}
+    if not names:
+        return []
+    captures = f"capture_id IN {row(sorted(names))}"
+    members = f"SELECT trace_id FROM capture_ranks WHERE {captures}"
+    capture_of = dict(con.execute(f"SELECT trace_id, capture_id FROM capture_ranks WHERE {captures}").fetchall())
+    of_captures = con.execute(_captures_query(f"c.{captures}", "c.capture_id")).fetchall()
+    of_traces = con.execute(_traces_query(f"t.trace_id IN ({members})")).fetchall()
+    return [
+        *(LimitingFinding(None, names[capture], *values) for _, capture, *values in of_captures),
+        *(
+            LimitingFinding(trace, f"{file} of {names[capture_of[trace]]}", *values)
+            for trace, file, *values in of_traces
+        ),
+    ]

@@ -9,6 +9,7 @@ import pytest
 
 from assets.pictures import pictures
 from assets.today import today_page
+from pipelines.faces.limiting_findings import LimitingFinding
 from pipelines.faces.why import TABLES
 from pipelines.lake import Batch, Lake
 from pipelines.lake.read.damage import Broken, BrokenFiles
@@ -42,6 +43,21 @@ def test_the_page_of_today(lake: Lake) -> None:
     page = Path(str(metadata["page"])).read_text()
     assert "late" in page and "even" in page and "notes.txt" in page
     assert [path.name for path in (lake.root / "pages").iterdir()] == ["fleet.html"]
+
+
+def test_what_limits_the_newest_captures_stands_on_the_page_and_beside_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose findings: tests/faces/cli/test_limiting_findings.py."""
+    missing = LimitingFinding(None, "job late", "missing_ranks", "warning", "a rank is missing")
+    for findings, n in (([], 0), ([missing], 1)):
+        monkeypatch.setattr("assets.today.findings_of_newest", lambda *_, findings=findings: findings)
+        result = dg.materialize([today_page], resources={"lake": lake, "store": open_store(lake)})
+        (event,) = result.get_asset_materialization_events()
+        metadata = event.step_materialization_data.materialization.metadata
+        assert ("caveats" in metadata) == bool(n)
+        for text in (str(metadata.get("caveats")), Path(str(metadata["page"].value)).read_text()):
+            assert text.count("job late: a rank is missing") == n
 
 
 def test_pictures_are_of_the_newest_and_the_worst_capture_by_name(lake: Lake) -> None:

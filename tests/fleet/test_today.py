@@ -20,6 +20,7 @@ from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.fleet.fleet import _causes, _fixes, _show
 from pipelines.faces.cli.options import DEFAULT_LAKE
+from pipelines.faces.limiting_findings import LimitingFinding
 from pipelines.faces.report.fleet import fleet_page
 from pipelines.faces.serve.newest import NEWEST
 from pipelines.fleet.trends import fleet_today
@@ -37,6 +38,11 @@ from tests.pages import DOCS
 NASTY = 'a "quoted" \\ job\n</td><script>'
 CAPTURES = [("day", 0), ("day", 1), ("day", 2), (NASTY, 3)]
 """The job and the seed of each capture, in the order of time."""
+NOTHING = Fleet(
+    n_traces=0, n_captures=0, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[], failures=[],
+    causes=[], fixes=[],
+)  # fmt: skip
+READ_FLEET = "pipelines.fleet.trends.fleet_today.fleet_today"
 
 
 def run(*words: object) -> str:
@@ -182,14 +188,10 @@ def test_an_unknown_job_is_an_error_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """A monitoring system would take zeros for a job that stopped."""
-    nothing = Fleet(
-        n_traces=0, n_captures=0, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[],
-        failures=[], causes=[], fixes=[],
-    )  # fmt: skip
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 'day' AS job")
         monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.open_analyst", lambda *_: con.cursor())
-        monkeypatch.setattr("pipelines.fleet.trends.fleet_today.fleet_today", lambda *_: nothing)
+        monkeypatch.setattr(READ_FLEET, lambda *_: NOTHING)
         done = CliRunner().invoke(app, [command, "--job", "dya", "--out", str(tmp_path / "out")])
         assert done.exit_code == 1 and "no job 'dya' in the lake: did you mean day" in done.output
         assert not (tmp_path / "out").exists()
@@ -221,7 +223,7 @@ def test_a_job_has_only_its_own_failures_and_no_rejected_files(
             assert (fleet.n_failures, len(fleet.failures)) == (n_failures, n_failures)
             families = {family.name for family in families_of(fleet)}
             assert families & of_lake == (set() if job else of_lake) and "job_captures" in families
-            assert ("files not read" in fleet_page(fleet, {}, "now")) == (job is None)
+            assert ("files not read" in fleet_page(fleet, {}, "now", [])) == (job is None)
             _show(fleet, DEFAULT_LAKE)
             assert ("not read" in capsys.readouterr().err) == (job is None)
 
@@ -303,14 +305,11 @@ def test_what_would_help_is_summed_over_captures_and_the_largest_are_shown(capsy
         "would help: use a graph: 30.00 s (0 %) in 1 trace, most in one of job b0.json",
         "would help: pin: 36.00 ms (0 %) in 1 trace, most in one of job vision",
     ]
-    fleet = Fleet(
-        n_traces=2, n_captures=2, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[],
-        failures=[], causes=[], fixes=rows,
-    )  # fmt: skip
+    fleet = replace(NOTHING, fixes=rows)
     _show(fleet, "my lake")
     assert "collect [never]: 2.00" in (printed := capsys.readouterr().out)
     assert "1 more would help: tracelake ask fleet-fixes --lake 'my lake'\n" in printed
-    page = fleet_page(fleet, {}, "now")
+    page = fleet_page(fleet, {}, "now", [])
     assert "What would help" in page and "2.00 h" in page and "30.00 s" in page
     _show(replace(fleet, fixes=rows[:3]), DEFAULT_LAKE)
     assert "more would help" not in capsys.readouterr().out
@@ -404,3 +403,21 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
     assert sum(row["gpu_seconds"] for row in answer["causes"]) == pytest.approx(seconds, abs=1e-5)  # they are rounded
     (newest,) = json.loads(run("sql", NEWEST, "--lake", tmp_path / "lake", "--format", "json"))
     assert newest["file"] == "rank1.json.gz"
+
+
+# The findings of real captures are in tests/faces/cli/test_limiting_findings.py.
+def test_what_limits_the_newest_captures_stands_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, said = "pipelines.faces.cli.fleet.fleet", "1 of 4 ranks is missing (2)"
+    monkeypatch.setattr(READ_FLEET, lambda *_: NOTHING)
+    monkeypatch.setattr(f"{module}.open_analyst", lambda *_: duckdb.connect())
+    missing = LimitingFinding(None, f"job {NASTY}", "missing_ranks", "warning", said)
+    for findings, n in (([], 0), ([missing], 1)):
+        monkeypatch.setattr(f"{module}.findings_of_newest", lambda *_, findings=findings: findings)
+        text = run("fleet")
+        assert text.count(said) == text.startswith("caveat: job ") == n
+        caveats = json.loads(run("fleet", "--json"))["caveats"]
+        assert [(caveat["caveat"], caveat["severity"]) for caveat in caveats] == [("missing_ranks", "warning")] * n
+        run("fleet", "--out", tmp_path)
+        page = (tmp_path / "index.html").read_text()
+        assert page.count(f"{said}.") == n and "<script>" not in page
+        assert said not in run("metrics")

@@ -16,11 +16,11 @@ from pipelines.faces.limiting_findings import (
     findings_of_captures,
     findings_of_saved,
     findings_of_traces,
+    sentences,
 )
 
-_SHOWN = 5
-_noted: dict[tuple[str | None, str, str], LimitingFinding] | None = None
-"""By trace, check and detail. None if the command has opened no trace. A process runs one command at a time."""
+_noted: dict[tuple[str | None, str, str, str], LimitingFinding] | None = None
+"""By trace, file, check and detail. None if the command has opened no trace. A process runs one command at a time."""
 _notices: dict[tuple[str, str], None] = {}
 """What the tables of the answer do not contain: kind and text."""
 
@@ -57,17 +57,14 @@ def note_saved(meta: dict[str, Any]) -> None:
 def add(findings: Iterable[LimitingFinding]) -> None:
     """Note these findings, and queue at most five caveats of each check to be printed above the answer."""
     global _noted
-    _noted = (_noted or {}) | {(finding.trace_id, finding.check, finding.detail): finding for finding in findings}
+    new = {(finding.trace_id, finding.file, finding.check, finding.detail): finding for finding in findings}
+    _noted = (_noted or {}) | new
     print_above(lines_of(_noted.values()))
 
 
 def lines_of(findings: Collection[LimitingFinding]) -> Iterator[Text]:
     """Yield lines with at most five caveats of each check."""
-    for check in dict.fromkeys(finding.check for finding in findings):
-        of_check = [styled("[yellow]caveat:[/] {}", finding.sentence) for finding in findings if finding.check == check]
-        yield from of_check[:_SHOWN]
-        if (n_more := len(of_check) - _SHOWN) > 0:
-            yield styled("[yellow]caveat:[/] the same holds for {:,} more file{}", n_more, "" if n_more == 1 else "s")
+    yield from (styled("[yellow]caveat:[/] {}", sentence) for sentence in sentences(findings))
 
 
 def noted() -> list[LimitingFinding]:

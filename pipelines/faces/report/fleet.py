@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -11,6 +11,7 @@ from markupsafe import Markup
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import count, time
+from pipelines.faces.limiting_findings import LimitingFinding, sentences
 from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
@@ -22,8 +23,11 @@ _CURVES = 12
 _TITLES = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
 
 
-def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
-    """Return the page as HTML. `links`: the file of a capture's report by capture_id; `now`: current time as text."""
+def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str, findings: Collection[LimitingFinding]) -> str:
+    """Return the page as HTML.
+
+    `links`: the file of a capture's report by capture_id; `now`: current time as text; `findings`: of the newest captures.
+    """
     sections = [section for result in (_jobs(fleet, links), _trends(fleet), *_lists(fleet)) if (section := result)]
     facts = {
         "jobs": count(len(fleet.jobs)),
@@ -33,7 +37,9 @@ def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
         **({} if fleet.n_rejects is None else {"files not read": count(fleet.n_rejects)}),
         "as of": now,
     }
-    return render({"title": "The fleet today", "kind": "newest capture of each job", "facts": facts}, sections)
+    caveats = [f"{sentence}." for sentence in sentences(findings)]
+    head = {"title": "The fleet today", "kind": "newest capture of each job", "facts": facts, "caveats": caveats}
+    return render(head, sections)
 
 
 def _jobs(fleet: Fleet, links: Mapping[str, str]) -> Section:

@@ -13,8 +13,11 @@ from pipelines.fleet.trends.history import JobVerdict, regressions
 from pipelines.models.questions import rejected_files, rows_of_question
 from pipelines.models.sqltext import quoted
 
-TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "cause_totals", "fix_totals", "capture_ranks")
-"""The tables that the views of the analysts' file read here."""
+TABLES = (
+    *HISTORY,
+    *("straggler_ranks", "gpu_time_by_cause", "cause_totals", "fix_totals", "capture_ranks", "capture_quality"),
+)
+"""The tables that the views of the analysts' file read here, and what limits the newest captures."""
 MOST = 50
 """The maximum number of rejected files and of failures that are listed. All are counted."""
 _BAD = ("REGRESSION", "SUSPECT")

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces import why
 from pipelines.faces.cli import caveats
-from pipelines.faces.limiting_findings import LimitingFinding
+from pipelines.faces.limiting_findings import LimitingFinding, findings_of_newest, sentences
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
@@ -246,3 +247,47 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
     ]
     lines = [line.plain for line in caveats.lines_of(findings)]
     assert lines[5:] == ([f"caveat: the same holds for {more}"] if more else [])
+
+
+@pytest.fixture
+def con() -> duckdb.DuckDBPyConnection:
+    """Traces a and b of a capture ab, in which a rank is missing, and c and d of a whole one; a ends early, a and c lost kernels."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE traces AS SELECT id AS trace_id, id || '.json' AS file, capture_id FROM (VALUES ('a', 'ab'), ('b', 'ab'), "
+        "('c', 'cd'), ('d', 'cd')) AS t(id, capture_id);"
+        "CREATE TABLE captures AS SELECT DISTINCT capture_id FROM traces;"
+        "CREATE TABLE capture_ranks AS SELECT capture_id, trace_id FROM traces;"
+        "CREATE TABLE findings AS SELECT * FROM (VALUES ('a', 'truncated', 'error', 'cut at byte 9'), "
+        "('a', 'lost_kernels', 'warning', '1 of 2'), ('c', 'lost_kernels', 'warning', '2 of 2'), "
+        "('c', 'lost_kernels', 'warning', '3 of 3'), ('d', 'reduced_to_digest', 'info', 'reduced'), "
+        "('d', 'launches_at_end', 'info', 'limits nothing')) AS f(trace_id, check_name, severity, detail);"
+        "CREATE TABLE capture_quality AS SELECT * FROM (VALUES ('ab', 'missing_ranks', 'warning', '1 of 3 ranks is missing'), "
+        "('cd', 'refused_lane', 'info', 'limits little')) AS q(capture_id, check_name, severity, detail)"
+    )
+    return con
+
+
+def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyConnection) -> None:
+    jobs = [{"job": "day", "capture_id": "ab"}, {"job": None, "capture_id": "cd"}]
+    assert list(sentences(findings_of_newest(con, jobs))) == [
+        "job day: 1 of 3 ranks is missing",
+        "a.json of job day: 1 of 2",
+        "c.json of capture cd: 3 of 3",
+        "a.json of job day ends early: all numbers are of the part before that, not of the whole run",
+        "d.json of capture cd: reduced",
+    ]
+    assert findings_of_newest(con, jobs[1:])[0].file == "c.json of capture cd"
+    assert findings_of_newest(con, []) == []
+
+
+@pytest.mark.parametrize(
+    ("n", "more"), [(5, []), (6, ["the same holds 1 more time"]), (7, ["the same holds 2 more times"])]
+)
+def test_jobs_beyond_the_fifth_are_counted(n: int, more: list[str]) -> None:
+    findings = [LimitingFinding(None, f"job {i}", "missing_ranks", "warning", "1 of 2") for i in range(n)]
+    assert list(sentences(findings))[5:] == more
+    caveats.begin()
+    caveats.add(findings)  # of which only the jobs differ
+    assert len(caveats.noted()) == n
+    caveats.begin()

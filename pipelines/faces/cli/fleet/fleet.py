@@ -14,9 +14,11 @@ from rich.table import Table
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, new_table, out, print_json, progress, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JobOption, JsonOption, LakeOption, out_option, path_option
 from pipelines.faces.cli.refresh_tables import open_analyst
+from pipelines.faces.limiting_findings import LimitingFinding, findings_of_newest
 
 _SHOWN = 10
 _CAUSES = 5
@@ -37,9 +39,10 @@ def fleet(
 
     Example: `tracelake fleet --lake /data/lake --out /var/www/fleet`
     """
-    report = _today(lake, job)
+    report, findings = _today(lake, job)
+    caveats.add(findings)
     if to is not None:
-        index = _write_pages(report, lake, to)
+        index = _write_pages(report, lake, to, findings)
     if json:
         print_json(report.as_json())
     elif to is not None:
@@ -63,15 +66,16 @@ def metrics(
     from pipelines.base.whole_file import write_whole
     from pipelines.fleet.trends.openmetrics import families_of, openmetrics
 
-    text = openmetrics(families_of(_today(lake, job)))
+    report, _ = _today(lake, job)
+    text = openmetrics(families_of(report))
     if to is None:
         print(text, end="")
         return
     write_whole(to, text)
 
 
-def _today(lake: Path | str, job: str | None) -> Any:
-    """Return the state of the fleet, or of a job. Exit if no trace belongs to it."""
+def _today(lake: Path | str, job: str | None) -> tuple[Any, list[LimitingFinding]]:
+    """Return the state of the fleet, or of a job, and what limits its newest captures. Exit if no trace belongs to it."""
     from pipelines.faces.cli.fleet.regressions import refuse_unknown
     from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
     from pipelines.lake.publish.prices import PRICE_TABLE
@@ -80,10 +84,10 @@ def _today(lake: Path | str, job: str | None) -> Any:
         report = fleet_today(con, job)
         if job is not None and not report.n_traces:
             refuse_unknown(con, job)
-    return report
+        return report, findings_of_newest(con, report.jobs)
 
 
-def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
+def _write_pages(report: Any, lake: Path | str, folder: Path, findings: list[LimitingFinding]) -> Path:
     """Write a report of each job's newest capture, then the page that links them. Return the path of the page."""
     from pipelines.base.whole_file import write_whole
     from pipelines.faces.report.fleet import fleet_page
@@ -105,7 +109,7 @@ def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
                 links[capture] = f"{capture}.html"
                 advance(1)
     index = folder / "index.html"
-    write_whole(index, fleet_page(report, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
+    write_whole(index, fleet_page(report, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", findings))
     return index
 
 
