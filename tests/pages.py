@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli import console
 from pipelines.faces.cli.app import app
@@ -53,15 +53,25 @@ def ran(page: Path, names: dict[str, Any] | None = None) -> Iterator[tuple[re.Ma
 def answer(command: str, kept: dict[str, str]) -> str:
     """What a command prints on a terminal WIDTH wide, without what changes from run to run."""
     if keep := _KEPT.fullmatch(command):
-        kept[keep[1]] = answer(keep[2], kept).splitlines()[-1].replace('"', "")
-        return ""
-    command, quiet, _ = command.replace("\\\n", " ").partition(" > /dev/null")
-    program, *words = (re.sub(r"\$(\w+)", lambda name: kept[name[1]], word) for word in shlex.split(command))
+        said = run(keep[2], kept)
+        kept[keep[1]] = said.stdout.splitlines()[-1].replace('"', "")
+        return said.stderr
+    command, quiet, _ = command.partition(" > /dev/null")
+    said = run(command, kept)
+    # ingest says how fast it was
+    return "" if quiet or command.startswith("tracelake ingest") else said.stdout + said.stderr
+
+
+def run(command: str, kept: dict[str, str]) -> Result:
+    """What a command answers on a terminal WIDTH wide. It fails only with a reason."""
+    program, *words = (
+        re.sub(r"\$(\w+)", lambda name: kept[name[1]], word) for word in shlex.split(command.replace("\\\n", " "))
+    )
     assert program == "tracelake"
     said = CliRunner().invoke(app, words)
     failed = said.exit_code != 0 and not (words[0] == "regressions" and "REGRESSION" in said.stdout)
     assert failed == ("error:" in said.stderr), said.output
-    return "" if quiet or words[0] == "ingest" else said.stdout + said.stderr  # ingest says how fast it was
+    return said
 
 
 def blocks_of(page: Path, folder: Path) -> Blocks:

@@ -16,6 +16,8 @@ from pipelines.models.sqltext import quoted, row
 
 _TRUNCATED = "truncated"
 _SHOWN = 5
+_TABLES = {"trace": ("findings", "quality"), "capture": ("capture_quality",)}
+"""The tables whose rows are the findings."""
 
 
 class LimitingFinding(NamedTuple):
@@ -162,3 +164,78 @@ def findings_of_newest(con: Any, jobs: Iterable[Mapping[str, Any]]) -> list[Limi
             for trace, file, *values in of_traces
         ),
     ]
+
+
+def caveats_of_query(con: Any, query: str) -> list[str]:
+    """Return what limits the traces and captures in the tables that a query reads: a sentence per check, in their order.
+
+    They are those that the query names by id, or else all of the lake. A query of the findings themselves has no caveats.
+    `con`: an open connection to the lake, which also parses the query. It reads small tables, and computes none: findings
+    about captures are those in `capture_quality`.
+    """
+    # Here, because every command imports this module, and these import DuckDB.
+    import duckdb
+
+    from pipelines.lake.names import MARK, REDUCED
+    from pipelines.lake.read.named_traces import condition_in
+    from pipelines.lake.read.query_tables import tables_named, tables_read
+    from pipelines.models.catalog import load_catalog
+
+    models, names = load_catalog().models, tables_named(query, con)
+    # Without `traces`, most of whose queries are not about its column capture_id. `tables_read` has what the others read.
+    read = {*names, *tables_read(query, con)} - {MARK}
+    stored = [name for name in read if name in models and models[name].kind != "rules"]
+    columns = {column.name for name in stored for column in models[name].columns}
+    is_of_captures = "capture_id" in columns
+    is_of_traces = is_of_captures or "trace_id" in columns or MARK in names
+    scopes = [
+        scope
+        for scope, is_read in (("trace", is_of_traces), ("capture", is_of_captures))
+        if is_read and names.isdisjoint(_TABLES[scope])
+    ]
+    if not scopes:
+        return []
+    ids = {}
+    for scope in _TABLES:
+        condition = condition_in(con, query, f"{scope}_id")
+        ids[scope] = condition.ids if condition and not condition.others else ()
+    counts = " UNION ALL ".join(_count_query(scope, ids) for scope in scopes)
+    try:
+        by_check = {check: values for check, *values in con.execute(counts).fetchall()}
+    except duckdb.Error as error:  # a file of the findings is damaged
+        return [f"what limits the answer is not known: {str(error).splitlines()[0]}"]
+    # Which tables lack rows of traces of which only a digest is kept is said by `TablesOfLake.reduced`.
+    rules = [rule for rule in rule_rows("limiting_findings") if rule["check_name"] != REDUCED]
+    return [_of_many(rule, *by_check[rule["check_name"]]) for rule in rules if rule["check_name"] in by_check]
+
+
+def _count_query(scope: str, ids: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the query for the number of traces or captures with each finding: check, number, number of all, a file, a detail.
+
+    `ids`: of traces and of captures, by scope; empty for all.
+    """
+    other = "capture" if scope == "trace" else "trace"
+    if ids[scope]:
+        condition = f"{scope}_id IN {row(ids[scope])}"
+    elif ids[other]:
+        condition = f"{scope}_id IN (SELECT {scope}_id FROM capture_ranks WHERE {other}_id IN {row(ids[other])})"
+    else:
+        condition = "true"
+    file = "max(a.file)" if scope == "trace" else "''"
+    all_of_scope = f"(SELECT * FROM {scope}s WHERE {condition})"
+    return (
+        f"SELECT f.check_name, count(DISTINCT {scope}_id), (SELECT count(*) FROM {all_of_scope}), {file}, max(f.detail) "
+        f"FROM {all_of_scope} AS a JOIN {_TABLES[scope][0]} AS f USING ({scope}_id) "
+        f"WHERE f.check_name IN {row(_checks(scope))} GROUP BY f.check_name"
+    )
+
+
+def _of_many(rule: Mapping[str, str], n: int, n_all: int, file: str, detail: str) -> str:
+    """Return the caveat of a check that `n` of `n_all` traces or captures have: of a single one that of all answers."""
+    check, scope = rule["check_name"], rule["scope"]
+    if n_all == 1:
+        return LimitingFinding(None, file, check, "", detail).sentence
+    # Of captures the number of all would be too many: some may not be in capture_quality yet.
+    which = f"{n:,} of {n_all:,} traces" if scope == "trace" else counted(n, scope)
+    verb = "has" if n == 1 else "have"
+    return f"{which} {verb} {rule['meaning']}: SELECT * FROM {_TABLES[scope][0]} WHERE check_name = '{check}'"

@@ -20,6 +20,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError, WrongValue
 from pipelines.faces.cells import Cutter, Rows
+from pipelines.faces.limiting_findings import caveats_of_query
 from pipelines.lake.commit.model_failures import caveats
 from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import (
@@ -48,6 +49,7 @@ class LakeQuery:
     query: str
     limits: Limits = field(default_factory=Limits)
     without_broken: bool = False  # answer without missing or damaged files, and name them
+    is_of_user: bool = False  # the caveats also say what limits the traces and captures that it reads
     needs_all: bool = False  # refuse to answer from tables that are not computed yet for all traces
     is_stopped: bool = False
     _locked: LockedLake | None = None
@@ -83,6 +85,7 @@ class LakeQuery:
                     *requested.reduced,
                     *caveats(locked.con, requested.read),
                     *store.outdated(locked.con, tables),
+                    *(caveats_of_query(locked.con, self.query) if self.is_of_user else ()),
                 ]
                 with locked.asked(self.query) as result:
                     assert result is not None  # a read-only statement has an answer

@@ -316,7 +316,7 @@ def _asked(
     served: Served, sql: str, reading: str, rows: int | None = None, limits: Mapping[str, str | int] | None = None
 ) -> Started:
     """`limits`: the part of the lake that was asked about, whose findings are caveats of the answer."""
-    asking = LakeQuery(served.lake, sql, served.limits, served.without_broken)
+    asking = LakeQuery(served.lake, sql, served.limits, served.without_broken, is_of_user=not limits)
 
     def answer() -> str:
         with asking.answer() as (result, caveats):
@@ -328,11 +328,7 @@ def _asked(
         if cutter.n_cut:
             caveats = [*caveats, f"{counted(cutter.n_cut, 'cell')} cut to {_LONGEST:,} characters"]
         columns = [f"{name} {kind}" for name, kind in zip(first.columns, first.types, strict=True)]
-        notes = (
-            {"caveats": [visible(caveat) for caveat in caveats], "how_to_read": reading}
-            if reading
-            else {"caveats": caveats}
-        )
+        notes = {"caveats": [visible(caveat) for caveat in caveats]} | ({"how_to_read": reading} if reading else {})
         return _json({**notes, "truncated": first.cut or False, "columns": columns, "rows": cells})
 
     return answer, asking.stop

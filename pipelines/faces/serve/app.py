@@ -131,6 +131,7 @@ class Console:
     async def query(self, request: Request) -> Response:
         """Return the rows of a query."""
         asking = self._asking((await _body(request)).text("sql"))
+        asking.is_of_user = True
 
         async def work() -> dict[str, Any]:
             async with self.places.taken(asking):
@@ -167,6 +168,7 @@ class Console:
         if kind not in KINDS:
             raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
+        asking.is_of_user = True
         asking.needs_all = True  # the header carries only caveats on what cannot be computed
         download = Download(asking, kind, body.fields.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent

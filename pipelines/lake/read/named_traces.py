@@ -65,26 +65,26 @@ class Condition:
         return NamedTraces(self.tables, self.others, ids, query) if query else None
 
 
-def condition_in(con: duckdb.DuckDBPyConnection, query: str) -> Condition | None:
-    """Return the condition on trace ids in a SELECT, from its syntax tree, or None if it is not understood.
+def condition_in(con: duckdb.DuckDBPyConnection, query: str, key: str = "trace_id") -> Condition | None:
+    """Return the condition on ids in a SELECT, from its syntax tree, or None if it is not understood.
 
-    `con`: any connection; it only parses the query.
+    `con`: any connection; it only parses the query. `key`: trace_id, or capture_id for a condition on ids of captures.
     """
     try:
         tree = tree_of(con, query)
         node = tree["statements"][0]["node"]
         if len(tree["statements"]) != 1 or node["type"] != "SELECT_NODE" or any(map(_is_beyond, nodes(tree))):
             return None
-        joined = _joined(node["from_table"])
+        joined = _joined(node["from_table"], key)
         if not joined:
             return None
         named = Counter(node["table_name"].lower() for node in nodes(tree) if node.get("type") == "BASE_TABLE")
         tables = frozenset(name for name in joined.values() if named[name] == 1)
         others = frozenset(named) - tables
         for index, condition in enumerate(_conjuncts(node.get("where_clause"))):
-            if ids := _ids(condition, joined):
+            if ids := _ids(condition, joined, key):
                 return Condition(query, tables, others, ids)
-            if subquery := _select(condition, joined):
+            if subquery := _select(condition, joined, key):
                 text = text_of(con, {"error": False, "statements": [subquery["subquery"]]})
                 is_single = condition["type"] == "COMPARE_EQUAL"
                 return Condition(query, tables, others, select=text, is_single=is_single, place=index)
@@ -138,16 +138,16 @@ def _is_beyond(node: _Tree) -> bool:
     return bool(node.get("cte_map", {}).get("map")) or bool(node.get("sample"))
 
 
-def _joined(table: _Tree) -> dict[str, str]:
-    """Return the tables of a FROM in which `trace_id` is the same for all, by alias; empty if it may differ."""
+def _joined(table: _Tree, key: str) -> dict[str, str]:
+    """Return the tables of a FROM in which `key` is the same for all, by alias; empty if it may differ."""
     if table["type"] == "BASE_TABLE":
         name = table["table_name"].lower()
         return {} if table.get("column_name_alias") else {(table.get("alias") or name).lower(): name}
     if table["type"] != "JOIN" or table["join_type"] != "INNER" or table["ref_type"] != "REGULAR":
         return {}
-    if "trace_id" not in [name.lower() for name in table.get("using_columns", ())]:
+    if key not in [name.lower() for name in table.get("using_columns", ())]:
         return {}
-    left_tables, right_tables = _joined(table["left"]), _joined(table["right"])
+    left_tables, right_tables = _joined(table["left"], key), _joined(table["right"], key)
     return {**left_tables, **right_tables} if left_tables and right_tables else {}
 
 
@@ -159,25 +159,25 @@ def _conjuncts(condition: _Tree | None) -> Iterator[_Tree]:
         yield condition
 
 
-def _is_trace_id(node: _Tree, tables: dict[str, str]) -> bool:
+def _is_key(node: _Tree, tables: dict[str, str], key: str) -> bool:
     if node["type"] != "COLUMN_REF":
         return False
     *qualifiers, name = (part.lower() for part in node["column_names"])
-    return name == "trace_id" and (not qualifiers or (len(qualifiers) == 1 and qualifiers[0] in tables))
+    return name == key and (not qualifiers or (len(qualifiers) == 1 and qualifiers[0] in tables))
 
 
-def _ids(condition: _Tree, tables: dict[str, str]) -> tuple[str, ...]:
-    """Return the ids in `trace_id = '…'` and `trace_id IN ('…', …)`, or an empty tuple for other conditions."""
+def _ids(condition: _Tree, tables: dict[str, str], key: str) -> tuple[str, ...]:
+    """Return the ids in `key = '…'` and `key IN ('…', …)`, or an empty tuple for other conditions."""
     if condition["type"] == "COMPARE_EQUAL":
         sides = [condition["left"], condition["right"]]
     elif condition["type"] == "COMPARE_IN":
         sides = condition["children"]
     else:
         return ()
-    values = [side for side in sides if not _is_trace_id(side, tables)]
+    values = [side for side in sides if not _is_key(side, tables, key)]
     ids = tuple(text for value in values if (text := _constant(value)) is not None)
     is_understood = len(ids) == len(values) == len(sides) - 1 and len(ids) <= _MOST
-    return ids if is_understood and (condition["type"] != "COMPARE_IN" or _is_trace_id(sides[0], tables)) else ()
+    return ids if is_understood and (condition["type"] != "COMPARE_IN" or _is_key(sides[0], tables, key)) else ()
 
 
 def _constant(node: _Tree) -> str | None:
@@ -186,13 +186,13 @@ def _constant(node: _Tree) -> str | None:
     return node["value"]["value"]
 
 
-def _select(condition: _Tree, tables: dict[str, str]) -> _Tree | None:
-    """Return the SELECT in `trace_id = (SELECT …)` and `trace_id IN (SELECT …)`, or None for other conditions."""
+def _select(condition: _Tree, tables: dict[str, str], key: str) -> _Tree | None:
+    """Return the SELECT in `key = (SELECT …)` and `key IN (SELECT …)`, or None for other conditions."""
     if condition["type"] == "COMPARE_EQUAL":
         sides = [condition["left"], condition["right"]]
         subqueries = [side for side in sides if side["type"] == "SUBQUERY" and side["subquery_type"] == "SCALAR"]
-        return subqueries[0] if subqueries and any(_is_trace_id(side, tables) for side in sides) else None
+        return subqueries[0] if subqueries and any(_is_key(side, tables, key) for side in sides) else None
     if condition["type"] == "SUBQUERY" and condition["subquery_type"] == "ANY":
-        is_trace_id_in = condition["comparison_type"] == "COMPARE_EQUAL" and _is_trace_id(condition["child"], tables)
-        return condition if is_trace_id_in else None
+        is_key_in = condition["comparison_type"] == "COMPARE_EQUAL" and _is_key(condition["child"], tables, key)
+        return condition if is_key_in else None
     return None

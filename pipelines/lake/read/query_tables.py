@@ -18,7 +18,7 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     Empty if the query cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
     """
     catalog = load_catalog()
-    names = _named_in(query, con)
+    names = tables_named(query, con)
     views = [name for name in names if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
     if MARK in names and "capture_id" in query.lower():  # the column is derived from these tables
@@ -27,20 +27,20 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     return [name for name in listed if name in names | read]
 
 
-def _named_in(query: str, con: Any) -> set[str]:
+def tables_named(query: str, con: Any) -> set[str]:
     """Return the names after FROM and JOIN, in lower case.
 
     Empty if the query cannot be parsed: DuckDB reports the error when it runs the query.
     """
     if con is None:
         with connect_parser() as parser:
-            return _named_in(query, parser)
+            return tables_named(query, parser)
     named = named_in(con, query)
     return _named_in_others(query) if named is None else set(named.tables)
 
 
 def _named_in_others(query: str) -> set[str]:
-    """Return `_named_in` for a query whose tree DuckDB does not show, such as PIVOT."""
+    """Return `tables_named` for a query whose tree DuckDB does not show, such as PIVOT."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 

@@ -15,7 +15,7 @@ import pytest
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces import why
 from pipelines.faces.cli import caveats
-from pipelines.faces.limiting_findings import LimitingFinding, findings_of_newest, sentences
+from pipelines.faces.limiting_findings import LimitingFinding, caveats_of_query, findings_of_newest, sentences
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
@@ -249,6 +249,11 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
     assert lines[5:] == ([f"caveat: the same holds for {more}"] if more else [])
 
 
+EARLY = "has a file that ends early: SELECT * FROM findings WHERE check_name = 'truncated'"
+LOST = "have launches whose GPU work was lost: SELECT * FROM findings WHERE check_name = 'lost_kernels'"
+MISSING = "1 capture has missing ranks: SELECT * FROM capture_quality WHERE check_name = 'missing_ranks'"
+
+
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
     """Traces a and b of a capture ab, in which a rank is missing, and c and d of a whole one; a ends early, a and c lost kernels."""
@@ -266,6 +271,50 @@ def con() -> duckdb.DuckDBPyConnection:
         "('cd', 'refused_lane', 'info', 'limits little')) AS q(capture_id, check_name, severity, detail)"
     )
     return con
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT count(*) FROM kernels", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
+        ("FROM straggler_ranks", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
+        # Views of stored tables, and the captures of traces.
+        ("SELECT rank FROM persistent_stragglers", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
+        ("SELECT job FROM jobs", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
+        ("SELECT capture_id FROM traces", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
+        ("SELECT file FROM traces", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
+        # Of the ids that it names.
+        ("FROM kernels WHERE trace_id = 'a'", ["a.json ends early: all numbers are of the part before that, not of the whole run", "a.json: 1 of 2"]),
+        ("FROM kernels WHERE trace_id IN ('a', 'b')", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}"]),
+        ("FROM kernels JOIN traces USING (trace_id) WHERE trace_id = 'b' AND rank = 1", []),
+        ("FROM straggler_ranks WHERE capture_id = 'ab'", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}", "1 of 3 ranks is missing"]),
+        ("FROM straggler_ranks JOIN captures USING (capture_id) WHERE capture_id = 'cd'", [f"1 of 2 traces {LOST.replace('have', 'has', 1)}"]),
+        ("FROM capture_ranks WHERE trace_id = 'b'", ["1 of 3 ranks is missing"]),
+        # The rows of other traces count, too.
+        ("FROM kernels WHERE trace_id <> 'b'", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
+        ("SELECT 1 FROM kernels WHERE trace_id = 'b' AND 1 < (SELECT count(*) FROM ops)", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
+        # They are the findings, or have none.
+        ("FROM findings", []),
+        ("FROM quality JOIN traces USING (trace_id)", []),
+        ("FROM captures JOIN capture_quality USING (capture_id)", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
+        ("FROM cause_kinds", []),
+        ("FROM model_failures", []),
+        ("FROM range(3)", []),
+        ("SELEC", []),
+    ],
+)  # fmt: skip
+def test_a_query_has_what_limits_the_traces_and_captures_that_it_reads(
+    query: str, said: list[str], con: duckdb.DuckDBPyConnection
+) -> None:
+    assert caveats_of_query(con, query) == said
+    con.execute("DELETE FROM findings; DELETE FROM capture_quality")
+    assert caveats_of_query(con, query) == []  # of an intact lake
+
+
+def test_damaged_findings_do_not_stop_a_query(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("DROP TABLE findings; CREATE VIEW findings AS SELECT error('findings.parquet is missing') AS trace_id")
+    (caveat,) = caveats_of_query(con, "FROM kernels")
+    assert caveat.startswith("what limits the answer is not known: ")
 
 
 def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyConnection) -> None:

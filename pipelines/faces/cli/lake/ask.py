@@ -74,14 +74,15 @@ def ask(
     query = saved_question.asked(most + 1 if is_table and most else most, **limits)
     if local_lake := open_store(lake).lake:
         _refuse_unknown(local_lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
-    if any(value is not None for value in limits.values()):
+    is_of_part = any(value is not None for value in limits.values())
+    if is_of_part:
         with open_analyst(lake, ["findings"]) as con:
             findings = [LimitingFinding(*row) for row in con.execute(query_of_part(limits)).fetchall()]
         for line in caveats.lines_of(findings):
             err.print(line, soft_wrap=True)
     if is_table:
         out.print(styled("[bold]{}[/]", saved_question.question))
-    answer_query(query, lake, format, most, "--top 0 shows all", engine=engine, master=master)
+    answer_query(query, lake, format, most, "--top 0 shows all", engine=engine, master=master, is_of_part=is_of_part)
     if is_table:
         err.print(styled("[dim]{}[/]", saved_question.reading))
 

@@ -13,6 +13,7 @@ import typer
 from pipelines.base.foreign_text import in_spreadsheet, visible
 from pipelines.faces.cells import is_number, shown, valid_json
 from pipelines.faces.cli.answer_table import print_answer
+from pipelines.faces.cli.caveats import print_caveat
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.faces.cli.narrow_tables import Kind
@@ -135,10 +136,15 @@ def answer_query(
     memory: str = "",
     spill: str = "10GB",
     allow_files: bool = False,
+    is_of_part: bool = False,
 ) -> None:
-    """Print the answer to a query, as a table its first `limit` rows (0: all), with `how_to_see_all` if there are more."""
+    """Print the answer to a query, as a table its first `limit` rows (0: all), with `how_to_see_all` if there are more.
+
+    `is_of_part`: it is about a part of the lake, and the caller has printed what limits that.
+    """
     import duckdb
 
+    from pipelines.faces.limiting_findings import caveats_of_query
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.lake.read.query_tables import tables_read
     from pipelines.lake.read.sandbox import HINT, Limits, LockedLake, QueryRefused, connect_parser, refuse_but_reading
@@ -172,6 +178,8 @@ def answer_query(
         with opened[0] as locked:
             tell_damage(caveats(locked.con, fresh.read))
             tell_outdated(store.outdated(locked.con, tables))
+            for caveat in () if is_of_part else caveats_of_query(locked.con, opened[1]):
+                print_caveat("caveat", caveat)
             max_rows_shown = limit + 1 if limit and format is Format.table else 0
             running_query = (
                 on_spark.asked(locked, store.lake, query, max_rows_shown) if on_spark else locked.asked(opened[1])
