@@ -1,9 +1,10 @@
-"""What limits an answer stands beside it: every kind of finding, in every command, as text and as JSON."""
+"""What limits an answer stands beside it: every kind of finding, in every command, as text and as JSON, and in every other face."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,22 @@ import duckdb
 import pytest
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.base.foreign_text import in_markdown
 from pipelines.faces import why
 from pipelines.faces.cli import caveats
 from pipelines.faces.limiting_findings import LimitingFinding, caveats_of_query, findings_of_newest, sentences
+from pipelines.faces.mcp_tools.tools import Served, make_tools
+from pipelines.faces.notebook import TraceAnalysis
+from pipelines.fleet.trends import fleet_today
 from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.faces.mcp_tools.test_tools import answer as answer_of
 from tests.harness import call, kernel, op, x
 
 from .test_early_ends import OF_A_TRACE, cut, run
@@ -248,6 +258,164 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
     lines = [line.plain for line in caveats.lines_of(findings)]
     assert lines[5:] == ([f"caveat: the same holds for {more}"] if more else [])
 
+
+# ---- faces other than commands of a trace or a capture
+
+
+def through_a_tool(tool: str, **arguments: str) -> Callable[[Path], str]:
+    def caveats_of(lake: Path) -> str:
+        said = answer_of(make_tools(Served(lake, Limits()))[tool], **arguments)
+        return json.dumps((said[0] if isinstance(said, list) else said)["caveats"], ensure_ascii=False)
+
+    return caveats_of
+
+
+def in_the_console(page: str, query: str) -> Callable[[Path], str]:
+    def caveats_of(lake: Path) -> str:
+        pytest.importorskip("starlette", reason="the extra serve is not installed")
+        pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+        from tests.faces.serve.world import serving
+
+        with serving(lake) as server:
+            said = server.ask(page, {"sql": query, "format": "csv"})
+        assert said.status == 200, said.body
+        header = json.loads(said.headers["tracelake-caveats"]) if page == "/download" else said.json["caveats"]
+        return "\n".join(header)
+
+    return caveats_of
+
+
+def in_a_notebook(ask: Callable[[TraceAnalysis], Any]) -> Callable[[Path], str]:
+    def caveats_of(lake: Path) -> str:
+        with TraceAnalysis(lake=lake) as analysis:
+            return str(ask(analysis).caveats)
+
+    return caveats_of
+
+
+def in_dagster(lake: Path) -> str:
+    pytest.importorskip("dagster", reason="the extra dagster is not installed")
+    from assets.pictures import pictures
+
+    return str(pictures(Lake(lake), "causes")["why"].value)
+
+
+def on_todays_page(lake: Path) -> str:
+    dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
+    from assets.today import today_page
+
+    publish(Lake(lake))
+    result = dg.materialize([today_page], resources={"lake": Lake(lake), "store": open_store(lake)})
+    (event,) = result.get_asset_materialization_events()
+    return str(event.step_materialization_data.materialization.metadata["caveats"].value)
+
+
+def of_query(query: str) -> dict[str, Callable[[Path], str]]:
+    """The faces that answer a query. Each returns its caveats."""
+    return {
+        "sql": lambda lake: run("sql", query, "--lake", lake).stderr,
+        "MCP's sql": through_a_tool("sql", query=query),
+        "/query": in_the_console("/query", query),
+        "/download": in_the_console("/download", query),
+    }
+
+
+def of_trace(trace_id: str) -> dict[str, Callable[[Path], str]]:
+    """The faces that name a trace."""
+    return {
+        **of_query(f"SELECT count(*) FROM kernels WHERE trace_id = '{trace_id}'"),
+        "sql, by a subquery": of_query(
+            f"SELECT count(*) FROM kernels WHERE trace_id = (SELECT trace_id FROM traces WHERE trace_id = '{trace_id}')"
+        )["sql"],
+        "ask": lambda lake: run("ask", "top-kernels", "--trace", trace_id, "--lake", lake).stderr,
+        "MCP's ask": through_a_tool("ask", name="top-kernels", trace=trace_id),
+        "MCP's why": through_a_tool("why", trace=trace_id),
+        "MCP's fixes": through_a_tool("fixes", trace=trace_id),
+        "notebook's sql": in_a_notebook(lambda analysis: analysis.sql("SELECT count(*) FROM kernels")),
+        "notebook's ask": in_a_notebook(lambda analysis: analysis.ask("top-kernels")),
+        "notebook's why": in_a_notebook(lambda analysis: analysis.why(trace_id)),
+        "Dagster": in_dagster,
+    }
+
+
+OF_THE_LAKE: dict[str, Callable[[Path], str]] = {
+    **of_query("SELECT count(*) FROM kernels"),
+    "ask": lambda lake: run("ask", "top-kernels", "--lake", lake).stderr,
+    "MCP's ask": through_a_tool("ask", name="top-kernels"),
+}
+"""The faces that count the traces."""
+OF_CAPTURES: dict[str, Callable[[Path], str]] = {
+    **of_query("SELECT count(*) FROM straggler_ranks"),
+    "ask": lambda lake: run("ask", "captures", "--lake", lake).stderr,
+    "MCP's ask": through_a_tool("ask", name="captures"),
+}
+"""The faces that count the captures."""
+OF_JOBS: dict[str, Callable[[Path], str]] = {
+    "fleet": lambda lake: run("fleet", "--lake", lake).stdout,
+    "fleet as JSON": lambda lake: str(json.loads(run("fleet", "--lake", lake, "--json").stdout)["caveats"]),
+    "Dagster": on_todays_page,
+}
+"""The faces that name the newest capture of a job."""
+MEANING = {rule["check_name"]: rule["meaning"] for rule in rule_rows("limiting_findings")}
+
+
+@pytest.fixture(scope="module")
+def ids(lake: Path) -> dict[str, str]:
+    """The id of each trace, by its finding."""
+    with Lake(lake).connect(["traces"]) as con:
+        return {Path(file).stem: trace for file, trace in con.execute("SELECT file, trace_id FROM traces").fetchall()}
+
+
+@pytest.mark.slow  # the lake of the commands
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a notebook's, which say it as well
+@pytest.mark.parametrize("check", (*TRACES, "truncated"))
+@pytest.mark.parametrize("face", of_trace(""))
+def test_what_limits_a_trace_is_said_by_every_face(face: str, check: str, lake: Path, ids: dict[str, str]) -> None:
+    sentence = TRACES[check][1] if check in TRACES else "ends early"
+    text = of_trace(ids[check])[face](lake)
+    assert sentence in text or in_markdown(sentence) in text, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", OF_THE_LAKE)
+def test_answers_from_all_traces_count_those_that_are_limited(face: str, lake: Path, ids: dict[str, str]) -> None:
+    text = OF_THE_LAKE[face](lake)
+    for check in ids:
+        assert re.search(rf"\d of {len(ids)} traces (has|have) {re.escape(MEANING[check])}: SELECT \* FROM", text), text
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of each kind, of a job with its name, and a whole one."""
+    folder = tmp_path_factory.mktemp("jobs")
+    for seed, check in enumerate((*CAPTURES, "whole")):
+        write_capture(CaptureSpec(ranks=4, steps=2, layers=1, seed=seed), folder / check)
+        if check in CAPTURES:
+            CAPTURES[check](folder / check)
+        ingest([folder / check], Lake(folder / "lake"), job=check)
+    materialize_all(Lake(folder / "lake"), fleet_today.TABLES)
+    return folder / "lake"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", OF_CAPTURES)
+def test_answers_about_captures_count_those_that_are_limited(face: str, jobs: Path) -> None:
+    text = OF_CAPTURES[face](jobs)
+    for check in CAPTURES:
+        assert re.search(rf"\d captures? (has|have) {re.escape(MEANING[check])}: SELECT \* FROM", text), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", OF_JOBS)
+def test_the_fleet_says_what_limits_the_newest_capture_of_each_job(face: str, jobs: Path, tmp_path: Path) -> None:
+    text = OF_JOBS[face](jobs).replace("\\", "")  # of Markdown
+    for check, change in CAPTURES.items():
+        write_capture(CaptureSpec(ranks=4, steps=1, layers=1), tmp_path / check)
+        assert re.search(rf"job {check}: .*{re.escape(change(tmp_path / check))}", text), text
+    assert "job whole: " not in text
+
+
+# ---- by hand
 
 EARLY = "has a file that ends early: SELECT * FROM findings WHERE check_name = 'truncated'"
 LOST = "have launches whose GPU work was lost: SELECT * FROM findings WHERE check_name = 'lost_kernels'"
