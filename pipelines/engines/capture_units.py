@@ -17,6 +17,8 @@ from pipelines.engines.work_units import Group, Unit
 from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
+from pipelines.lake.commit.batch_rows import LEFT_OUT
+from pipelines.lake.commit.model_failures import FAILURES
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import MARK
 from pipelines.lake.publish.contents import no_row
@@ -30,6 +32,10 @@ from pipelines.runs.store.interface import BYTES_PER_EVENT
 
 CAPTURES = 40
 """Maximum number of captures in a unit."""
+_LACKING = (
+    f"SELECT trace_id, list(DISTINCT table_name) FROM {FAILURES} "
+    f"WHERE outcome = {quoted(LEFT_OUT)} AND trace_id IS NOT NULL GROUP BY trace_id"
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,9 @@ def _captures(store: Store) -> dict[str, Capture]:
     with store.look([MARK]) as con:
         rows = con.execute(f"SELECT {columns} FROM {MARK}").fetchall() if _has(con, MARK) else []
         traces = [RankTrace(*values) for values in rows]
-    return {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
+        tables_by_trace = dict(con.execute(_LACKING).fetchall())
+    captures = find_captures(traces, store.roles(), lacking=tables_by_trace)
+    return {capture.capture_id: capture for capture in captures}
 
 
 def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:

@@ -12,7 +12,7 @@ from pipelines.fleet.captures.roles import ROLES
 from pipelines.lake.commit.catalog_file import note
 from pipelines.lake.retain.compaction import compact
 from pipelines.models.catalog import load_catalog
-from pipelines.runs.materialize import per_capture
+from pipelines.runs.materialize import per_capture, per_trace
 from tests.lake.test_incremental import CAPTURES, World
 
 
@@ -107,3 +107,31 @@ def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
     world.lake.take_away(batch, CAPTURES)
     state = per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True)
     assert state.seen == known_groups.ALL and len(state.changed) == 1
+
+
+def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was computed without the trace. What failed while it was computed is known then, too."""
+    world, catalog = World(tmp_path, 0), load_catalog()
+    world.add("a")
+    world.add("b")
+
+    def failing(*_: object, on_model: Callable[[str], None], **__: object) -> None:
+        on_model("kernels")
+        raise ValueError("this trace is odd")
+
+    def changed() -> list[str]:
+        assert_same(world)
+        return per_capture._state(world.lake, catalog, CAPTURES, only_touched=True).changed
+
+    monkeypatch.setattr(per_capture, "trace_tables", lambda *_: ["kernels"])
+    with monkeypatch.context() as patch:
+        patch.setattr(per_trace, "run_models", failing)
+        world.captures()
+        assert changed() == []
+    first = world.lake.batches()[0]
+    per_trace.materialize(world.lake, ["kernels"], [first], force=True, and_publish=False)
+    assert len(changed()) == 1
+    world.captures()
+    assert changed() == []

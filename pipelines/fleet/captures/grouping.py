@@ -86,6 +86,8 @@ class Capture:
     members: tuple[Member, ...]
     findings: tuple[Finding, ...]
     roles: tuple[Role, ...] = ()
+    lacking: tuple[str, ...] = ()
+    """The tables that lack a trace of it, because a model failed on the trace, each with the trace's id."""
     is_digest: bool = False
     """Whether only digests of its traces are kept, so that its tables stay as they are."""
 
@@ -100,11 +102,12 @@ class Capture:
     def content(self) -> str:
         """Return a hash over the traces, how they are used, roles, and findings, which may be about other jobs in the folder.
 
-        It changes if results computed from the capture may change.
+        The tables that lack a trace count, too. It changes if results computed from the capture may change.
         """
         parts = [f"{member.trace.trace_id}:{member.rank}:{member.left_out_reason}" for member in self.members]
         parts += [f"{role.rank}:{role.role}:{role.group}" for role in self.roles]
         parts += [f"{finding.check_name}:{finding.detail}" for finding in self.findings]
+        parts += self.lacking
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
@@ -113,11 +116,13 @@ def find_captures(
     roles: Sequence[Role] = (),
     digests: Mapping[str, Collection[str]] = MappingProxyType({}),
     removed: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    lacking: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[Capture]:
     """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user.
 
     `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
     `removed`: by group, the batch and the id of the first-ingested trace that was removed from the lake.
+    `lacking`: by trace, the tables that lack it because a model failed on it.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
@@ -139,7 +144,10 @@ def find_captures(
             findings = (*capture.findings, *_other_jobs(other_jobs))
             # A trace that superseded the digest's only one has the digest's id, but is whole.
             is_digest = {trace.trace_id for trace in part} <= {*digests.get(name, ())}
-            captures.append(replace(capture, findings=findings, roles=_roles(capture, roles), is_digest=is_digest))
+            roles_of_capture, absent = _roles(capture, roles), _lacking(part, lacking)
+            captures.append(
+                replace(capture, findings=findings, roles=roles_of_capture, lacking=absent, is_digest=is_digest)
+            )
     return sorted(captures, key=lambda capture: capture.capture_id)
 
 
@@ -150,6 +158,11 @@ def _of_digests(traces: Iterable[RankTrace], digest_of: Mapping[str, str]) -> It
         if capture_id := digest_of.get(trace.trace_id):
             members[capture_id].append(trace)
     return members.items()
+
+
+def _lacking(traces: Iterable[RankTrace], lacking: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    ids = (trace.trace_id for trace in traces if lacking)
+    return tuple(sorted(f"{table} lacks {name}" for name in ids for table in lacking.get(name, ())))
 
 
 def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:

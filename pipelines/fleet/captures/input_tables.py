@@ -12,9 +12,11 @@ import duckdb
 from pipelines.base import database
 from pipelines.fleet.captures.grouping import DATED_NS, Capture, Member, RankTrace, find_captures, folder_of, is_dated
 from pipelines.fleet.captures.roles import ROLES, read_roles
+from pipelines.lake.commit.model_failures import lacking
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch
+from pipelines.lake.read.snapshot import look
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import MEMBERSHIP_TABLES, superseded
 from pipelines.lake.retain.retention import removed_firsts
@@ -39,7 +41,10 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
     kept = {trace_id for members in digests.values() for trace_id in members}
     # A trace whose capture is gone forms no other one without its events.
     traces = [trace for trace in traces if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))]
-    return {capture.capture_id: capture for capture in find_captures(traces, roles, digests, removed_firsts(lake))}
+    lacking_by_batch = lacking(look(lake.root).entries)
+    tables = {t.trace_id: lacking_by_batch.get((t.trace_id, t.batch_id), ()) for t in traces if lacking_by_batch}
+    captures = find_captures(traces, roles, digests, removed_firsts(lake), tables)
+    return {capture.capture_id: capture for capture in captures}
 
 
 def _digests(lake: Lake) -> dict[str, list[str]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipelines.fleet.captures.grouping import Capture, folder_of
 from pipelines.lake.commit.catalog_file import record_of, rows_of, writing
+from pipelines.lake.commit.model_failures import lacking
 from pipelines.lake.layout import CAPTURE_MARK, MARK, table_names
 from pipelines.lake.read.snapshot import Now
 from pipelines.models.cache import digest_of
@@ -121,11 +122,13 @@ def _note(root: Path, now: Now, inputs_hash: str, grouped: Grouped, captures: Ma
 
 
 def _stamp(now: Now, name: str) -> str:
-    """Return a text that changes when the traces of a batch change."""
+    """Return a text that changes when the traces of a batch change, or the tables that lack one of them."""
     entry = now.entries.get(name)
     if entry is None or name in now.loose or MARK not in entry.kind.places:
         return now.stamps[name]
-    return f"{zlib.crc32(entry.keys.encode()):08x}"
+    absent = lacking({name: entry})
+    text = f"{entry.keys}{sorted(absent.items())}" if absent else entry.keys
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _folders(now: Now, name: str) -> set[str] | None:

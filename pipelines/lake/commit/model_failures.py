@@ -47,6 +47,17 @@ class LeftOut:
         )
 
 
+def lacking(entries: Mapping[str, Entry]) -> dict[tuple[str, str], list[str]]:
+    """Return the tables that lack a trace because a model failed on it, by the ids of the trace and its batch."""
+    tables: dict[tuple[str, str], list[str]] = {}
+    for name, entry in entries.items():
+        for table, failures in sorted(entry.failures.items()):
+            for failure in failures:
+                if failure.trace_id is not None and failure.outcome == LEFT_OUT:
+                    tables.setdefault((failure.trace_id, name), []).append(table)
+    return tables
+
+
 def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
     """Insert the failures of the batches with these ids into the table model_failures. `entries`: batches by id."""
     rows = [

@@ -25,6 +25,7 @@ from pipelines.fleet.captures.grouping import Capture
 from pipelines.fleet.captures.input_tables import lake_captures, stage_captures, stage_members
 from pipelines.fleet.captures.roles import ROLES, RolesError, need_roles
 from pipelines.lake.commit.manifest import Failure
+from pipelines.lake.commit.model_failures import lacking
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake, Staged
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
@@ -128,6 +129,46 @@ def _compute_captures(
     catalog = lake.catalog()
     requested = requested_captures(catalog, tables)
     catalog.refuse_errors(requested)
+    work = _plan(lake, catalog, requested, force, part)
+    if sources := trace_tables(catalog, requested):
+        yield from compute_traces(lake, sources, work.read, on_step=say)
+        if lacking(look(lake.root).entries) != lacking(work.state.now.entries):
+            # Models failed on other traces than before, which changes the captures of these traces.
+            work = _plan(lake, catalog, requested, force, part)
+    state, known_rows = work.state, work.state.known
+    if (
+        work.new or work.removed
+    ):  # first: a rewritten batch drops the old rows of changed captures, which count until then
+        yield from _compute(lake, catalog, lake.new_batch(), requested, work.new, work.removed, say)
+    for batch in work.batches if force else stale_batches(lake, catalog, requested, work.batches):
+        stale_tables = requested if force else stale(lake, catalog, requested, batch)
+        current = [capture for name, capture in work.same.items() if known_rows[name].batch == batch]
+        if stale_tables and current:
+            yield from _compute(lake, catalog, batch, stale_tables, current, _gone_in(lake, batch), say)
+    if part is None and state.inputs_hash and not lake.without_broken:
+        known_groups.note(lake.root, state.now, state.inputs_hash, state.seen, state.captures)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to compute: the new or changed captures, and the batches of unchanged ones (`same`), of which some tables may be stale.
+
+    `removed`: ids of captures that no longer exist. `read`: the batches of all traces of these captures.
+    """
+
+    state: _State
+    new: list[Capture]
+    removed: list[str]
+    batches: list[Batch]
+    same: dict[str, Capture]
+
+    @property
+    def read(self) -> list[Batch]:
+        captures = (*self.same.values(), *self.new)
+        return sorted({Batch(member.trace.batch_id) for capture in captures for member in capture.members})
+
+
+def _plan(lake: Lake, catalog: Catalog, requested: list[str], force: bool, part: Part | None) -> _Plan:
     state = _state(lake, catalog, requested, only_touched=part is None and not force)
     if state.seen.folders is not None and _needs_others(lake, catalog, requested, state):
         state = _state(lake, catalog, requested)
@@ -139,20 +180,8 @@ def _compute_captures(
     changed = [name for name in all_changed if part is None or name in part.captures | sharing_batch]
     candidates = captures.items() if state.seen.folders is None else ()
     same = {name: c for name, c in candidates if name not in is_new and known_rows[name].batch in rewritten}
-    new = {name: captures[name] for name in changed if name in captures}
-    removed = [name for name in changed if name not in captures]
-    read = {Batch(member.trace.batch_id) for capture in (*same.values(), *new.values()) for member in capture.members}
-    if sources := trace_tables(catalog, requested):
-        yield from compute_traces(lake, sources, sorted(read), on_step=say)
-    if new or removed:  # first: a rewritten batch drops the old rows of changed captures, which count until then
-        yield from _compute(lake, catalog, lake.new_batch(), requested, list(new.values()), removed, say)
-    for batch in batches if force else stale_batches(lake, catalog, requested, batches):
-        stale_tables = requested if force else stale(lake, catalog, requested, batch)
-        current = [capture for name, capture in same.items() if known_rows[name].batch == batch]
-        if stale_tables and current:
-            yield from _compute(lake, catalog, batch, stale_tables, current, _gone_in(lake, batch), say)
-    if part is None and state.inputs_hash and not lake.without_broken:
-        known_groups.note(lake.root, state.now, state.inputs_hash, state.seen, captures)
+    new = [captures[name] for name in changed if name in captures]
+    return _Plan(state, new, [name for name in changed if name not in captures], batches, same)
 
 
 def _gone_in(lake: Lake, batch: Batch) -> list[str]:
