@@ -23,7 +23,8 @@ from pipelines.lake.read.views import FOLDER, file_rows, placed_rows, valid_rows
 from pipelines.models.sqltext import row
 
 _SLIM = (
-    "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, format"
+    "trace_id, batch_id, ingest_batch_id, capture_id, group_id, path, job, rank, status, n_events, trace_start_ns, "
+    "trace_end_ns, format"
 )
 _NEWEST = (CAPTURE_MARK, *GROWING)  # marker tables in which the newest row of a key counts
 

@@ -11,7 +11,8 @@ from pipelines.lake.read.views import FOLDER, SUPERSEDED, file_rows, superseded
 from pipelines.models.sqltext import quoted
 
 _COLUMNS = (
-    "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, trace_end_ns, format"
+    "trace_id, batch_id, ingest_batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, "
+    "trace_end_ns, format"
 )
 
 

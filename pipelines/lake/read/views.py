@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, GROWING, KEYS, MARK, REJECTS, mark_of
-from pipelines.models.sqltext import file_list, parquet_rows
+from pipelines.models.sqltext import file_list, parquet_rows, quoted
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
@@ -81,6 +81,8 @@ SUPERSEDED = "superseded by trace"
 
 PARTED = "csv/rocprofv3"
 """The format of traces that several files make, which may arrive one after another."""
+PART_NAMES = r"(kernel|memory_copy|(hip|marker|hsa|rccl)(_api)?)_trace\.csv$"
+"""A regular expression of the ends of these files' names. Without them, files of one process have the same path."""
 
 
 def superseded(rows: str) -> str:
@@ -90,24 +92,30 @@ def superseded(rows: str) -> str:
     the same file and not of another rank in it, or of the same rank and group with a time span that contains the
     truncated trace's.
 
-    A trace of several files (PARTED) that was read before all of them existed is superseded by the later one of the
-    same path that contains it. A later batch has all processes of these files, so no process supersedes another one.
+    A trace of several files (PARTED) that was read before all of them existed is superseded by the later one of these
+    files that contains it. Its path is another one if the first of its files came late. A later run read all processes
+    of these files, so no process supersedes another one. Which run read a trace is known after a merge, too.
     """
-    columns = "trace_id, batch_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, group_id, format"
+    columns = (
+        "trace_id, coalesce(ingest_batch_id, batch_id) AS batch_id, path, job, rank, status, n_events, "
+        "trace_start_ns, trace_end_ns, group_id, format"
+    )
     better = (
         "w.trace_id <> p.trace_id AND p.status = 'partial' AND w.n_events >= p.n_events "
         "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"
     )
     inside = "w.trace_start_ns <= p.trace_start_ns AND w.trace_end_ns >= p.trace_end_ns"
-    same_file = (
-        "p JOIN m AS w ON w.path = p.path AND coalesce(p.job, w.job, '') = coalesce(w.job, '') "
-        "AND coalesce(p.rank, w.rank, -1) = coalesce(w.rank, -1)"
+    same_name = (
+        "coalesce(p.job, w.job, '') = coalesce(w.job, '') AND coalesce(p.rank, w.rank, -1) = coalesce(w.rank, -1)"
     )
+    same_file = f"p JOIN m AS w ON w.path = p.path AND {same_name}"
+    process_w, process_p = (f"regexp_replace({side}.path, {quoted(PART_NAMES)}, '')" for side in "wp")
+    same_process = f"p JOIN m AS w ON {process_w} = {process_p} AND {same_name}"
     same_rank = f"p JOIN m AS w ON w.group_id = p.group_id AND w.rank = p.rank AND {inside}"
-    later = f"p.format = '{PARTED}' AND w.format = p.format AND w.batch_id > p.batch_id AND w.n_events >= p.n_events AND {inside}"
+    later = f"p.format = '{PARTED}' AND w.format = '{PARTED}' AND w.batch_id > p.batch_id AND w.n_events >= p.n_events AND {inside}"
     pairs = " UNION ALL ".join(
         f"SELECT p.trace_id, w.trace_id AS superseded_by, w.n_events FROM m AS {both} WHERE {condition}"
-        for both, condition in ((same_file, better), (same_rank, better), (same_file, later))
+        for both, condition in ((same_file, better), (same_rank, better), (same_process, later))
     )
     return (
         f"WITH m AS (SELECT {columns} FROM ({rows}) AS t) "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.lake import Lake
+from pipelines.lake.read.views import PART_NAMES
+from pipelines.lake.retain.compaction import compact
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
+from pipelines.readers.rocm.csv_files import KINDS
 from tests.effort import examples, first_of
 from tests.harness import memory
 from tests.readers.rocm.small import PID, small
@@ -153,6 +157,22 @@ def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str
         ((reason,),) = con.execute("SELECT reason FROM rejects").fetchall()
     assert reason.startswith(f"trace {first.trace_id} was read without some of its files (")
     assert f"superseded by trace {second.trace_id}" in reason
+
+
+@pytest.mark.parametrize("first", ["kernel_trace", "hip_api_trace"])
+def test_a_trace_without_all_its_files_stays_away(tmp_path: Path, first: str) -> None:
+    """Whichever file came first, and after its batch was merged with that of the whole trace."""
+    rows, lake = rows_of_small(), Lake(tmp_path / "lake")
+    for names in ([first], ["kernel_trace", "hip_api_trace"]):
+        write(tmp_path / "in", {name: rows[name] for name in names})
+        (read,) = ingest([tmp_path / "in"], lake).rows
+    for _ in range(2):
+        with lake.connect(["traces", "rejects"]) as con:
+            assert con.execute("SELECT trace_id FROM traces").fetchall() == [(read.trace_id,)]
+            assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(1,)]
+        compact(lake, older_than=0)
+    assert len(lake.batches()) == 1
+    assert {re.sub(PART_NAMES, "", f"4000_{suffix}") for suffix in KINDS} == {"4000_"}
 
 
 def test_another_run_in_the_same_files_supersedes_nothing(tmp_path: Path) -> None:
