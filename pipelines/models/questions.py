@@ -138,13 +138,25 @@ def _read(path: Path, topic: str) -> Question:
     return Question(path.stem, topic, match[1], match[2], sql, match[3] or "")
 
 
+_NO_TRACES = "SELECT NULL AS path, NULL AS ingested_at, NULL AS ingest_batch_id, NULL AS batch_id WHERE false"
+
+
 def rejected_files(con: duckdb.DuckDBPyConnection) -> str:
     """Return the SELECT of the files that were not ingested until now, as the question has them. `con` may lack `traces`."""
     sql = load_questions()["rejected-files"].sql
     if not con.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'traces'").fetchall():
-        no_traces = "(SELECT NULL AS path, NULL AS ingested_at, NULL AS ingest_batch_id, NULL AS batch_id WHERE false)"
-        sql = sql.replace("traces AS later", f"{no_traces} AS later")
+        sql = sql.replace("traces AS later", f"({_NO_TRACES}) AS later")
     return f"({sql})"
+
+
+def still_rejected(rejects: str, traces: str) -> str:
+    """Return the SELECT of every attempt at the files that the question has, over SELECTs of all rejects and traces.
+
+    The question has the newest attempt of each file. `traces`: "" if there are none.
+    """
+    sql, _, _ = load_questions()["rejected-files"].sql.partition("QUALIFY")
+    sql = sql.replace("traces AS later", f"({traces or _NO_TRACES}) AS later")
+    return sql.replace("rejects AS r", f"({rejects}) AS r")
 
 
 def questions_about(text: str) -> list[Question]:

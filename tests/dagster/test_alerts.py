@@ -190,6 +190,15 @@ def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
     file.write_bytes(b"[1, 2, 3]")  # what was read before it broke does not make up for it
     (broken,) = ingest([file], lake).rejected
     assert broken.reason in open_rejects()
+    write_trace(file, 1)
+    ingest([file], lake)
+    assert broken.reason not in open_rejects()
+    file.write_bytes(b"[1, 2, 3]")
+    for _ in range(2):  # for the same reason: one row more, however often it is tried
+        ingest([file], lake)
+        assert broken.reason in open_rejects()
+    with lake.connect(["rejects"]) as con:
+        assert con.execute("SELECT count(*) FROM rejects WHERE reason = ?", [broken.reason]).fetchall() == [(2,)]
 
 
 @pytest.mark.slow  # what did not arrive is above

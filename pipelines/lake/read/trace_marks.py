@@ -18,7 +18,7 @@ from pipelines.models.sqltext import quoted, row
 
 _TRACE = (
     "trace_id, batch_id, ingest_batch_id, path, capture_id, group_id, job, rank, world_size, status, n_events, "
-    "trace_start_ns, trace_end_ns, format"
+    "trace_start_ns, trace_end_ns, format, ingested_at"
 )
 _SHOWN = "_shown"
 
@@ -49,10 +49,11 @@ class Marks:
         return f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
 
     def rejects(self) -> str:
-        """Return the SELECT of path and reason of every rejected file."""
-        published = f"SELECT path, reason FROM {_SHOWN}.rejects WHERE {self.stay}"
+        """Return the SELECT of every rejected file."""
+        columns = "SELECT path, byte_offset, reason, seen_at, batch_id FROM"
+        published = f"{columns} {_SHOWN}.rejects WHERE {self.stay}"
         files = [path for name, path in self.now.marks[REJECTS].items() if name in self.added]
-        return f"{published} UNION ALL SELECT path, reason FROM ({file_rows(files)})" if files else published
+        return f"{published} UNION ALL {columns} ({file_rows(files)})" if files else published
 
 
 @contextmanager

@@ -23,9 +23,8 @@ from pipelines.lake.commit.parquet import join_files
 from pipelines.lake.commit.staged_rows import all_or_nothing, insert_reject
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import MARK, REJECTS
+from pipelines.lake.read.known_rejects import stage_known_rejects
 from pipelines.lake.read.superseded_traces import superseded_by_batch
-from pipelines.lake.read.trace_marks import recent_marks
-from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.retention import retired_traces
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
@@ -152,20 +151,16 @@ class EventBatch:
         return commit_tables(self.rows, self.lake, self.batch, TRACE, self._put_rejects, early=events)
 
     def _put_rejects(self) -> None:
-        """Add the rejected files to the lake, without those that it already has with the same reason."""
+        """Add the rejected files to the lake, without those that it already has with the same reason (`known_rejects`)."""
         for path, reason in superseded_by_batch(
             self.rows, self.lake, f"SELECT * FROM main.{MARK}", self.batch.batch_id
         ):
             insert_reject(self.rows, path, reason, self.batch)
         if not self._n_rejects():
             return
-        with recent_marks(self.rows, self.lake) as marks:
-            files = [] if marks else self.lake.intact_files(REJECTS)
-            query = f"SELECT path, reason FROM ({file_rows(files)})" if files else None
-            if query := marks.rejects() if marks else query:
-                self.rows.execute(
-                    f"DELETE FROM _staged_rejects WHERE (path, reason) IN (SELECT (path, reason) FROM ({query}))"
-                )
+        stage_known_rejects(self.rows, self.lake, "SELECT path, reason, seen_at FROM _staged_rejects")
+        known = "SELECT (path, reason) FROM _known_rejects"
+        self.rows.execute(f"DELETE FROM _staged_rejects WHERE (path, reason) IN ({known})")
         if self._n_rejects():
             target = self.folder / "rejects.table"
             self.rows.execute(f"COPY ({self.catalog.models[REJECTS].sql}) TO {quoted(target)} ({PARQUET})")

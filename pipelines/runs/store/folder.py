@@ -28,11 +28,10 @@ from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_causes import CAUSES
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, Formula, read_formulas
 from pipelines.lake.publish.user_tables import content_of
+from pipelines.lake.read.known_rejects import stage_known_rejects
 from pipelines.lake.read.one_trace import find_trace, show_trace
 from pipelines.lake.read.sandbox import connect
 from pipelines.lake.read.superseded_traces import superseded_by_batch
-from pipelines.lake.read.trace_marks import recent_marks
-from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import retire, retired_traces
 from pipelines.models.catalog import Catalog
@@ -183,14 +182,16 @@ class FolderStore:
         return with_rejects(batch, reasons, folder / "superseded")
 
     def _new_rejects(self, batch: UnitBatch, folder: Path) -> Staged | None:
-        """Return the rejected files that the lake does not have with the same reason. Call it under the lake's lock."""
+        """Return the rejected files that the lake does not have with the same reason (`known_rejects`).
+
+        Call it under the lake's lock.
+        """
         if REJECTS not in batch.files:
             return None
-        with database.connect() as con, recent_marks(con, self.lake) as marks:
-            rows = marks.rejects() if marks else None
-            if rows is None and (files := self.lake.intact_files(REJECTS)):
-                rows = f"SELECT path, reason FROM ({file_rows(files)})"
-            known_rejects = con.execute(rows).fetchall() if rows else []
+        with database.connect() as con:
+            own = f"SELECT path, reason, seen_at FROM {parquet_rows(batch.files[REJECTS].path)}"
+            stage_known_rejects(con, self.lake, own)
+            known_rejects = con.execute("FROM _known_rejects").fetchall()
         listed = ", ".join(f"({quoted(path)}, {quoted(reason)})" for path, reason in known_rejects)
         new = rewritten(
             batch.files[REJECTS], f"(path, reason) NOT IN ({listed})" if listed else "true", folder / "rejects"

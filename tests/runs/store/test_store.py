@@ -117,6 +117,18 @@ def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:
     assert len(shown(store, ["rejects"])["rejects"]) == 1
 
 
+def test_a_file_that_was_read_before_it_broke_again_is_rejected_again(opened: Open, tmp_path: Path) -> None:
+    """Although the reason is the same. Units that come again add nothing."""
+    file, store = tmp_path / "rank0.json", opened()
+    units = [Lake(tmp_path / name) for name in ("empty", "written", "empty_again")]
+    for unit, n_launches in zip(units, (0, 4, 0), strict=True):
+        write_trace(file, 0, n_launches) if n_launches else file.write_text("")
+        ingest([file], unit)
+        assert store.commit(unit).n_files
+    assert not any(store.commit(unit).n_files for unit in units)
+    assert len(shown(store, ["rejects"])["rejects"]) == 2
+
+
 def test_of_a_recording_only_news_are_committed(opened: Open, tmp_path: Path) -> None:
     recording, store = Recording(tmp_path / "in", "counters", "run", 42, 3), opened()
 

@@ -18,6 +18,7 @@ from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch
 from pipelines.lake.publish.user_formulas import Formula
+from pipelines.lake.read.known_rejects import known_rejects
 from pipelines.lake.read.sandbox import CLOSED
 from pipelines.lake.read.superseded_traces import superseded_reasons
 from pipelines.lake.read.views import PARTED
@@ -358,7 +359,7 @@ def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[
     hiding = [
         hiding_batch(b.batch, b.new_keys(known_keys), ids_of) for b, known_keys in zip(batches, keys, strict=True)
     ]
-    rejects = _known_rejects(con, batches) if REJECTS in columns_by_table else set()
+    rejects = _known_rejects(con, batches, columns_by_table) if REJECTS in columns_by_table else set()
     once = {table: _known_values(con, batches, table) for table in ONCE if table in columns_by_table}
     superseded = [
         _superseded(con, batch, known_keys, columns_by_table) for batch, known_keys in zip(batches, keys, strict=True)
@@ -366,16 +367,15 @@ def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[
     return _Seen(keys, hiding, rejects, once, superseded, cast)
 
 
-def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> set[tuple[str, str]]:
+def _known_rejects(
+    con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], columns_by_table: dict[str, Columns]
+) -> set[tuple[str, str]]:
     files = [batch.files[REJECTS].path for batch in batches if REJECTS in batch.files]
     if not files:
         return set()
-    unit_rows = f"SELECT path, reason FROM {parquet_rows(files)}"
-    return set(
-        con.execute(
-            f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({unit_rows}) USING (path, reason)"
-        ).fetchall()
-    )
+    unit_rows = f"SELECT path, reason, seen_at FROM {parquet_rows(files)}"
+    traces = f"SELECT * FROM {LAKE}.{MARK}" if MARK in columns_by_table else ""
+    return set(con.execute(known_rejects(unit_rows, f"SELECT * FROM {LAKE}.{REJECTS}", traces)).fetchall())
 
 
 def _superseded(
