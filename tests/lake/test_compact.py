@@ -21,7 +21,9 @@ from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import notices, retire, retired_traces
+from pipelines.models.questions import rejected_files
 from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs.events import EventBatch
 from pipelines.runs.check import check
 from pipelines.runs.forget import forget
 from pipelines.runs.materialize.per_capture import known_captures, materialize_captures
@@ -196,6 +198,23 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     assert len(retired_traces(lake)) == 4
     assert_as_anew(lake)
     assert not check(lake).faults
+
+
+def test_what_was_rejected_stays_rejected_in_a_merged_batch(tmp_path: Path) -> None:
+    """As one process of a file of two. A file that a later run of the day read stays read."""
+    lake, late, two = Lake(tmp_path / "lake"), tmp_path / "late.json", write_trace(tmp_path / "two.json", 1)
+    late.write_text("")
+    ingest([late], lake)
+    with EventBatch(lake, None) as batch:
+        batch.reject(two, "process 1: broken", None, 0.0)
+        batch.add(two, None)
+        batch.commit()
+    ingest([write_trace(late, 2)], lake)
+    for _ in range(2):
+        with lake.connect([MARK, "rejects"]) as con:
+            assert con.execute(f"SELECT path FROM {rejected_files(con)}").fetchall() == [(str(two),)]
+        compact(lake, older_than=0)
+    assert len(lake.batches()) == 1
 
 
 @pytest.mark.slow  # a kill at each of its steps, above

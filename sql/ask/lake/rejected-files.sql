@@ -6,12 +6,16 @@ FROM rejects AS r
 WHERE
     NOT contains(r.reason, 'superseded by trace')  -- was ingested, but a better trace of the same events is shown
     AND NOT EXISTS (
-        -- Of a file with several traces, one may be rejected in the same batch.
+        -- Of a file with several traces, one may be rejected in the same batch, which began before that. compact may
+        -- have merged that batch with others.
         SELECT 1
         FROM traces AS later
         WHERE
             later.path = r.path AND later.ingested_at > r.seen_at
-            AND coalesce(later.ingest_batch_id, later.batch_id) <> r.batch_id
+            AND (
+                later.batch_id <> r.batch_id
+                OR left(later.ingest_batch_id, 21) > strftime(r.seen_at, '%Y%m%dT%H%M%S%f')
+            )
     )
 QUALIFY row_number() OVER (PARTITION BY r.path ORDER BY r.seen_at DESC, r.reason) = 1
 ORDER BY r.seen_at DESC, r.path
