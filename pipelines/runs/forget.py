@@ -34,7 +34,7 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.damage import BrokenFiles
-from pipelines.lake.retain.retention import drop_notice, keep_notice, notices, removed_firsts, sources_of
+from pipelines.lake.retain.retention import FIRST, drop_notice, keep_notice, notices, removed_firsts, sources_of
 from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.per_capture import materialize_captures
 
@@ -103,17 +103,23 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
 
 
 def _keep_id(lake: Lake, trace: Forgotten) -> None:
-    """If a group's first capture disappears with the trace, write a notice that keeps others from taking over its id.
+    """If a capture is named after the trace, write a notice so that its other traces keep its id.
 
-    A capture of which other traces remain keeps its id.
+    A notice about a group's first capture also keeps other captures from taking over its id, if no trace of it remains, too.
     """
     folders = None if trace.path is None else [folder_of(trace.path)]
     for name, capture in lake_captures(lake, with_roles=False, folders=folders).items():
         members = {member.trace.trace_id: member.trace for member in capture.members}
-        disappears = len(members) == 1 or capture.is_digest
-        if disappears and trace.trace_id in members and name == members[trace.trace_id].group_id:
-            first = min(map(ingested, members.values()))
-            keep_notice(lake, f"first-{name}", [], firsts={name: min(first, removed_firsts(lake).get(name, first))})
+        if trace.trace_id not in members:
+            continue
+        first, group_id = min(map(ingested, members.values())), members[trace.trace_id].group_id
+        first_of_group = min(first, removed_firsts(lake).get(group_id, first)) if name == group_id else first
+        # A digest is gone as soon as one of its traces is.
+        others = [ingested(t) for t in members.values() if t.trace_id != trace.trace_id and not capture.is_digest]
+        firsts = {name: first_of_group} if name == group_id else {}
+        if trace.trace_id in (first[1], first_of_group[1]) if others else firsts:
+            kept = {min(others)[1]: name} if others else {}
+            keep_notice(lake, f"{FIRST}{name}", [], firsts=firsts, kept=kept)
 
 
 def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:

@@ -124,6 +124,17 @@ def test_no_later_capture_takes_over_the_id_of_a_removed_one() -> None:
     }
 
 
+def test_an_id_is_kept_unless_another_capture_has_it() -> None:
+    day0, day1 = ([trace(f"{n}{rank}", rank, 1_000 * n, batch_id=str(n)) for rank in range(2)] for n in range(2))
+    both = {frozenset(members(capture)): capture.capture_id for capture in find_captures([*day0, *day1])}
+    kept = find_captures([*day0, *day1], kept={"10": "g", "01": "h"})
+    assert {frozenset(members(capture)): capture.capture_id for capture in kept} == both
+    for removed in ({}, {"g": ("0", "00")}):
+        captures = find_captures([day0[1], *day1], removed=removed, kept={"01": "g"})
+        assert [capture.capture_id for capture in captures if "01" in members(capture)] == ["g"]
+        assert len({capture.capture_id for capture in captures}) == len(captures)
+
+
 def test_content_changes_with_what_the_user_tells() -> None:
     (plain,) = find_captures([trace("a", 0), trace("b", 1)])
     roles = [Role("a", 0, "dp", "x"), Role(None, 1, "dp", "y"), Role("b", 0, "dp", "z"), Role(None, 9, "dp", "z")]

@@ -122,6 +122,27 @@ def test_no_capture_takes_over_the_id_of_one_that_was_forgotten(
     assert dict(truth(lake)) == {**first, **later}
 
 
+def test_a_capture_keeps_its_id_without_the_trace_that_names_it(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first capture of the folder, whose other ranks came after those of the second one, and then the second."""
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    for ranks, start in (((0,), 0), (range(4), 100), ((1, 2, 3), 0)):
+        ingest([write_rank(tmp_path / "in", rank, start, world_size=4) for rank in ranks], lake)
+    before, gone = dict(truth(lake)), set()
+    assert sorted(map([*before.values()].count, {*before.values()})) == [4, 4]
+    first, second, _ = lake.batches()
+    (naming,), of_second = (
+        sorted(n for n, b in lake.known_traces().items() if b == batch) for batch in (first, second)
+    )
+    for trace_id in (naming, *of_second[:2]):  # each one names its capture when it is forgotten
+        forget(lake, trace_id)
+        gone.add(trace_id)
+        assert dict(truth(lake)) == {name: capture for name, capture in before.items() if name not in gone}
+    ingest([tmp_path / "in"], lake)
+    assert dict(truth(lake)) == before
+
+
 def as_digests(lake: Lake) -> None:
     """Make the tables of captures those of digests, as `retention --keep digest` does."""
     materialize_all(lake, MEMBERSHIP_TABLES)

@@ -4,8 +4,9 @@ Traces of one job in one folder are a group (`traces.group_id`). A folder, such 
 captures of a job. If a rank occurs more than once, the traces are sorted by start. A new capture then begins with a
 trace that overlaps no preceding trace of the capture, or whose rank the capture already has at another time. A capture
 is named after its first-ingested trace, so its id stays when late ranks arrive. The capture with the group's first
-trace has the group's id. If that trace was removed from the lake, no capture has it, because it would mean another
-capture than before.
+trace has the group's id. If that trace was removed from the lake, no other capture gets the id, because it would mean
+another capture than before. If `forget` removed the trace that a capture is named after, the capture's other traces
+keep its id.
 
 A truncated file may have lost the base of its times, so its date is unknown even if the dates of the other traces are
 known. Such traces join the only capture of the group, or form separate captures if there are several. They never replace a
@@ -117,12 +118,14 @@ def find_captures(
     digests: Mapping[str, Collection[str]] = MappingProxyType({}),
     removed: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     lacking: Mapping[str, Collection[str]] = MappingProxyType({}),
+    kept: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Capture]:
     """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user.
 
     `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
     `removed`: by group, the batch and the id of the first-ingested trace that was removed from the lake.
-    `lacking`: by trace, the tables that lack it because a model failed on it.
+    `lacking`: by trace, the tables that lack it because a model failed on it. `kept`: the ids of captures whose naming
+    trace was removed, by the trace that names them now.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
@@ -134,10 +137,13 @@ def find_captures(
         first = min(map(ingested, members))
         _, first_id = min(first, removed.get(group_id, first))
         named_parts = list(_of_digests(members, digest_of))
-        for part in _parts([trace for trace in members if trace.trace_id not in digest_of]):
+        parts = _parts([trace for trace in members if trace.trace_id not in digest_of])
+        own = [_own_id(group_id, part, first_id) for part in parts]
+        taken = {*own, *(name for name, _ in named_parts)}
+        for name, part in zip(own, parts, strict=True):
             _, named_by = min(map(ingested, part))
-            has_first = any(trace.trace_id == first_id for trace in part)
-            named_parts.append((group_id if has_first else _hash(f"{group_id}\0{named_by}"), part))
+            kept_id = kept.get(named_by, name)
+            named_parts.append((name if kept_id in taken else kept_id, part))
         for name, part in named_parts:
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
@@ -149,6 +155,13 @@ def find_captures(
                 replace(capture, findings=findings, roles=roles_of_capture, lacking=absent, is_digest=is_digest)
             )
     return sorted(captures, key=lambda capture: capture.capture_id)
+
+
+def _own_id(group_id: str, part: Sequence[RankTrace], first_id: str) -> str:
+    """Return the id of a capture by its traces. `first_id`: the first-ingested trace of the group."""
+    _, named_by = min(map(ingested, part))
+    has_first = any(trace.trace_id == first_id for trace in part)
+    return group_id if has_first else _hash(f"{group_id}\0{named_by}")
 
 
 def _of_digests(traces: Iterable[RankTrace], digest_of: Mapping[str, str]) -> Iterable[tuple[str, list[RankTrace]]]:

@@ -19,7 +19,7 @@ from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch
 from pipelines.lake.read.snapshot import look
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import MEMBERSHIP_TABLES, superseded
-from pipelines.lake.retain.retention import removed_firsts
+from pipelines.lake.retain.retention import kept_ids, removed_firsts
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.python_tables import input_table
@@ -43,7 +43,7 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
     traces = [trace for trace in traces if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))]
     lacking_by_batch = lacking(look(lake.root).entries)
     tables = {t.trace_id: lacking_by_batch.get((t.trace_id, t.batch_id), ()) for t in traces if lacking_by_batch}
-    captures = find_captures(traces, roles, digests, removed_firsts(lake), tables)
+    captures = find_captures(traces, roles, digests, removed_firsts(lake), tables, kept_ids(lake))
     return {capture.capture_id: capture for capture in captures}
 
 

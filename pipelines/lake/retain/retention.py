@@ -44,6 +44,8 @@ from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.sqltext import parquet_rows
 
 GRACE = timedelta(days=1)
+FIRST = "first-"
+"""How names of notices begin that keep the id of a capture, which follows."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,12 @@ def removed_firsts(lake: Lake) -> dict[str, tuple[str, str]]:
     for group_id, (batch_id, trace_id) in chain.from_iterable(noted):
         firsts[group_id] = min(firsts.get(group_id, (batch_id, trace_id)), (batch_id, trace_id))
     return firsts
+
+
+def kept_ids(lake: Lake) -> dict[str, str]:
+    """Return the ids of captures whose naming trace was forgotten, by the trace that names them now."""
+    noted = (json.loads(row.brief) for name, row in content(lake.root).notices.items() if name.startswith(FIRST))
+    return {trace_id: capture_id for notice in noted for trace_id, capture_id in notice.get("kept", {}).items()}
 
 
 def notices(lake: Lake) -> dict[str, dict[str, Any]]:
