@@ -55,7 +55,9 @@ def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
             write_causes(lake.root / CAUSES, store.causes())
             materialize(lake, and_publish=False)
-        known_traces |= {key for keys in store.commit(lake).known_keys.values() for key in keys}
+        committed = store.commit(lake)
+        # A trace is new although its counters, whose set has the same id, are known.
+        known_traces |= {key for keys in committed.known_keys.values() for key in keys} - {*committed.traces}
         rows = tuple(replace(row, status="known") if row.trace_id in known_traces else row for row in rows)
     return Ingested(rows, time.perf_counter() - began, time.process_time() - cpu)
 

@@ -27,6 +27,8 @@ _MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
 KEYS = {table: key for table, (_, key) in _STORED.items() if key}
 MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[header.JOB]
 DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.RECORDING], _MARKS[header.CAPTURE]
+COUNTER_MARK = _MARKS["counters"]
+"""Marker table of sets of hardware counters. The set that comes from a trace has the trace's id."""
 # The sources of these tables may grow, so they are ingested again. The newest batch of a key counts.
 GROWING = (RECORDING_MARK, _MARKS["inspector"], _MARKS["compile_provenance"])
 

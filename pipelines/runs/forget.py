@@ -32,6 +32,7 @@ from pipelines.lake.layout import (
     table_files,
     table_of,
 )
+from pipelines.lake.names import COUNTER_MARK, KEYS, tables_of
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.retention import FIRST, drop_notice, keep_notice, notices, removed_firsts, sources_of
@@ -141,6 +142,7 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     for other in _with_events(lake, trace.trace_id) - {batch, lake.known_traces().get(trace.trace_id)}:
         _need_intact(lake, other)
         _remove_rows(lake, other, trace.trace_id)
+    n_rows += _remove_counters(lake, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
     if not trace.for_good:
         forget_keys(
@@ -193,6 +195,21 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
     return sum(_rewrite(lake, table, batch, trace_id) for table in of_traces)
 
 
+def _remove_counters(lake: Lake, trace_id: str) -> int:
+    """Remove the hardware counters that were in a trace, unless it was ingested again. Return their number.
+
+    The marker comes last, so the next run completes a removal that was killed.
+    """
+    batch = lake.known(COUNTER_MARK).get(trace_id)
+    if batch is None or trace_id in lake.known_traces():
+        return 0
+    _need_intact(lake, batch)
+    _, *others = tables_of("counters")
+    n_rows = sum(_rewrite(lake, table, batch, trace_id) for table in others)
+    _rewrite(lake, COUNTER_MARK, batch, trace_id)
+    return n_rows
+
+
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
     """Replace a table's file, if there is one, by a file without a trace. Return the trace's number of rows in the old file."""
     source, log = table_file(lake.root, table, batch), manifest.read(lake.root, batch)
@@ -214,7 +231,7 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
         else:
             remaining = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
             con.execute(f"COPY ({remaining}) TO {quoted(staged)} ({options(version, failures)})")
-    keys = manifest.read_keys(lake.root, batch) if table == MARK else None
+    keys = manifest.read_keys(lake.root, batch) if table in KEYS else None
     if keys is not None:
         keys = {key: path for key, path in keys.items() if key != trace_id}
     lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures, version)}, keys)

@@ -22,7 +22,7 @@ from pipelines.lake.commit.ingested_files import settle, settled
 from pipelines.lake.commit.model_failures import LeftOut, failures_of, left_out_of
 from pipelines.lake.inbox import accounted_for
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.names import ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, REJECTS, Batch, table_file
+from pipelines.lake.names import ANALYST_TEMP, CAPTURE_MARK, COUNTER_MARK, KEYS, MARK, REJECTS, Batch, table_file
 from pipelines.lake.publish.analyst_file import analyst, published_whole_and_now
 from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_causes import CAUSES
@@ -87,7 +87,8 @@ class FolderStore:
     def _known(self, mark: str, keys: Iterable[str]) -> set[str]:
         requested = set(keys)
         known_keys = requested & self.lake.known(mark).keys()
-        return known_keys | (requested & retired_traces(self.lake)) if mark == MARK else known_keys
+        # The counters of a trace that was removed are not committed without it.
+        return known_keys | (requested & retired_traces(self.lake)) if mark in (MARK, COUNTER_MARK) else known_keys
 
     def _rows_of(self, mark: str, keys: Iterable[str]) -> list[dict[str, Any]]:
         from pipelines.readers.inputs.file_sets import committed_row_dicts  # a query reads no files

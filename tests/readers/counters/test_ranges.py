@@ -19,6 +19,8 @@ from pipelines.readers.inputs.reading import Reading
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadRequest, ReadTrace
 from pipelines.readers.kineto.events_file import load_events
+from pipelines.runs.forget import forget
+from pipelines.runs.store import open_store
 from tests.harness import memory, x
 
 GEMM, NVJET = "void ns::gemm<float, 4>(int, float*)", "nvjet_sm90_tst_256x128"
@@ -152,6 +154,28 @@ def test_the_lake_has_the_counters_with_the_trace(tmp_path: Path) -> None:
             "JOIN counter_files AS f USING (trace_id) JOIN traces AS t USING (trace_id)"
         ).fetchall()
     assert rows == [("a.json", "a.json", READ, 7)]
+
+
+def test_counters_go_and_come_back_with_their_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    files = [write(tmp_path / f"{name}.json", [KERNEL, counted(GEMM, **{READ: 7})], name=name) for name in "ab"]
+    lake, unit = Lake(tmp_path / "lake"), Lake(tmp_path / "unit")
+    ingest(files[:1], unit)
+    ingest(files, lake)
+    (first,) = unit.known_traces()
+
+    def left() -> list[int]:
+        with lake.connect(["counter_files", "kernel_counters"]) as con:
+            return [len(con.execute(f"FROM {table}").fetchall()) for table in ("counter_files", "kernel_counters")]
+
+    assert left() == [2, 2]
+    forget(lake, first)
+    assert left() == [1, 1]
+    assert [row.status for row in ingest(files, lake).rows] == ["ok", "known"]
+    assert left() == [2, 2]
+    forget(lake, first, for_good=True)
+    open_store(lake).commit(unit)
+    assert left() == [1, 1]
 
 
 def test_the_real_file_without_values_says_so(shared: Path) -> None:

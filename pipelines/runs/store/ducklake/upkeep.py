@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.names import CAPTURE_MARK, MARK, REJECTS, Batch, mark_of, time_in_id
+from pipelines.lake.names import CAPTURE_MARK, COUNTER_MARK, MARK, REJECTS, Batch, mark_of, time_in_id
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.forget import Forgotten, NoSuchTrace
 from pipelines.runs.store.ducklake.address import Address
@@ -154,7 +154,9 @@ def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten
     whether there are any to recompute. Raises NoSuchTrace, StoreError.
     """
     with store.writer() as con, locked(con, store.parsed, COMMIT), store_errors(store.parsed):
-        tables = [table for table in lake_columns(con) if mark_of(table) == MARK and table != REJECTS]
+        # The set of the hardware counters that were in a trace has the trace's id.
+        marks = (MARK, COUNTER_MARK)
+        tables = [table for table in lake_columns(con) if mark_of(table) in marks and table != REJECTS]
         matches = _matching_traces(con, beginning) if MARK in tables else []
         if len(matches) != 1 or not beginning:
             several = f"{len(matches)} trace ids start with {beginning!r}: {', '.join(t for t, *_ in matches[:5])}; give more of the id"
@@ -168,10 +170,10 @@ def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten
             n_rows = 0
             for table in tables:
                 (n,) = con.execute(f"DELETE FROM {LAKE}.{table} WHERE {condition}").fetchall()[0]
-                n_rows += 0 if table == MARK else n
+                n_rows += 0 if table in marks else n
             con.execute(f"DELETE FROM {FAILURES} WHERE {condition}")
             if not for_good:
-                con.execute(f"DELETE FROM {KEYS_TABLE} WHERE mark = {quoted(MARK)} AND key = {quoted(trace_id)}")
+                con.execute(f"DELETE FROM {KEYS_TABLE} WHERE mark IN {row(marks)} AND key = {quoted(trace_id)}")
             return True
 
         if not any(all_or_nothing(con, remove) for _ in range(TRIES)):
