@@ -1,6 +1,6 @@
 """Ingestion of torch.compile's provenance. The log of a process is one set, and so are the files of a debug folder.
 
-A log that has grown replaces its earlier rows.
+A log that has grown replaces its earlier rows, and so does a debug folder, whose files may arrive one after another.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ COLUMNS = {
 
 
 def provenance(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the sets: each log by its path, and the files of a debug folder by folder (a single file by its path)."""
+    """Return the sets: each log by its path, and the files of a debug folder by folder (a single file by its path).
+
+    A file of a debug folder brings the others, because they are about one graph.
+    """
     files_by_path: dict[Path, list[Path]] = {}
     for path in files:
         if _part(path):
-            files_by_path.setdefault(path.parent, []).append(path)
+            folder = path.parent
+            files_by_path[folder] = files_by_path.get(folder) or [p for p in sorted(folder.iterdir()) if _part(p)]
         elif path.name.endswith((".log", ".log.gz")) and is_log(path):
             files_by_path[path] = [path]
     return {paths[0] if len(paths) == 1 else folder: paths for folder, paths in files_by_path.items()}
@@ -98,8 +102,9 @@ def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Re
 
 def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
     graph, n_bytes = Graph(), 0
-    # Ranks of a job may have equal files, so the folder is part of the key.
+    # Ranks of a job may have equal files, and files may still be missing, so the folder is the key.
     digest = hashlib.sha256(path_text(files[0].absolute().parent).encode())
+    key = digest.hexdigest()[:16]
     for file in files:
         source = Source(file, limits=reading.limits)
         content = b""
@@ -110,9 +115,10 @@ def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
         digest.update(content)
         n_bytes += len(content)
         setattr(graph, _part(file) or "", _json(file, content, source.damage))
-    key = digest.hexdigest()[:16]
-    if key in reading.known:
-        return Read(key, status="known", state=reading.known[key])
+    if (n_known_bytes := reading.known.get(key)) is not None and n_known_bytes >= n_bytes:
+        return Read(key, status="known", state=n_known_bytes)
+    if (former_key := digest.hexdigest()[:16]) in reading.known:  # as 0.2.0 named sets, by their contents, too
+        return Read(former_key, status="known", state=reading.known[former_key])
     pid = next((whole(match[1]) for part in reversed(path.absolute().parts) if (match := _PID.search(part))), None)
     faults: list[tuple[str, str]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,7 @@
 -- check: unique(provenance_id)
 SELECT
     -- First 16 hex digits of a SHA-256: for a log, of its first line, which does not change as the log grows; for a
-    -- debug folder, of the folder and the contents of its files, which are the same on all ranks.
+    -- debug folder, of the folder's path.
     CAST(provenance_id AS VARCHAR) AS provenance_id,
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(path AS VARCHAR) AS path,  -- Path of the file; for a debug folder, of its first file.

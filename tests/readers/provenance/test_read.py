@@ -108,6 +108,19 @@ def test_a_log_and_a_debug_folder_tell_the_same(tmp_path: Path) -> None:
     assert rows(of_log, frames) == rows(of_folder, frames) == expected
 
 
+def test_the_files_of_a_debug_folder_are_one_set_whichever_comes_first(tmp_path: Path) -> None:
+    lake, file = Lake(tmp_path / "lake"), folder_file(tmp_path, GRAPH)
+    stacks = file.with_name(f"{STACKS}.json")
+    (alone,) = ingest([file], lake).rows
+    stacks.write_text(json.dumps(LINES))
+    statuses = [row.status for path in (stacks, file) for row in ingest([path], lake).rows]
+    assert [alone.status, *statuses] == ["ok", "ok", "known"]
+    with lake.connect(["compile_provenance", "compiled_kernels"]) as con:
+        assert rows(con, "SELECT count(*) FROM compile_provenance") == [(1,)]
+        kernels = rows(con, "SELECT operators, source_lines FROM compiled_kernels ORDER BY kernel_id")
+    assert kernels == [("add, le, relu", "/m.py:7 forward, /m.py:9 f"), ("addmm", None)]
+
+
 def test_each_rank_counts_though_all_compile_the_same(tmp_path: Path) -> None:
     files = [folder_file(tmp_path, GRAPH, pid) for pid in (41, 42)]
     assert rows(loaded(INPUT, files), "SELECT pid FROM compile_provenance ORDER BY pid") == [(41,), (42,)]
