@@ -17,7 +17,8 @@ from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
 from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
-from pipelines.critical_path.whatif.targets import NothingMatches
+from pipelines.critical_path.whatif.shared_gpu import overlap_percent, overlapping_streams
+from pipelines.critical_path.whatif.targets import NothingMatches, change_of
 from pipelines.critical_path.whatif.timeline import Floats
 from pipelines.critical_path.whatif.window import Window
 
@@ -35,7 +36,7 @@ class Fix:
     `name` is the fix's target, `options` are the options of what-if that retime it, `without_profiler` is whether that
     is without the profiler's cost. `saves` is how much shorter the window gets, ns. `same_place` is the index of the
     larger fix that saves the same time, `same_cause` the host's cause that does. Both are None if there is none or it
-    is unknown.
+    is unknown. `caveat` is what limits the number in this window, beyond the caveat of the fix's kind.
     """
 
     fix: str
@@ -45,6 +46,7 @@ class Fix:
     saves: int
     same_place: int | None = None
     same_cause: str | None = None
+    caveat: str | None = None
 
 
 def fixes(window: Window, rows: Rows, factors: Floats, *, without_profiler: bool = False) -> list[Fix]:
@@ -55,7 +57,8 @@ def fixes(window: Window, rows: Rows, factors: Floats, *, without_profiler: bool
     """
     length = int(rows.duration.sum())
     tried, saves = candidates(window, rows, length, factors), partial(_saves, window, length)
-    return judged(tried, saves, length, largest_host_cause(rows, length), without_profiler=without_profiler)
+    host_cause = largest_host_cause(rows, length)
+    return judged(tried, saves, partial(_caveat, window), length, host_cause, without_profiler=without_profiler)
 
 
 def largest_host_cause(rows: Rows, length: int) -> str | None:
@@ -70,12 +73,27 @@ def _saves(window: Window, length: int, scenario: Scenario) -> int:
     return length - max(int(window.graph.forward(weights.path).max()), weights.ahead_ns)
 
 
+def _caveat(window: Window, scenario: Scenario) -> str | None:
+    if not overlap_percent(window):  # so that the scenario is not applied again
+        return None
+    caveats = overlapping_streams(window, change_of(window, scenario).factor != 1)
+    return caveats[0]["detail"] if caveats else None
+
+
 Saves = Callable[[Scenario], int]
 """Returns the savings of a scenario, ns. Raises NothingMatches if the scenario selects nothing."""
+Caveat = Callable[[Scenario], str | None]
+"""Returns what limits the savings of a scenario in this window or capture, None for nothing."""
 
 
 def judged(
-    tried: Iterable[Candidate], saves: Saves, length: int, host_cause: str | None, *, without_profiler: bool = False
+    tried: Iterable[Candidate],
+    saves: Saves,
+    caveat: Caveat,
+    length: int,
+    host_cause: str | None,
+    *,
+    without_profiler: bool = False,
 ) -> list[Fix]:
     """Return the candidates that save enough of a length (ns), largest first.
 
@@ -93,7 +111,10 @@ def judged(
             if host_cause and candidate.fix == "do_not_wait" and same_place is None:
                 same_cause = host_cause if _takes_turns(enough[index], host_cause, saves) else None
         words = options(candidate.scenario) + (" --without-profiler" if without_profiler else "")
-        results.append(Fix(candidate.fix, candidate.name, words, without_profiler, saved, same_place, same_cause))
+        limits = caveat(candidate.scenario)
+        results.append(
+            Fix(candidate.fix, candidate.name, words, without_profiler, saved, same_place, same_cause, limits)
+        )
     return results
 
 

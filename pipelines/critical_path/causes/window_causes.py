@@ -43,6 +43,7 @@ _FIX_COLUMNS = [
     "saves_ns",
     "same_place",
     "same_cause",
+    "caveat",
 ]
 _REPORTED = threshold("profiler_reported")
 _READS = (
@@ -129,6 +130,7 @@ _READS = (
         ("saves_ns", "BIGINT", "What the window is shorter with it, ns."),
         ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
         ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
+        ("caveat", "VARCHAR", "What limits the number in this window, beyond its kind's caveat; NULL for nothing."),
     ),
     reads=_READS,
     checks=("unique(window_no, fix, name)",),

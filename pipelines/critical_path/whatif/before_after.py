@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.shared_gpu import overlapping_streams
 from pipelines.critical_path.whatif.targets import change_of
 from pipelines.critical_path.whatif.trace_gaps import idle_gaps, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.window import Window
@@ -137,11 +138,17 @@ class Comparison:
     def caveats(self) -> list[dict[str, Any]]:
         """Return the caveats about the gain.
 
-        They are waits that are missing from the trace, and gains in gaps in which events may be missing.
+        They are waits that are missing from the trace, gains in gaps in which events may be missing, and changed GPU
+        work in a window whose streams overlap.
         """
+        window, before, after = self.before.window, self.before.weights.path, self.after.weights.path
         gaps = self.before.long_gaps
-        shorter = self.after.weights.path[gaps] < self.before.weights.path[gaps]
-        return [*unseen_waits(self.before.window), *(self.before.idle_gaps if shorter.any() else [])]
+        shorter = after[gaps] < before[gaps]
+        return [
+            *unseen_waits(window),
+            *(self.before.idle_gaps if shorter.any() else []),
+            *overlapping_streams(window, after != before),
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""

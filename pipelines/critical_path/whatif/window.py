@@ -95,6 +95,23 @@ class Events:
         """
         return np.unique(self.family).tolist()
 
+    @cached_property
+    def overlap_ns(self) -> int:
+        """Return how long GPU work of several streams of one device ran at once, ns; of several devices, the longest."""
+        works = (self.stream >= 0) & (self.dur > 0)
+        start = self.ts[works]
+        busy = Stretches.union(self.stream[works], start, start + self.dur[works])
+        device = np.array([number for number, _ in self.streams], dtype=np.int64)[busy.thread]
+        longest = 0
+        for number in np.unique(device):
+            of_device = device == number
+            at = np.append(busy.start[of_device], busy.end[of_device])
+            change = np.repeat([1, -1], len(at) // 2)
+            order = np.argsort(at, kind="stable")
+            n_streams = np.cumsum(change[order])[:-1]
+            longest = max(longest, int(np.diff(at[order])[n_streams > 1].sum()))
+        return longest
+
     def of_families(self, fits: Callable[[str, str], bool]) -> npt.NDArray[np.bool_]:
         """Return which events are of a family whose class and name fit (k,)."""
         chosen = np.zeros(len(self.families), dtype=bool)

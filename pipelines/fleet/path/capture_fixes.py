@@ -83,7 +83,8 @@ def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], factors: Floats) 
     for rank, rows in _by_part_of_path(ranks):
         host_cause = largest_host_cause(rows, length)
         changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, factors)}
-    return judged([*changes.values(), *_even(ranks, length)], whole.saved_ns, length, host_cause)
+    tried = [*changes.values(), *_even(ranks, length)]
+    return judged(tried, whole.saved_ns, whole.shared_gpu, length, host_cause)
 
 
 def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:

@@ -97,6 +97,7 @@ class JoinableRank:
         ("length_ns", "BIGINT", "How long it takes as it is, ns."),
         ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
         ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
+        ("caveat", "VARCHAR", "What limits the number in this capture, beyond its kind's caveat; NULL for nothing."),
     ),
     reads=_READS,
     checks=("unique(capture_id, fix, name)",),
@@ -275,7 +276,7 @@ def _cause_savings(capture_id: str, capture_paths: CapturePaths) -> dict[str, li
 
 
 def _fix_rows(capture_id: str, capture_paths: CapturePaths) -> dict[str, list[Any]]:
-    names = ("fix", "name", "options", "same_place", "same_cause")
+    names = ("fix", "name", "options", "same_place", "same_cause", "caveat")
     columns: dict[str, list[Any]] = {name: [getattr(fix, name) for fix in capture_paths.fixes] for name in names}
     n = len(capture_paths.fixes)
     constants = {"capture_id": capture_id, "length_ns": capture_paths.length_ns}

@@ -22,6 +22,7 @@ from pipelines.critical_path.whatif.change import changed
 from pipelines.critical_path.whatif.overlap import hidden_communication
 from pipelines.critical_path.whatif.owners import unselected
 from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.shared_gpu import SHARED, changes_work, overlap_percent
 from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
 from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.trace_gaps import LACKING, long_gaps
@@ -130,7 +131,8 @@ class Retimed:
         }
         lengths = (self.length_ns / 1000, self._length(after, change) / 1000)
         n_inferred = sum(rank_window.window.n_inferred for rank_window in self.ranks)
-        caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((change.factor < 1) | change.gone))
+        lacking = self._lacking((change.factor < 1) | change.gone)
+        caveats = (*self.caveats, *self._unselected(scenario), *lacking, *self._overlapping(change))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
 
     @property
@@ -142,6 +144,12 @@ class Retimed:
         """Return by how much a scenario shortens the capture, ns. Raise NothingMatches."""
         change = self._change(scenario)
         return self.length_ns - self._length(self._at(change), change)
+
+    def shared_gpu(self, scenario: Scenario) -> str | None:
+        """Return the caveat that streams overlap whose GPU work a scenario changes, or None. Raise NothingMatches."""
+        if not any(self._overlap_percents):  # so that the scenario is not applied again
+            return None
+        return next(self._overlapping(self._change(scenario)), None)
 
     @cached_property
     def _start(self) -> int:
@@ -260,6 +268,27 @@ class Retimed:
             ]
             more = f" and less of {len(ranks_by_gap) - _MOST_RANKS} more" if len(ranks_by_gap) > _MOST_RANKS else ""
             yield f"{', '.join(clauses)}{more} {LACKING}"
+
+    @cached_property
+    def _overlap_percents(self) -> list[float]:
+        """Return for each rank how much of its trace work of several streams overlaps, percent; 0 if that is too little."""
+        return [overlap_percent(rank_window.window) for rank_window in self.ranks]
+
+    def _overlapping(self, change: _Change) -> Iterator[str]:
+        """Yield a caveat if streams overlap on ranks whose GPU work is changed."""
+        percents: dict[int, float] = {}
+        for rank_edges, rank_window, percent in zip(self._edges, self.ranks, self._overlap_percents, strict=True):
+            if not percent:
+                continue
+            changed, edges = np.zeros(len(rank_window.window.kind), dtype=bool), self.edge[rank_edges]
+            changed[edges[(edges >= 0) & (change.factor[rank_edges] != 1)]] = True
+            if changes_work(rank_window.window, changed):
+                percents[rank_window.rank] = percent
+        if percents:
+            ranks = ", ".join(map(str, [*percents][:_MOST_RANKS]))
+            more = f" and {len(percents) - _MOST_RANKS} more" if len(percents) > _MOST_RANKS else ""
+            most = max(percents.values())
+            yield f"GPU work of several streams overlaps for up to {most:.1f} % of a trace (ranks {ranks}{more}): {SHARED}"
 
 
 @dataclass

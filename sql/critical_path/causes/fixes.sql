@@ -33,7 +33,8 @@ SELECT
     -- NULL if there is none, or if the fix was not compared (only the five largest are).
     coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- saves_ns is an upper bound, not an expected value.
-    nullif(k.caveat, '') AS caveat  -- Limitation of the number; NULL if there is none.
+    -- Limitations of the number; NULL if there is none.
+    nullif(concat_ws('; ', nullif(k.caveat, ''), f.caveat), '') AS caveat
 FROM _fix_rows AS f
 JOIN critical_path_windows AS w ON w.window_no = f.window_no
 JOIN fix_kinds AS k ON k.fix = f.fix

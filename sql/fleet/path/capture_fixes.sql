@@ -30,7 +30,8 @@ SELECT
     -- saved. NULL if there is none, or if the fix was not compared (only the five largest are).
     coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- True if saves_ns is an upper bound, not the expected saving.
-    nullif(k.caveat, '') AS caveat  -- Caveat for saves_ns; NULL if there is none.
+    -- Caveats for saves_ns; NULL if there is none.
+    nullif(concat_ws('; ', nullif(k.caveat, ''), f.caveat), '') AS caveat
 FROM _capture_fix_rows AS f
 JOIN fix_kinds AS k ON k.fix = f.fix
 JOIN changes AS t ON t.capture_id = f.capture_id AND t.place = f.place

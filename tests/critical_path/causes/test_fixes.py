@@ -32,6 +32,7 @@ from .fix_traces import (
     HAS_AND_LACKS,
     annotation,
     copies,
+    copying,
     launch,
     optimizer,
     synchronized_steps,
@@ -48,6 +49,7 @@ class Retimed(NamedTuple):
     saves_ns: int
     options: str
     same_stretch_as: str | None
+    caveat: str | None
 
 
 Fixes = dict[tuple[str, str], Retimed]
@@ -62,10 +64,10 @@ def fixes_in(con: duckdb.DuckDBPyConnection, windows: Collection[WindowRequest])
     with con:
         request_windows(con, list(windows))
         run_models(con, load_catalog(), ["fixes"])
-        for *window, fix, name, saves_ns, options, same in con.execute(
-            "SELECT trace_id, window_id, fix, name, saves_ns, options, same_stretch_as FROM fixes"
+        for *window, fix, name, saves_ns, options, same, caveat in con.execute(
+            "SELECT trace_id, window_id, fix, name, saves_ns, options, same_stretch_as, caveat FROM fixes"
         ).fetchall():
-            fixes[*window][fix, name] = Retimed(saves_ns, options, same)
+            fixes[*window][fix, name] = Retimed(saves_ns, options, same, caveat)
     return list(fixes.values())
 
 
@@ -248,6 +250,11 @@ def waiting_behind() -> list[dict[str, Any]]:
     return [*first, call("cudaDeviceSynchronize", 20, 515, 2), *later]
 
 
+BESIDE = [op("aten::bmm", 20, 10), *launch(22, (40, 300), 3, stream=20)]
+"""A product on a stream of its own, beside a copy or a product."""
+COLLECTED = [op("aten::mm", 0, 10), *launch(2, (20, 300), 1), *BESIDE]
+COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launch(2042, (2060, 50), 2)]
+
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
 HOST_ONLY += [annotation("Optimizer.step#SGD.step", 1000, 300), op("aten::add_", 1010, 280)]
 HOST_ONLY += [annotation("train", 1300, 300), op("aten::mm", 1400, 200)]
@@ -262,6 +269,8 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "frees": freeing("cudaFree"),
     "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launch(1402, (1420, 800), 1)],
     "waits behind an operator": waiting_behind(),
+    "copies beside": [*copying(PAGEABLE), *BESIDE],
+    "collects beside": COLLECTED,
     "host only": HOST_ONLY,
     "gpu only": GPU_ONLY,
 }
@@ -270,6 +279,7 @@ QUICK = {
     *(f"{fix} has" for fix in HAS_AND_LACKS),
     *(f"{fix} lacks" for fix in [*HAS_AND_LACKS][:FEW]),
     *("apart", "waits twice", "waits at the end", "waits behind an operator", "host only", "gpu only"),
+    *("copies beside", "collects beside"),
 }
 """The traces of the tests that are not slow."""
 
@@ -361,7 +371,7 @@ def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None,
             return both
         return cause if targets[0] == "cause:host_operators" else saved[int(targets[0])]
 
-    fixes = judged(tried, saves, 10_000, "host_operators" if cause else None)
+    fixes = judged(tried, saves, lambda _: None, 10_000, "host_operators" if cause else None)
     return [(fix.same_place, fix.same_cause) for fix in fixes]
 
 
@@ -407,6 +417,15 @@ def test_operators_that_are_gone_leave_the_wait_for_their_results() -> None:
     with asked(synchronized_steps(530)) as subject:
         saves_us = subject.saves_us(f"tracelake what-if {TRACE} --remove cause:host_operators")
     assert 0 < saves_us < 4010 - 4 * (500 + 420)
+
+
+def test_a_fix_of_gpu_work_says_that_streams_overlap(all_fixes: dict[str, Fixes]) -> None:
+    """And one of the host does not; what-if's sides are in tests/critical_path/whatif/test_shared_gpu.py."""
+    caveats = {row["fix"]: row["caveat"] for row in rule_rows("fix_kinds")}
+    shared = "GPU work of several streams overlaps for 0.30 ms ("
+    beside, alone = (all_fixes[name]["copy_ahead", PAGEABLE].caveat for name in ("copies beside", "copy_ahead has"))
+    assert alone == caveats["copy_ahead"] and (beside or "").startswith(f"{alone}; {shared}")
+    assert all_fixes["collects beside"]["no_gc", ""].caveat is None
 
 
 def test_a_trace_that_lacks_a_side_has_only_fixes_of_the_other(hand_made: dict[str, Saved]) -> None:

@@ -175,7 +175,8 @@ def test_a_change_of_what_has_no_name_says_so() -> None:
     with memory() as con:
         con.execute(
             "CREATE TABLE _capture_fix_rows AS SELECT 'c' AS capture_id, place, 'move_host_work' AS fix, name, "
-            "1 AS saves_ns, 2 AS length_ns, '' AS options, NULL::INTEGER AS same_place, NULL::VARCHAR AS same_cause "
+            "1 AS saves_ns, 2 AS length_ns, '' AS options, NULL::INTEGER AS same_place, NULL::VARCHAR AS same_cause, "
+            "NULL::VARCHAR AS caveat "
             "FROM (VALUES (1, 'load'), (2, '')) AS names(place, name)"
         )
         run_models(con, load_catalog(), ["capture_fixes"], frozenset({"_capture_fix_rows"}))

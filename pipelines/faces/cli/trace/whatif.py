@@ -160,7 +160,7 @@ def what_if(
             window = _without_profiler(con, trace, lake, window, path_options.untraced_ns(untraced))
         unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
-        gap_caveats = _gap_caveats(window) if sensitivity else []
+        all_caveats = _caveats_of_all(window) if sensitivity else []
         answers = compare(window, scenarios)  # a generator, because each answer holds arrays of the graph's size
         if redraw and con is not None:
             from pipelines.faces.drawings.redraw import write_redrawn
@@ -173,11 +173,11 @@ def what_if(
             err.line("open in https://ui.perfetto.dev: [bold]{}[/]", drawn)
         if sensitivity and json:
             ranked = [family.as_json() for family in families]
-            return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": gap_caveats})
+            return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": all_caveats})
         if json:
             return _print_as_json(answers, scenarios, unknown_percents)
         tables = [table for answer in answers for table in comparison_tables(trace, answer)]
-    for caveat in gap_caveats:
+    for caveat in all_caveats:
         out.print(styled("[yellow]caveat:[/] {}", caveat["detail"]))
     for table in [sensitivity_table(families)] if sensitivity else tables:
         out.print(table)
@@ -271,14 +271,16 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
         raise WrongValue(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
-def _gap_caveats(window: Window) -> list[dict[str, Any]]:
-    """Return the caveats about unrecorded waits, and about gaps of the path, which may be missing events."""
+def _caveats_of_all(window: Window) -> list[dict[str, Any]]:
+    """Return the caveats about unrecorded waits, gaps of the path, which may be missing events, and overlapping streams."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
+    from pipelines.critical_path.whatif.shared_gpu import overlapping_streams
     from pipelines.critical_path.whatif.trace_gaps import unseen_waits
 
     path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
-    return [*unseen_waits(window), *path.idle_gaps]
+    changed = window.kind >= 0  # every edge, in one of the families
+    return [*unseen_waits(window), *path.idle_gaps, *overlapping_streams(window, changed)]
 
 
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:

@@ -1,0 +1,57 @@
+"""Numbers that depend on GPU work of streams that overlap say so: on both sides of the threshold, and where nothing overlaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from tests.harness import call, kernel, op
+
+from .windows import MADE, window_of
+
+
+def beside(overlap: float, stream: int = 20, device: int = 0) -> list[dict[str, Any]]:
+    """A window of 1000 us in which a product on another stream begins so long before the end of that on stream 7."""
+    first = [op("aten::mm", 0, 10), call("cudaLaunchKernel", 2, 5, 1), kernel("gemm", 20, 500, 1)]
+    starts = 520 - overlap
+    return [
+        *first,
+        *(op("aten::bmm", 10, 10), call("cudaLaunchKernel", 12, 5, 2)),
+        kernel("other", starts, 1000 - starts, 2, stream, device),
+    ]
+
+
+SIDES = {"streams_overlap_percent": (10, 9.999)}
+"""Overlaps of a window of 1000 us that have the caveat, and that do not."""
+BOUNDARIES = (SIDES,)
+_ENOUGH, _LESS = SIDES["streams_overlap_percent"]
+MADE |= {
+    "streams overlap": beside(_ENOUGH),
+    "streams overlap for less": beside(_LESS),
+    "one stream overlaps": beside(100, stream=7),
+    "devices overlap": beside(100, device=1),
+}
+
+
+def caveats(trace: str, target: str, factor: float = 0.5) -> list[dict[str, Any]]:
+    (answer,) = what_if(window_of(trace), [Scenario(((target, factor),))])
+    return [caveat for caveat in answer.caveats if caveat["caveat"] == "overlapping_streams"]
+
+
+def test_streams_that_overlap_for_a_percent_are_told_beside_the_number() -> None:
+    (caveat,) = caveats("streams overlap", "kernel:gemm")
+    assert (caveat["severity"], caveat["time_us"]) == ("info", _ENOUGH)
+    assert caveat["detail"].startswith("GPU work of several streams overlaps for 0.01 ms (1.0 % of the window): ")
+    assert caveats("streams overlap", "stream:20", 2.0) == caveats("streams overlap", "aten::mm", 0.0) == [caveat]
+
+
+def test_what_changes_no_gpu_work_has_no_such_caveat() -> None:
+    assert not caveats("streams overlap", "cpu") and not caveats("streams overlap", "launch_overhead")
+
+
+@pytest.mark.parametrize("trace", ["streams overlap for less", "one stream overlaps", "devices overlap"])
+def test_where_streams_of_a_device_hardly_overlap_there_is_no_caveat(trace: str) -> None:
+    assert not caveats(trace, "kernel:gemm")
