@@ -14,8 +14,9 @@ import numpy as np
 from pipelines.base.datafiles import threshold
 from pipelines.base.kernel_names import glob_of
 from pipelines.critical_path.causes.edge_causes import CAUSES, NAME
-from pipelines.critical_path.causes.outermost import outermost
+from pipelines.critical_path.causes.outermost import innermost, outermost
 from pipelines.critical_path.causes.savings import Rows
+from pipelines.critical_path.causes.window_rows import NameFacts
 from pipelines.critical_path.graph.bounds import CPU
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import by_name
@@ -44,15 +45,14 @@ class Candidate:
     scenario: Scenario
 
 
-def candidates(window: Window, rows: Rows, length: int, factors: Floats) -> Iterator[Candidate]:
+def candidates(window: Window, rows: Rows, length: int, facts: NameFacts) -> Iterator[Candidate]:
     """Yield the fixes that may help a window with these causes of a path of a length, ns.
 
-    `factors` is by family the best possible duration of its GPU work, relative to the actual duration, and NaN if
-    unknown.
+    `facts` are by family, as the names of the trace are.
     """
     length = max(length, 1)
     causes = _Shown(window, rows, length)
-    yield from _waits(window, length)
+    yield from _waits(window, length, facts.is_own)
     if name := causes.largest("data_loading"):
         yield Candidate("load_ahead", name, Scenario(ahead=("cause:data_loading",)))
     yield from _copies(causes)
@@ -67,7 +67,7 @@ def candidates(window: Window, rows: Rows, length: int, factors: Floats) -> Iter
     if causes.share("communication") >= _PERCENT:
         yield Candidate("overlap_communication", "", Scenario(perfect_overlap=True))
     yield from _host_work(window, causes)
-    yield from _faster(window, length, factors)
+    yield from _faster(window, length, facts.factor)
 
 
 def _without(*targets: str) -> Scenario:
@@ -97,15 +97,18 @@ class _Shown:
         return names[0] if names and self.share(cause) >= _PERCENT else ""
 
 
-def _waits(window: Window, length: int) -> Iterator[Candidate]:
-    """Yield fixes that remove waits, by the outermost operator around the waiting calls, or by the call.
+def _waits(window: Window, length: int, is_own: Flags) -> Iterator[Candidate]:
+    """Yield fixes that remove waits, by the outermost operator around the waiting calls.
 
-    If there are several, also yields a fix that removes all waits, because a wait may hide another.
+    Outside operators, that is the innermost of the user's own functions (`is_own`, by family), or the call if no stack
+    was recorded. If there are several, also yields a fix that removes all waits, because a wait may hide another.
     """
     line, events = window.timeline, window.events
     calls = np.unique(line.dst[line.is_host_wait & ~_is_named_cause(window)])
     is_operator = events.of_families(lambda kernel_class, _: kernel_class == CPU) & ~line.is_call
-    family = events.family[outermost(line, is_operator, calls)]
+    around = outermost(line, is_operator, calls)
+    around = np.where(around == calls, innermost(line, is_own[events.family], calls), around)
+    family = events.family[around]
     waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
     chosen = np.flatnonzero(100 * waited >= _PERCENT * length)
     for i in chosen[np.argsort(-waited[chosen], kind="stable")][:_MOST].tolist():

@@ -15,11 +15,11 @@ from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.edge_causes import CAUSES
 from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
 from pipelines.critical_path.causes.savings import Rows
+from pipelines.critical_path.causes.window_rows import NameFacts
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.shared_gpu import overlap_percent, overlapping_streams
 from pipelines.critical_path.whatif.targets import NothingMatches, change_of
-from pipelines.critical_path.whatif.timeline import Floats
 from pipelines.critical_path.whatif.window import Window
 
 _PERCENT, _SAME_PERCENT = threshold("fix_percent"), threshold("same_stretch_percent")
@@ -49,14 +49,14 @@ class Fix:
     caveat: str | None = None
 
 
-def fixes(window: Window, rows: Rows, factors: Floats, *, without_profiler: bool = False) -> list[Fix]:
+def fixes(window: Window, rows: Rows, facts: NameFacts, *, without_profiler: bool = False) -> list[Fix]:
     """Return the savings of the fixes of a window, largest first, without fixes that save too little.
 
-    `factors` is as in `candidates`. `without_profiler` states that the weights of the window's graph are without the
+    `facts` is as in `candidates`. `without_profiler` states that the weights of the window's graph are without the
     profiler's cost.
     """
     length = int(rows.duration.sum())
-    tried, saves = candidates(window, rows, length, factors), partial(_saves, window, length)
+    tried, saves = candidates(window, rows, length, facts), partial(_saves, window, length)
     host_cause = largest_host_cause(rows, length)
     return judged(tried, saves, partial(_caveat, window), length, host_cause, without_profiler=without_profiler)
 

@@ -1,9 +1,10 @@
-"""The outermost operator around a call, which is the operator in the user's code."""
+"""What stands around a call in the user's code: the outermost operator, or the innermost function."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from pipelines.critical_path.causes.enclosing import Enclosing
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.timeline import Flags, Timeline
 
@@ -31,3 +32,16 @@ def outermost(line: Timeline, operators: Flags, calls: Ints) -> Ints:
         inside = (index >= begin) & (line.end[calls[mine]] <= line.end[around])
         result[mine[inside]] = around[inside]
     return result
+
+
+def innermost(line: Timeline, functions: Flags, calls: Ints) -> Ints:
+    """Return for each call the innermost of the functions (k,) around it, as indices of events.
+
+    A call outside all functions is returned itself.
+    """
+    marks = np.flatnonzero(functions & line.holding(calls))
+    marks = marks[np.lexsort((-line.end[marks], line.at[marks], line.thread[marks]))]
+    # The lowest rank wins, so the last to begin has it.
+    around = Enclosing.of(line.thread[marks], line.at[marks], line.end[marks], -np.arange(len(marks)))
+    index = around.at_times(line.thread[calls], line.at[calls])
+    return np.where(index < 0, calls, np.append(marks, -1)[index])

@@ -8,7 +8,6 @@ from functools import cache, partial
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
@@ -17,7 +16,7 @@ from pipelines.critical_path.causes.fixes import Fix, fixes
 from pipelines.critical_path.causes.of_window import Labels, numbered_window
 from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
-from pipelines.critical_path.causes.window_rows import best_factors, events_of, names_of, rows_by_window
+from pipelines.critical_path.causes.window_rows import NameFacts, events_of, name_facts, names_of, rows_by_window
 from pipelines.critical_path.causes.without_profiler import WithoutProfiler, without_profiler
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
@@ -174,7 +173,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
-    labels, factors = Labels.of(con, names), best_factors(con, len(names.text))
+    labels, facts = Labels.of(con, names), name_facts(con, len(names.text))
     named = cache(partial(host_stretches, con))  # the windows of a trace ask for the same names
     begins = {
         number: (trace_id, begin)
@@ -211,7 +210,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 cost = costs.pop(number, None)
                 path = paths.pop(number)["edge_id"]
                 works, in_window = (busy, computing), partial(_named_since, named, *begins[number])
-                result = _window_causes(columns, window_events, works, path, labels, rules, cost, factors, in_window)
+                result = _window_causes(columns, window_events, works, path, labels, rules, cost, facts, in_window)
                 judged += [(number, rank, *astuple(fix)) for rank, fix in enumerate(result.fixes)]
                 causes.append(_columns(number, window_events, result.rows, without=False))
                 if result.rows_without is not None:
@@ -282,7 +281,7 @@ def _window_causes(
     labels: Labels,
     rules: list[CauseRule],
     cost: RecordingCost | None,
-    factors: npt.NDArray[np.float64],
+    facts: NameFacts,
     named: Callable[[str], Stretches],
 ) -> _WindowCauses:
     edge_id, src, dst, weight, marks, attributed = columns
@@ -307,7 +306,7 @@ def _window_causes(
     window = numbered_window(judged, events, graph, causes, labels, named) if judged else None
     del judged
     if cost is None:
-        of_window = fixes(window, rows, factors) if window else []
+        of_window = fixes(window, rows, facts) if window else []
         del causes, inferred, window
         retime(graph, rows, shares)
         return _WindowCauses(rows, pieces, None, None, of_window)
@@ -315,12 +314,12 @@ def _window_causes(
     spent = length - without.length
     is_reported = spent > _REPORTED * length and cost.request.retimes(without=True, spent=spent, length=length)
     is_shown = is_reported and cost.request.shows(spent, length)
-    of_window = fixes(window, rows, factors) if window and not is_shown else []
+    of_window = fixes(window, rows, facts) if window and not is_shown else []
     if not is_reported or cost.request.retimes(without=False, spent=spent, length=length):
         retime(graph, rows, shares)
     rows_without = _rows_without(graph, without, causes, events, labels.names, inferred) if is_reported else None
     if window and is_shown and rows_without is not None:
-        of_window = fixes(window, rows_without, factors, without_profiler=True)
+        of_window = fixes(window, rows_without, facts, without_profiler=True)
     return _WindowCauses(rows, pieces, without, rows_without, of_window)
 
 

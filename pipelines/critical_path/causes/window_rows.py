@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -84,9 +85,23 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
     return Names(kind, rule, n_events, duration, is_step, to_host, pageable, texts, classes, same_text.astype(np.int32))
 
 
-def best_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:
-    """Return for each name the best possible duration of its GPU work, relative to the actual one (n,). NaN if unknown."""
-    factors = np.full(n_names, np.nan)
+@dataclass(frozen=True)
+class NameFacts:
+    """What fixes need to know of the names of a trace (n,), indexed as Names.
+
+    `factor` is the best possible duration of its GPU work, relative to the actual one, NaN if unknown. `is_own` marks
+    Python functions of the user's own files.
+    """
+
+    factor: npt.NDArray[np.float64]
+    is_own: npt.NDArray[np.bool_]
+
+
+def name_facts(con: duckdb.DuckDBPyConnection, n_names: int) -> NameFacts:
+    """Return what is known of the names in `_event_names`."""
+    facts = NameFacts(np.full(n_names, np.nan), np.zeros(n_names, dtype=bool))
     for name_no, factor in con.execute("FROM _faster_work").fetchall():
-        factors[name_no - 1] = factor
-    return factors
+        facts.factor[name_no - 1] = factor
+    own = con.execute("SELECT name_no FROM _event_names WHERE is_own_function").fetchnumpy()["name_no"]
+    facts.is_own[own - 1] = True
+    return facts

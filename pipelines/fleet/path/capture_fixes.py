@@ -16,9 +16,9 @@ from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, STREAM, Edg
 from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
 from pipelines.critical_path.causes.fixes import Fix, judged, largest_host_cause
 from pipelines.critical_path.causes.savings import Rows, path_rows
+from pipelines.critical_path.causes.window_rows import NameFacts
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.timeline import Floats
 from pipelines.critical_path.whatif.window import Window
 from pipelines.fleet.path.retimed import Retimed
 
@@ -72,17 +72,17 @@ class RankOnPath:
     late: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
-def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], factors: Floats) -> list[Fix]:
+def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], facts: NameFacts) -> list[Fix]:
     """Return the fixes with their savings, largest first.
 
-    `ranks`: the capture's, in order. `factors`: as in `candidates`.
+    `ranks`: the capture's, in order. `facts`: as in `candidates`.
     """
     length = whole.length_ns
     changes, host_cause = dict[tuple[str, str], Candidate](), None
     # If several ranks have the same change, that of the last rank counts.
     for rank, rows in _by_part_of_path(ranks):
         host_cause = largest_host_cause(rows, length)
-        changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, factors)}
+        changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, facts)}
     tried = [*changes.values(), *_even(ranks, length)]
     return judged(tried, whole.saved_ns, whole.shared_gpu, length, host_cause)
 

@@ -28,7 +28,7 @@ from pipelines.critical_path.causes.edge_causes import (
 )  # fmt: skip
 from pipelines.critical_path.causes.fixes import Fix
 from pipelines.critical_path.causes.of_window import Labels, numbered_window
-from pipelines.critical_path.causes.window_rows import best_factors, events_of, lean, names_of
+from pipelines.critical_path.causes.window_rows import events_of, lean, name_facts, names_of
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stack_order import Ints
@@ -81,7 +81,7 @@ class CausesOfSegments:
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con, self.names, self.rules = con, names_of(con), cause_rules(con)
-        self.factors = best_factors(con, len(self.names.text))
+        self.facts = name_facts(con, len(self.names.text))
         self.labels = Labels.of_names(self.names)
         rows = con.execute("SELECT dense_rank() OVER (ORDER BY name) AS text FROM _event_names ORDER BY name_no")
         self.text = rows.fetchnumpy()["text"].astype(np.int64)
@@ -117,7 +117,7 @@ class CausesOfSegments:
         windows = [RankedWindow(rank.rank, rank.window, 0) for rank in ranks]
         retimed_capture = of_joined(windows, joined, [np.arange(len(window.window.graph.src)) for window in windows])
         saved = cause_savings(retimed_capture, self._on_path(path, causes))
-        return CapturePaths(late, saved, capture_fixes(retimed_capture, ranks, self.factors), retimed_capture.length_ns)
+        return CapturePaths(late, saved, capture_fixes(retimed_capture, ranks, self.facts), retimed_capture.length_ns)
 
     def _of_rank(self, graph: RankGraph, *, with_window: bool) -> tuple[EdgeCauses, Window | None]:
         destination = graph.destinations()

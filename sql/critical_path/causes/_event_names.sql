@@ -37,6 +37,8 @@ SELECT
     coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)DtoH|D2[HM]|device.?to.?host') AS to_host,
     -- A copy of pageable memory.
     coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)pageable') AS is_pageable,
+    -- A Python function in a file that is neither PyTorch's nor Python's own.
+    n.cat = 'python_function' AND first_python_frames(n.name) IS NULL AS is_own_function,
     n.n_events,  -- Number of events of that name.
     n.first_start_ns,  -- Start of the first of them, ns.
     TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their summed duration, ns.

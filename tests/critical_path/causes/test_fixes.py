@@ -22,6 +22,7 @@ from pipelines.models import statements
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.conftest import SHARED
+from tests.critical_path.test_covers import frame
 from tests.effort import first_of
 from tests.harness import call, connect_all, op
 from tests.pages import DOCS
@@ -255,6 +256,11 @@ BESIDE = [op("aten::bmm", 20, 10), *launch(22, (40, 300), 3, stream=20)]
 COLLECTED = [op("aten::mm", 0, 10), *launch(2, (20, 300), 1), *BESIDE]
 COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launch(2042, (2060, 50), 2)]
 
+WAITS_IN = "train.py(55): step"
+LIBRARIES = [frame("threading.py(1): run", -30, 1100), frame("torch/cuda/__init__.py(9): synchronize", 20, 520)]
+FUNCTIONS = [LIBRARIES[0], frame("train.py(7): main", -20, 1080), frame(WAITS_IN, -10, 900), LIBRARIES[1]]
+FUNCTIONS += [frame("train.py(90): log", 560, 300)]
+
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
 HOST_ONLY += [annotation("Optimizer.step#SGD.step", 1000, 300), op("aten::add_", 1010, 280)]
 HOST_ONLY += [annotation("train", 1300, 300), op("aten::mm", 1400, 200)]
@@ -269,6 +275,8 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "frees": freeing("cudaFree"),
     "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launch(1402, (1420, 800), 1)],
     "waits behind an operator": waiting_behind(),
+    "waits in a function": [*FUNCTIONS, *waiting_behind()],
+    "waits in functions of libraries": [*LIBRARIES, *waiting_behind()],
     "copies beside": [*copying(PAGEABLE), *BESIDE],
     "collects beside": COLLECTED,
     "host only": HOST_ONLY,
@@ -279,7 +287,7 @@ QUICK = {
     *(f"{fix} has" for fix in HAS_AND_LACKS),
     *(f"{fix} lacks" for fix in [*HAS_AND_LACKS][:FEW]),
     *("apart", "waits twice", "waits at the end", "waits behind an operator", "host only", "gpu only"),
-    *("copies beside", "collects beside"),
+    *("copies beside", "collects beside", "waits in a function", "waits in functions of libraries"),
 }
 """The traces of the tests that are not slow."""
 
@@ -397,6 +405,24 @@ def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: di
 def test_a_wait_behind_an_operator_is_not_in_it(hand_made: dict[str, Saved]) -> None:
     saved = hand_made["waits behind an operator"]
     assert {name for fix, name in saved if fix == "do_not_wait"} == {"cudaDeviceSynchronize"}
+
+
+def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixes: dict[str, Fixes]) -> None:
+    """Without stacks after the call, and so where they have only PyTorch's and Python's own functions."""
+    in_function, in_libraries, without = (
+        {name: retimed for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}
+        for trace in ("waits in a function", "waits in functions of libraries", "waits behind an operator")
+    )
+    assert [*in_function] == [WAITS_IN] and [*in_libraries] == [*without] == ["cudaDeviceSynchronize"]
+    assert in_function[WAITS_IN].options == f"--remove 'wait:{WAITS_IN}'"
+    assert in_function[WAITS_IN].saves_ns == pytest.approx(without["cudaDeviceSynchronize"].saves_ns, abs=1)
+
+
+@pytest.mark.slow  # 2 s
+def test_the_command_of_a_function_that_waits_gives_its_number() -> None:
+    with asked([*FUNCTIONS, *waiting_behind()]) as subject:
+        (fix,) = [row for row in subject.why(without_profiler=False).fixes if row["name"] == WAITS_IN]
+        assert subject.saves_us(f"tracelake what-if {TRACE} {fix['options']}") == pytest.approx(fix["saves_ns"] / 1000)
 
 
 @MORE
