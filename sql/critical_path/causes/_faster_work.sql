@@ -1,20 +1,32 @@
--- One row: the name of GPU work that the device can do faster, and the best factor: a float32 matrix product without
--- tensor cores, or a copy of pageable memory.
--- How: for products, the ratio of the device's peak rates, if it has faster units; these are names that
--- tensor_core_kernels identifies as products on the ordinary units, of no other type. For copies, the time for their
--- bytes at the peak rate of the device's bus, divided by their duration. A name does not show whether memory or the
--- multiplication bounds a product.
+-- One row: the name of GPU work that the device can do faster, and the best factor: a float32 matrix product, or a copy
+-- of pageable memory.
+-- How: for products, the ratio of the device's peak rates: of float32, and of TF32 if it has that, else of bfloat16,
+-- else of float16. These are names that tensor_core_kernels identifies as products of float32, on the ordinary units or
+-- by AMD's matrix instructions of that type. For copies, the time for their bytes at the peak rate of the device's bus,
+-- divided by their duration. A name does not show whether memory or the multiplication bounds a product.
 -- check: unique(name_no)
 WITH products AS (
     SELECT n.trace_id, n.name_no, n.name, first_tensor_core_kernels(n.name) AS rule_order
     FROM _event_names AS n
     WHERE n.kind = 'kernel'
 ),
+-- TF32 first, because it needs the smallest change of a program.
+peaks AS (
+    SELECT
+        device_key,
+        max(CASE WHEN dtype = 'fp32' THEN tflops END) AS float32,
+        coalesce(
+            max(CASE WHEN dtype = 'tf32' THEN tflops END), max(CASE WHEN dtype = 'bf16' THEN tflops END),
+            max(CASE WHEN dtype = 'fp16' THEN tflops END)
+        ) AS faster
+    FROM device_peaks
+    WHERE peak_kind = 'datasheet'
+    GROUP BY device_key
+),
 devices_of_traces AS (
-    SELECT d.trace_id, max(s.tflops / f.tflops) AS factor
+    SELECT d.trace_id, max(p.float32 / p.faster) AS factor
     FROM trace_devices AS d
-    JOIN device_peaks AS s ON s.device_key = d.device_key AND s.dtype = 'fp32' AND s.peak_kind = 'datasheet'
-    JOIN device_peaks AS f ON f.device_key = d.device_key AND f.dtype = 'tf32' AND f.peak_kind = 'datasheet'
+    JOIN peaks AS p ON p.device_key = d.device_key AND p.float32 < p.faster
     GROUP BY d.trace_id
 ),
 buses_of_traces AS (
@@ -35,7 +47,9 @@ SELECT
     p.name_no,  -- The name, in _event_names.
     round(d.factor, 4) AS factor  -- Shortest possible duration, divided by the recorded duration.
 FROM products AS p
-JOIN tensor_core_kernels AS r ON r.rule_order = p.rule_order AND r.rule_id IN ('simt', 'single-precision-gemm')
+JOIN tensor_core_kernels AS r
+    ON r.rule_order = p.rule_order
+        AND r.rule_id IN ('simt', 'single-precision-gemm', 'tensile-float32', 'tensile-float32-matrix-instruction')
 JOIN devices_of_traces AS d ON d.trace_id = p.trace_id
 WHERE NOT regexp_matches(p.name, '(?i)dgemm|zgemm|hgemm|f64|double')
 UNION ALL

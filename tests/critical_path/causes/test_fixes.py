@@ -36,6 +36,7 @@ from .fix_traces import (
     copying,
     launch,
     optimizer,
+    products,
     synchronized_steps,
 )
 
@@ -267,7 +268,26 @@ HOST_ONLY += [annotation("train", 1300, 300), op("aten::mm", 1400, 200)]
 GPU_ONLY = [event for event in synchronized_steps(530) if event["cat"] in ("kernel", "gpu_memcpy")]
 APART = [*collected(100)[:2], op("b", 200, 10), annotation("prepare", 210, 500), op("c", 710, 10)]
 APART += launch(712, (730, 10), 1)
+SB = "Cijk_Ailk_Bljk_SB_MT128x64x16_MI16x16x4x1_SN"
+S_B = "Cijk_Alik_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x64_MI16x16x1_SN"
+V100, MI210, MI300X = (
+    {"id": 0, "name": name, "numSms": units}
+    for name, units in (("Tesla V100-SXM2-16GB", 80), ("AMD Instinct MI210", 104), ("AMD Instinct MI300X", 304))
+)
+# A product on a device, and the peak rate of its type over that of the faster one; None where that is not known.
+PRECISIONS: dict[str, tuple[str, dict[str, Any] | None, float | None]] = {
+    "no TF32 nor bfloat16": ("volta_sgemm_128x64_nn", V100, 15.7 / 125),
+    "no TF32": (SB, MI210, 45.3 / 181),
+    "Tensile": (SB, MI300X, 163.4 / 653.7),
+    "Tensile without an instruction": ("Cijk_Ailk_Bljk_SB_MT128x64x8_SN", MI300X, 163.4 / 653.7),
+    "hipBLASLt": (S_B, MI300X, 163.4 / 653.7),
+    "hipBLASLt with TF32": (S_B.replace("S_B", "S_MX_B"), MI300X, None),
+    "bfloat16": (S_B.replace("S_B", "BBS_BH"), MI300X, None),
+    "another device": (SB, MI210 | {"name": "AMD Radeon Graphics"}, None),
+    "no device": (SB, None, None),
+}
 OTHERS: dict[str, Trace] = NOT_PINNED | {
+    **{name: products(kernel, device) for name, (kernel, device, _) in PRECISIONS.items()},
     "copies of a byte": copies(PAGEABLE, 1),
     "apart": APART,
     "waits twice": waiting_twice(400),
@@ -287,6 +307,7 @@ QUICK = {
     *(f"{fix} has" for fix in HAS_AND_LACKS),
     *(f"{fix} lacks" for fix in [*HAS_AND_LACKS][:FEW]),
     *("apart", "waits twice", "waits at the end", "waits behind an operator", "host only", "gpu only"),
+    *PRECISIONS,
     *("copies beside", "collects beside", "waits in a function", "waits in functions of libraries"),
 }
 """The traces of the tests that are not slow."""
@@ -405,6 +426,15 @@ def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: di
 def test_a_wait_behind_an_operator_is_not_in_it(hand_made: dict[str, Saved]) -> None:
     saved = hand_made["waits behind an operator"]
     assert {name for fix, name in saved if fix == "do_not_wait"} == {"cudaDeviceSynchronize"}
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_float32_products_gain_what_the_fastest_units_of_the_device_give(
+    name: str, all_fixes: dict[str, Fixes]
+) -> None:
+    kernel, _, factor = PRECISIONS[name]
+    options = [retimed.options for (fix, _), retimed in all_fixes[name].items() if fix == "lower_precision"]
+    assert options == ([] if factor is None else [f"--scale kernel:{kernel}={round(factor, 4)}"])
 
 
 def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixes: dict[str, Fixes]) -> None:

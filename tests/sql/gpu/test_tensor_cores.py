@@ -40,6 +40,11 @@ YES = {
     "tensile-matrix-instruction": [
         "Cijk_Ailk_Bljk_BBS_BH_MT256x112x32_MI16x16x16x1_SN_1LDSB0_APM1",
         "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x16x256_MI16x16x1_SN_LDSB1",
+        "Cijk_Alik_Bljk_S_MX_B_UserArgs_MT128x160x64_MI16x16x1_SN_LDSB0",
+    ],
+    "tensile-float32-matrix-instruction": [
+        "Cijk_Ailk_Bjlk_SB_Bias_AS_SAV_UserArgs_MT64x16x16_MI16x16x1_SN_LDSB0",
+        "Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x64_MI16x16x1_SN_LDSB0",
     ],
     "mfma": [
         "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>(int)",
@@ -76,9 +81,10 @@ NO = {
 }  # fmt: skip
 UNKNOWN = {
     "inductor-template": ["triton_tem_fused_mm_7", "triton_tem_fused_addmm_native_layer_norm_transpose_3"],
+    "tensile-float32": ["Cijk_Ailk_Bljk_SB_MT64x64x8_SE"],
 }  # fmt: skip
 SILENT = [
-    "triton__0d1d2d", "sm80_xmma_pooling_fw_4d_FP16NHWC", "void xmma_cudnn::ext::depthwise_convolution::kernel<float>(int)", "attn_fwd_reduce", "_matmul_ogs_NNT_fp32xfp32xfp32_16x16x16x1", "bmm_kernel", "ampere_dgemm_128x64_nn", "my_kernel", "Cijk_Ailk_Bljk_SB_MT64x64x8_SE",
+    "triton__0d1d2d", "sm80_xmma_pooling_fw_4d_FP16NHWC", "void xmma_cudnn::ext::depthwise_convolution::kernel<float>(int)", "attn_fwd_reduce", "_matmul_ogs_NNT_fp32xfp32xfp32_16x16x16x1", "bmm_kernel", "ampere_dgemm_128x64_nn", "my_kernel",
     "fmha_cutlassF_f32_aligned_64x64_rf_sm80(Params)",
 ]  # fmt: skip
 
