@@ -24,7 +24,7 @@ from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.critical_path.test_covers import frame
 from tests.effort import first_of
-from tests.harness import call, connect_all, op
+from tests.harness import call, connect_all, op, x
 from tests.pages import DOCS
 
 from .commands import TRACE, asked
@@ -262,6 +262,12 @@ LIBRARIES = [frame("threading.py(1): run", -30, 1100), frame("torch/cuda/__init_
 FUNCTIONS = [LIBRARIES[0], frame("train.py(7): main", -20, 1080), frame(WAITS_IN, -10, 900), LIBRARIES[1]]
 FUNCTIONS += [frame("train.py(90): log", 560, 300)]
 
+CUT = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 1000) for n in (1, 2)]
+CUT += [op("aten::mm", 1000, 10), *launch(1002, (1020, 1500), 1)]
+CUT += [op("aten::item", 2010, 600), call("cudaStreamSynchronize", 2012, 590, 2)]
+CUT += [annotation("gc.collect", 2620, 300), op("aten::mm", 2930, 10), *launch(2932, (2950, 20), 3)]
+"""Two steps; the second one waits for GPU work of the first."""
+
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
 HOST_ONLY += [annotation("Optimizer.step#SGD.step", 1000, 300), op("aten::add_", 1010, 280)]
 HOST_ONLY += [annotation("train", 1300, 300), op("aten::mm", 1400, 200)]
@@ -299,29 +305,35 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "waits in functions of libraries": [*LIBRARIES, *waiting_behind()],
     "copies beside": [*copying(PAGEABLE), *BESIDE],
     "collects beside": COLLECTED,
+    "cut": CUT,
     "host only": HOST_ONLY,
     "gpu only": GPU_ONLY,
 }
-AMD = SHARED / "traces/single/mi250_minitoy.json.gz"
+REAL = {
+    "AMD": SHARED / "traces/single/mi250_minitoy.json.gz",
+    "Nsight": SHARED / "traces/nsys/healthy_1pct.sqlite",
+    "XPlane": SHARED / "traces/xplane/jax_conv_mi300_08.xplane.pb",
+}
 QUICK = {
     *(f"{fix} has" for fix in HAS_AND_LACKS),
     *(f"{fix} lacks" for fix in [*HAS_AND_LACKS][:FEW]),
     *("apart", "waits twice", "waits at the end", "waits behind an operator", "host only", "gpu only"),
     *PRECISIONS,
+    *("cut", "Nsight"),
     *("copies beside", "collects beside", "waits in a function", "waits in functions of libraries"),
 }
 """The traces of the tests that are not slow."""
 
 
 def all_traces() -> dict[str, Trace]:
-    """HAS_AND_LACKS and both sides of SIDES, as `NAME has` and `NAME lacks`, OTHERS, and AMD."""
+    """HAS_AND_LACKS and both sides of SIDES, as `NAME has` and `NAME lacks`, OTHERS, and those of REAL that are there."""
     pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in SIDES.items()}
     traces = {
         f"{name} {side}": trace
         for name, pair in pairs.items()
         for side, trace in zip(("has", "lacks"), pair, strict=True)
     }
-    return traces | OTHERS | ({"AMD": AMD} if AMD.is_file() else {})
+    return traces | OTHERS | {name: path for name, path in REAL.items() if path.is_file()}
 
 
 def fixes_of(names: Collection[str], in_hta: str = "") -> dict[str, Fixes]:
@@ -329,6 +341,8 @@ def fixes_of(names: Collection[str], in_hta: str = "") -> dict[str, Fixes]:
     traces = {name: trace for name, trace in all_traces().items() if name in names}
     con, trace_ids = connect_all(traces.values())
     windows = {name: WindowRequest(trace_id) for name, trace_id in zip(traces, trace_ids, strict=True)}
+    if "cut" in windows:
+        windows["cut"] = replace(windows["cut"], window_id="ProfilerStep#2", annotation="ProfilerStep#2")
     if in_hta:
         windows["HTA"] = replace(windows[in_hta], window_id="hta", profile="hta")
     return dict(zip(windows, fixes_in(con, windows.values()), strict=True))
@@ -445,7 +459,7 @@ def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixe
     )
     assert [*in_function] == [WAITS_IN] and [*in_libraries] == [*without] == ["cudaDeviceSynchronize"]
     assert in_function[WAITS_IN].options == f"--remove 'wait:{WAITS_IN}'"
-    assert in_function[WAITS_IN].saves_ns == pytest.approx(without["cudaDeviceSynchronize"].saves_ns, abs=1)
+    assert in_function[WAITS_IN].saves_ns == in_libraries["cudaDeviceSynchronize"].saves_ns  # in the same window
 
 
 @pytest.mark.slow  # 2 s
@@ -498,6 +512,37 @@ def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path, more_made: 
     saved = more_made["AMD"]
     assert saved and "lower_precision" not in kinds(saved)
     assert all(saves > 0 for saved in more_made.values() for saves in saved.values())
+
+
+BY_NAME = {"load_ahead", "fused_optimizer", "no_gc", "asynchronous_checkpoint", "compile_once", "move_host_work"}
+"""Kinds that need names of the host's work."""
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("cut", {"do_not_wait"}),  # what it waits for is not in the window
+        ("Nsight", BY_NAME),  # which has calls and kernels alone
+        pytest.param("XPlane", {"do_not_wait"}, marks=MORE),  # without calls, none waits
+    ],
+)
+def test_fixes_that_cannot_be_judged_are_absent_and_never_zero(
+    name: str, absent: set[str], shared: Path, request: pytest.FixtureRequest
+) -> None:
+    saved = request.getfixturevalue("hand_made" if name in QUICK else "more_made")[name]
+    assert all(saves > 0 for saves in saved.values()) and not kinds(saved) & absent
+    assert name != "cut" or saved["no_gc", ""] == pytest.approx(300_000, abs=1)
+
+
+@pytest.mark.slow  # 2 s
+def test_a_window_with_a_cycle_has_no_fixes() -> None:
+    """No trace is known whose graph has one; such a window has no path."""
+    con, _ = connect_all([synchronized_steps(530)])
+    with con:
+        run_models(con, load_catalog(), ["_longest_path"])
+        con.execute("DELETE FROM _longest_path")
+        run_models(con, load_catalog(), ["fixes"], frozenset({"_longest_path"}))
+        assert con.execute("SELECT count(*) FROM fixes").fetchall() == [(0,)]
 
 
 @MORE
