@@ -25,7 +25,10 @@ from tests.harness import connect_all
 
 POINTS = 4
 """By so many percent of the control's step may a change be wrong."""
-NAMES = ("big_products", "recompiles", "side_stream_binds", "launch_bound", "pageable_copies", "garbage", "slow_loader")
+NAMES = (
+    *("big_products", "checkpointing", "empty_cache", "garbage", "host_preprocessing", "item_each_micro"),
+    *("launch_bound", "pageable_copies", "recompiles", "side_stream_binds", "slow_loader", "slow_optimizer"),
+)
 
 
 @pytest.fixture(scope="module")

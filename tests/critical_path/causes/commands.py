@@ -16,7 +16,7 @@ from pipelines.critical_path.causes import of_window
 from pipelines.critical_path.causes.of_window import causes_of, without_profiler_of
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
 from pipelines.critical_path.whatif.before_after import what_if
-from pipelines.critical_path.whatif.scenario import of_options
+from pipelines.critical_path.whatif.scenario import Scenario, of_options
 from pipelines.critical_path.whatif.window import Window, load
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
@@ -73,18 +73,20 @@ class Asked:
 
     def saves_us(self, command: str) -> float:
         """What a command of what-if says that the window is shorter by."""
-        options = _options(command)
-        window = self.without_profiler if options.pop("--without-profiler") else self.window
-        scenario = of_options(
-            options["--scale"], options["--remove"], bool(options["--perfect-overlap"]), options["--ahead"]
-        )
-        (answer,) = what_if(window, [scenario])
+        program, subcommand, trace, *words = shlex.split(command)
+        assert (program, subcommand, trace) == ("tracelake", "what-if", TRACE)
+        window = self.without_profiler if "--without-profiler" in words else self.window
+        (answer,) = what_if(window, [scenario_of(shlex.join(words))])
         return answer.before.length_us - answer.after.length_us
 
 
-def _options(command: str) -> dict[str, list[str]]:
-    program, subcommand, trace, *words = shlex.split(command)
-    assert (program, subcommand, trace) == ("tracelake", "what-if", TRACE)
+def scenario_of(text: str) -> Scenario:
+    """The changes that options of what-if name."""
+    options = _options(shlex.split(text))
+    return of_options(options["--scale"], options["--remove"], bool(options["--perfect-overlap"]), options["--ahead"])
+
+
+def _options(words: list[str]) -> dict[str, list[str]]:
     options: dict[str, list[str]] = {
         name: [] for name in ("--scale", "--remove", "--ahead", "--perfect-overlap", "--without-profiler")
     }

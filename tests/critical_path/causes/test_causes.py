@@ -23,6 +23,7 @@ from pipelines.models.catalog import load_catalog
 from tests.critical_path import invariants
 from tests.critical_path.test_invariants import _shared_traces
 from tests.critical_path.whatif.test_bounds import check as check_predictions
+from tests.critical_path.whatif.test_bounds import check_fixes
 from tests.effort import LARGE
 from tests.harness import call, kernel, op, rows_of, step_table, sync, x
 
@@ -191,6 +192,7 @@ def test_a_large_shared_trace(trace: Path) -> None:
         check_all(trace, *subject.whys())
         invariants.check_in(subject.con, trace)
         check_predictions(subject.window)
+        check_fixes(subject)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -14,10 +14,9 @@ from pipelines.critical_path.whatif.before_after import Comparison, Weights, wha
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import Window
+from tests.critical_path.causes.commands import Asked, asked_all, scenario_of
 from tests.critical_path.test_invariants import _shared_traces
 from tests.effort import LARGE
-
-from .windows import loaded
 
 TARGETS = ("cpu", "host", "host_gap", "computation", "communication", "memory", "launch_overhead", "kernel_gaps", "*")
 FASTER = [Scenario(((target, factor),)) for target in TARGETS for factor in (0.0, 0.5)]
@@ -51,15 +50,32 @@ def busiest(window: Window, weight: np.ndarray) -> int:
     return int(max(of_threads.max(initial=0), of_streams.max(initial=0)))
 
 
+def check_faster(answer: Comparison) -> None:
+    """What holds where nothing takes longer."""
+    window = answer.before.window
+    weight = Weights.of(window, answer.scenario).path
+    assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
+    assert answer.after.length_us <= answer.before.length_us
+
+
+def check_fixes(subject: Asked) -> None:
+    """The same for each fix of the whole trace."""
+    rows = subject.con.execute(
+        "SELECT options, without_profiler FROM fixes WHERE trace_id = ? AND window_id = 'full'", [subject.trace_id]
+    ).fetchall()
+    for options, without_profiler in rows:
+        window = subject.without_profiler if without_profiler else subject.window
+        (answer,) = answers(window, [scenario_of(options)])
+        check_faster(answer)
+
+
 def check(window: Window) -> None:
     (same,) = what_if(window, [Scenario()])
     assert same.as_json()["before"] == same.as_json()["after"]
     length = same.before.length_us
     lengths = {}
     for answer in answers(window, FASTER):
-        weight = Weights.of(window, answer.scenario).path
-        assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
-        assert answer.after.length_us <= length
+        check_faster(answer)
         lengths[answer.scenario.scale[0]] = answer.after.length_us
     for first, second in (("cpu", "computation"), ("host_gap", "kernel_gaps"), ("host", "launch_overhead")):
         halves = Scenario(((first, 0.5), (second, 0.5)))
@@ -75,5 +91,6 @@ def check(window: Window) -> None:
 @pytest.mark.slow  # predictions against programs that run again are in test_truth.py
 def test_small_shared_traces(shared: Path) -> None:
     paths = [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
-    for window in loaded(paths):
-        check(window)
+    for subject in asked_all(paths):
+        check(subject.window)
+        check_fixes(subject)
