@@ -21,7 +21,7 @@ OTHERS = ("gpu_computing", "copies", "communication", "data_loading", "optimizer
     forbidden=("communication", "data_loading", "optimizer", "copies"),
     whatif=("--remove", "cudaFree", "--remove", "cudaMalloc"),
     fix="no_empty_cache",
-    note="empty_cache() waits for the GPU, too, which goes with the cause and not with its calls",
+    note="only the allocator's calls go (10.3 of 31.4 ms); its other work goes in the second run, too: operators take 12.2 ms, here 14.1 without the calls",
 )
 def empty_cache(c: Context) -> Step:
     net = mlp(c, c.sizes.width, c.sizes.layers)
