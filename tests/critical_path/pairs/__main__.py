@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.critical_path.pairs.predictions import Judged, judge
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
-from tests.critical_path.pairs.tables import causes_table, predictions_table, profiler_table
+from tests.critical_path.pairs.tables import causes_table, fixes_score, predictions_table, profiler_table
 from tests.critical_path.truth import write
 from tests.pages import DOCS
 
@@ -26,18 +26,20 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="These programs alone.")
     parser.add_argument("--write", action="store_true", help="Put the tables into the pages.")
     asked = parser.parse_args(words)
-    predicted, causes, lengths = [], [], []
+    predicted, fixes, causes, lengths = [], [], [], []
     for folder in [*(known for known in FOLDERS if known.is_dir()), *asked.folders]:
         recording = read(folder)
         judged = [_judged(pair) for pair in recording.pairs if not asked.only or pair.name in asked.only]
         predicted.append(predictions_table(recording, judged))
+        fixes.append(fixes_score(recording, judged))
         causes.append(causes_table(recording, judged))
         lengths.append(profiler_table(recording, judged))
-    for tables in (predicted, causes, lengths):
+    for tables in (predicted, fixes, causes, lengths):
         print("\n\n".join(tables), end="\n\n")
     if asked.write:
         write(DOCS / "what-if.md", pairs="\n\n".join(predicted))
-        write(DOCS / "why.md", pairs="\n\n".join(causes), profiler="\n\n".join(lengths))
+        tables = {"pairs": "\n\n".join(causes), "profiler": "\n\n".join(lengths), "fixes": "\n".join(fixes)}
+        write(DOCS / "why.md", **tables)
 
 
 def _judged(pair: Pair) -> Judged:

@@ -62,6 +62,18 @@ def _reason(pair: Pair, prediction: Prediction) -> str:
     return f"the profiler: {abs(other):.1f} points off the runs {runs} it"
 
 
+def fixes_score(recording: Recording, judged: Sequence[Judged]) -> str:
+    """How far the savings of fixes are from what second runs saved, in one line."""
+    of_fixes = [
+        (judgement.pair, prediction)
+        for judgement in judged
+        for prediction in judgement.predictions
+        if prediction.way.startswith("fix ")
+    ]
+    errors = [abs(off) for pair, prediction in of_fixes if (off := error(pair, prediction)) is not None]
+    return f"- {_heading(recording)}: {_spread(errors, len(of_fixes))}"
+
+
 def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:
     """A row for each program: its first cause, what it may be, and whether it is one that it must not be."""
     lines = [

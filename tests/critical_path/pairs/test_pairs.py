@@ -15,7 +15,7 @@ from tests.critical_path.pairs.earlier import EARLIER
 from tests.critical_path.pairs.predictions import Judged, Prediction, Refused, first_cause, judge
 from tests.critical_path.pairs.ratios import NothingMeasured, measured_scales
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
-from tests.critical_path.pairs.tables import causes_table, predictions_table, profiler_table
+from tests.critical_path.pairs.tables import causes_table, fixes_score, predictions_table, profiler_table
 from tests.effort import first_of
 from tests.harness import call, kernel
 from tests.pages import DOCS
@@ -175,6 +175,22 @@ def test_tables_have_errors_in_points_scores_and_reasons() -> None:
     ]
 
 
+def test_the_predictions_of_fixes_have_a_score_of_their_own() -> None:
+    known = replace(pair("products"), traced=0.5, untraced=0.7)
+    predictions = (
+        *(
+            Prediction("--remove x", -10.0),
+            Prediction("fix a", -48.0),
+            Prediction("fix b", None, "not among the fixes"),
+        ),
+        Prediction("fix c", -18.0, is_untraced=True),
+    )
+    score = fixes_score(read(RECORDED), [Judged(known, predictions, "copies")])
+    assert score.startswith("- `h100` (") and score.endswith(
+        ": 2 of 3 answered: median 7.0 points off, nine of ten within 11.0, 1 more than 10."
+    )
+
+
 def test_first_causes_have_scores() -> None:
     known = replace(pair("products"), causes=("copies",), forbidden=("launching",))
     judged = [Judged(known, (), cause) for cause in ("copies", "launching", "start")]
@@ -197,4 +213,5 @@ def test_the_pages_have_places_for_the_tables() -> None:
     for page in ("what-if.md", "why.md"):
         text = (DOCS / page).read_text(encoding="utf-8")
         assert text.count("<!-- pairs -->\n") == text.count("<!-- /pairs -->") == 1, page
-    assert text.count("<!-- profiler -->\n") == text.count("<!-- /profiler -->") == 1
+    for name in ("profiler", "fixes"):
+        assert text.count(f"<!-- {name} -->\n") == text.count(f"<!-- /{name} -->") == 1, name
