@@ -111,7 +111,8 @@ class Timeline:
 
     `src`, `dst` and `owner` are indices of events. `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
     an edge's ends. `to_start` marks edges that lead to an event's start. `is_own` marks edges that are their owner's
-    self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream.
+    self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream,
+    `is_earlier` waits for work from before the window.
 
     `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
     calls.
@@ -126,6 +127,7 @@ class Timeline:
     is_own: Flags
     is_launch: Flags
     is_wait: Flags
+    is_earlier: Flags
     at: Ints
     end: Ints
     thread: Ints
@@ -156,7 +158,7 @@ class Timeline:
 
         Work behind the waiting work still waits if the waiting work is removed.
         """
-        return self.to_work & self.is_work[self.src] & self.is_wait
+        return self.to_work & (self.is_earlier | self.is_work[self.src] & self.is_wait)
 
     @cached_property
     def operator(self) -> Ints:

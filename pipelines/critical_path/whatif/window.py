@@ -24,7 +24,7 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.stored_window import use_stored
-from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
+from pipelines.critical_path.graph.windows import USUAL_PROFILE, WindowRequest, explain_missing, request_windows
 from pipelines.critical_path.whatif.owners import Owners
 from pipelines.critical_path.whatif.timeline import Stretches, Timeline
 from pipelines.models.catalog import Catalog
@@ -134,6 +134,7 @@ class Window:
     - `named_stretches` looks up host events of the trace by name, including events that are not in the graph because
       all of their time belongs to other events.
     - `causes` are the causes of the edges, None unless requested.
+    - `profile` is the profile of the graph.
     """
 
     trace_id: str
@@ -158,6 +159,7 @@ class Window:
     owners: Owners | None = None
     named_stretches: Callable[[str], Stretches] | None = None
     causes: CauseEdges | None = None
+    profile: str = USUAL_PROFILE
 
     @property
     def n_inferred(self) -> int:
@@ -179,6 +181,7 @@ class Window:
             self._is_type("is_own_time") & ~self._is_gap,
             self.edge_type == self.kinds.index("KERNEL_LAUNCH_DELAY"),
             self.edge_type == self.kinds.index("SYNC_DEPENDENCY"),
+            self.earlier & (self.profile == USUAL_PROFILE),  # profile hta keeps its answers
             start_ns,
             end_ns,
             self.events.thread,
@@ -389,6 +392,7 @@ def _window(
         events,
         states_waits,
         named_stretches=named_stretches,
+        profile=profile,
     )
 
 

@@ -105,6 +105,8 @@ TRACES = {
         *launched(0, (30, 400), 1, "left"),
         *(op("right", 20, 20), call("cudaLaunchKernel", 25, 10, 2), kernel("right_kernel", 50, 400, 2, stream=20)),
     ],
+    # the stream is busy with work from before the trace until 400000
+    "behind earlier work": [*launched(0, (400_000, 50), 1, "first"), *launched(20, (400_051, 500), 2, "second")],
 }  # fmt: skip
 MADE |= TRACES
 
@@ -211,6 +213,16 @@ def test_without_a_kernel_those_behind_it_wait_for_what_it_waited_for(windows: W
     assert length(window) == 733
     assert length(window, "kernel:second*") == 633  # 2 us after the first, and 1 before the third, stay
     assert length(window, "kernel:long*") < 300
+
+
+def test_without_the_first_work_of_a_stream_those_behind_it_wait_for_the_work_before_the_window(
+    windows: Windows,
+) -> None:
+    window = windows["behind earlier work"]
+    assert length(window) == 400_551
+    assert length(window, "kernel:first*") == length(window, ahead=("kernel:first*",)) == 400_501
+    assert length(window, "kernel:second*") == 400_050
+    assert length(window, "edge:EARLIER_WORK") < 1000
 
 
 def test_the_only_edge_to_a_node_stays() -> None:

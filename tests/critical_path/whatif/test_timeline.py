@@ -111,6 +111,7 @@ def line_of(edges: list[Edge]) -> Timeline:
         is_own=no,
         is_launch=no,
         is_wait=no,
+        is_earlier=no,
         at=at,
         end=at,
         thread=thread,
