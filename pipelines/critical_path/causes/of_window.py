@@ -31,6 +31,7 @@ from pipelines.critical_path.causes.without_profiler import without_profiler
 from pipelines.critical_path.graph.bounds import CPU, HOST
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.stored_window import used
 from pipelines.critical_path.graph.windows import WindowRequest, request_profiler_cost
 from pipelines.critical_path.whatif import window as whatif
 from pipelines.critical_path.whatif.timeline import Stretches
@@ -90,7 +91,7 @@ class Labels:
 
 def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> CauseEdges | None:
     """Return the causes of a window that was loaded from `con`, or None if its path does not cover it."""
-    run_models(con, catalog, [*_CAUSE_MODELS, "threads"])
+    run_models(con, catalog, [*_CAUSE_MODELS, "threads"], used(con))
     rows = rows_by_window(con, "_cause_events", "event_id")
     if not rows:
         return None
@@ -111,7 +112,8 @@ def without_profiler_of(
     cost is unknown, or if no scale of the cost yields that duration.
     """
     request_profiler_cost(con, [WindowRequest(window.trace_id, window.window_id)], True, untraced_ns)
-    run_models(con, catalog, [*_CAUSE_MODELS, "_event_costs", "_window_steps", "critical_path_windows", "threads"])
+    models = [*_CAUSE_MODELS, "_event_costs", "_window_steps", "critical_path_windows", "threads"]
+    run_models(con, catalog, models, used(con))
     graph = window.graph
     src, dst = (graph.node_ids[side] for side in (graph.src, graph.dst))
     windows = {}

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.critical_path.causes.of_window import without_profiler_of
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import WINDOW_TABLES
 from pipelines.faces.cli.app import app
+from pipelines.fleet.path import load_capture
+from pipelines.fleet.path.capture_walks import JoinableRank
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from tests.critical_path.pairs.recorded import FOLDERS, read
+from tests.harness import call, connect, kernel, op, x
 
 from .commands import TRACE, Asked, Saving, asked_all, savings
 
@@ -109,3 +120,27 @@ def test_the_command_line_gives_the_same_numbers() -> None:
     answer = json.loads(CliRunner().invoke(app, [*shlex.split(row["command"])[1:], "--json"]).stdout)
     saves_us = answer["before"]["length_us"] - answer["after"]["length_us"]
     assert saves_us == pytest.approx(row["saves_us"], abs=ROUNDING) and saves_us > 0
+
+
+OPTIMIZED = [
+    *(x("user_annotation", "Optimizer.step#Adam.step", 0, 100), op("aten::mm", 10, 50)),
+    *(call("cudaLaunchKernel", 20, 10, 1), kernel("gemm", 40, 30, 1)),
+]
+
+
+def test_a_window_that_a_lake_stores_has_causes_and_a_cost_of_the_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stored tables are views, which no model replaces: for one trace and for the ranks of a capture."""
+    con, trace_id = connect({"traceEvents": OPTIMIZED, "schemaVersion": 1})
+    catalog = load_catalog()
+    lake: Any = SimpleNamespace(catalog=lambda: catalog)
+    with con:
+        run_models(con, catalog, WINDOW_TABLES)
+        con.execute("CREATE SCHEMA stored")
+        for name in WINDOW_TABLES:
+            con.execute(f"ALTER TABLE {name} RENAME TO file_{name}; CREATE VIEW stored.{name} AS FROM main.file_{name}")
+        monkeypatch.setattr(load_capture, "_stored", lambda *_: nullcontext(con))
+        ranks = [JoinableRank(0, trace_id, 0, 1)]
+        (rank,) = load_capture._windows(con, ranks, lake, [Scenario((("cause:optimizer", 0.0),))])
+        assert rank.window.causes is not None and rank.window.causes.selected("optimizer")
+        without = without_profiler_of(con, catalog, rank.window)
+    assert 0 < without.graph.weight.sum() < rank.window.graph.weight.sum()
