@@ -158,7 +158,9 @@ class Timeline:
 
         Work behind the waiting work still waits if the waiting work is removed.
         """
-        return self.to_work & (self.is_earlier | self.is_work[self.src] & self.is_wait)
+        # If clocks show that the awaited work had not ended yet, the wait leads from its start, as its self time.
+        is_late = self.is_own & (self.src != self.dst)
+        return self.to_work & (self.is_earlier | self.is_work[self.src] & (self.is_wait | is_late))
 
     @cached_property
     def operator(self) -> Ints:

@@ -56,6 +56,19 @@ def step(at: float, number: int) -> Trace:
     ]
 
 
+def behind_another(begins: float) -> Trace:
+    """A kernel that waits for one on another stream until 530, and a third one behind it."""
+    return [
+        *launched(0, (30, 500), 1, "long"),
+        *(call("cudaEventRecord", 20, 2, 2), call("cudaStreamWaitEvent", 24, 2, 3)),
+        sync("Stream Wait Event", 26, 505, 3, 20, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
+        op("second", 30, 20),
+        *(call("cudaLaunchKernel", 35, 10, 4), kernel("second_kernel", begins, 100, 4, stream=20)),
+        op("third", 50, 20),
+        *(call("cudaLaunchKernel", 55, 10, 5), kernel("third_kernel", begins + 101, 100, 5, stream=20)),
+    ]
+
+
 TRACES = {
     # host alone: two operators of the same name in each other, a gap of 100 us and one more
     "nested": [op("layer", 100, 200), op("part", 120, 60), op("layer", 200, 80), op("inner", 220, 40), op("next", 400, 100)],
@@ -94,13 +107,9 @@ TRACES = {
         op("after", 360, 400),
     ],
     # a kernel waits for one on another stream, and a third one is behind it
-    "other stream": [
-        *launched(0, (30, 500), 1, "long"),
-        *(call("cudaEventRecord", 20, 2, 2), call("cudaStreamWaitEvent", 24, 2, 3)),
-        sync("Stream Wait Event", 26, 505, 3, 20, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
-        *(op("second", 30, 20), call("cudaLaunchKernel", 35, 10, 4), kernel("second_kernel", 532, 100, 4, stream=20)),
-        *(op("third", 50, 20), call("cudaLaunchKernel", 55, 10, 5), kernel("third_kernel", 633, 100, 5, stream=20)),
-    ],
+    "other stream": behind_another(532),
+    # by the GPU's clock, it begins 0.5 us before the end of what it waits for
+    "other stream, by its clock before the end": behind_another(529.5),
     "two streams": [
         *launched(0, (30, 400), 1, "left"),
         *(op("right", 20, 20), call("cudaLaunchKernel", 25, 10, 2), kernel("right_kernel", 50, 400, 2, stream=20)),
@@ -212,6 +221,15 @@ def test_without_a_kernel_those_behind_it_wait_for_what_it_waited_for(windows: W
     window = windows["other stream"]
     assert length(window) == 733
     assert length(window, "kernel:second*") == 633  # 2 us after the first, and 1 before the third, stay
+    assert length(window, "kernel:long*") < 300
+
+
+def test_without_a_kernel_that_began_before_the_end_of_what_it_waited_for_those_behind_it_wait_as_well(
+    windows: Windows,
+) -> None:
+    window = windows["other stream, by its clock before the end"]
+    assert length(window) == 730.5
+    assert length(window, "kernel:second*") == length(window, ahead=("kernel:second*",)) == 630.5
     assert length(window, "kernel:long*") < 300
 
 
