@@ -161,7 +161,7 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
     write_saved(replace(saved_now, meta={**saved_now.meta, "version": 2}), tmp_path / "older.parquet")
     older = (tmp_path / "older.parquet").read_bytes()
     for content, why in (
-        (older, "has format version 2; this tracelake reads version 3"),
+        (older, "has format version 2; this tracelake reads version 4"),
         (parquet.read_bytes(), "is not a critical path saved by tracelake"),
         (b"PAR1", "is not a critical path saved by tracelake, or its end is missing"),
         (whole[:-300], "is not a critical path saved by tracelake, or its end is missing"),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
-VERSION = 3
+VERSION = 4
 META, DIGEST = "tracelake_path", "tracelake_digest"
 """The keys of the file's metadata."""
 MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64

@@ -202,6 +202,7 @@ def _events(events: Events, labels: Labels) -> whatif.Events:
         [(key >> 40, key & ((1 << 40) - 1)) for key in stream_keys.tolist()],
         none,
         none,
+        events.launch,
         none,
         [""],
     )

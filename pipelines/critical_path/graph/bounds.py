@@ -21,7 +21,7 @@ HOST = "HOST"
 EVENTS = """
     SELECT
         t.event_id, e.start_ns, e.duration_ns, e.name, e.cat, e.pid, e.tid, t.thread_id, t.device, e.stream, t.stream_key,
-        t.is_blocking, t.around_event_id, t.owner_event_id, t.class
+        t.is_blocking, t.launch_event_id, t.around_event_id, t.owner_event_id, t.class
     FROM critical_path_events AS t
     JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = t.event_id
     WHERE {of}

@@ -115,7 +115,7 @@ class Timeline:
     `is_earlier` waits for work from before the window.
 
     `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
-    calls.
+    calls. `recorded_launch` is the call that launched GPU work, -1 if the trace does not say or the call is no event.
     """
 
     src: Ints
@@ -133,12 +133,14 @@ class Timeline:
     thread: Ints
     is_work: Flags
     is_call: Flags
+    recorded_launch: Ints
 
     @cached_property
     def launch(self) -> Ints:
         """Return for each event the call that launched it (k,), -1 if there is none."""
-        calls = np.full(len(self.at), -1)
-        launches = np.flatnonzero(self.is_launch & self.to_work)
+        calls = self.recorded_launch.copy()
+        # Work that a user added to the graph has only an edge from its launch, as has work in profile hta.
+        launches = np.flatnonzero(self.is_launch & self.to_work & (calls[self.dst] < 0))
         calls[self.dst[launches]] = self.src[launches]
         return calls
 

@@ -68,9 +68,10 @@ class Events:
     """The events of the graph in order of event_id (k,). Times are in ns.
 
     `family` is an index into `families`. `is_call` marks runtime and driver calls. `stream` is an index into `streams`,
-    -1 on the CPU. `thread` is -1 on the GPU. `around` and `shown` are indices of events, -1 if there is none. They are
-    set for annotations and Python functions that own host time: the enclosing one, and the displayed owner. `thread_label` is
-    an index into `thread_labels`, the threads' names as in `threads`.
+    -1 on the CPU. `thread` is -1 on the GPU. `around`, `shown` and `launch` are indices of events, -1 if there is none.
+    `around` and `shown` are set for annotations and Python functions that own host time: the enclosing one, and the
+    displayed owner. `launch` is the call that launched GPU work. `thread_label` is an index into `thread_labels`, the
+    threads' names as in `threads`.
     """
 
     event_id: Ints
@@ -84,6 +85,7 @@ class Events:
     streams: list[tuple[int, int | None]]  # (device, stream number in the trace)
     around: Ints
     shown: Ints
+    launch: Ints
     thread_label: Ints
     thread_labels: list[str]
 
@@ -187,6 +189,7 @@ class Window:
             self.events.thread,
             self.events.stream >= 0,
             self.events.is_call,
+            self.events.launch,
         )
 
     def _is_type(self, flag: str) -> npt.NDArray[np.bool_]:
@@ -419,6 +422,7 @@ def _events(table: pa.Table) -> Events:
         streams,
         _placed(table, "around_event_id"),
         _placed(table, "owner_event_id"),
+        _placed(table, "launch_event_id"),
         *_thread_labels(table, on_gpu),
     )
 

@@ -69,6 +69,15 @@ def behind_another(begins: float) -> Trace:
     ]
 
 
+def launched_at(begins: float) -> Trace:
+    """A kernel of 500 us, launched at 105, and a call that waits for it."""
+    return [
+        *launched(0, (15, 10), 1, "first"),
+        *launched(100, (begins, 500), 2, "second"),
+        call("cudaDeviceSynchronize", 140, begins + 510 - 140, 3),
+    ]
+
+
 TRACES = {
     # host alone: two operators of the same name in each other, a gap of 100 us and one more
     "nested": [op("layer", 100, 200), op("part", 120, 60), op("layer", 200, 80), op("inner", 220, 40), op("next", 400, 100)],
@@ -116,6 +125,10 @@ TRACES = {
     ],
     # the stream is busy with work from before the trace until 400000
     "behind earlier work": [*launched(0, (400_000, 50), 1, "first"), *launched(20, (400_051, 500), 2, "second")],
+    # by the GPU's clock, a kernel begins after its launch at 105, in its operator before it, and before its operator
+    "launched": launched_at(110),
+    "launched, by its clock later": launched_at(103),
+    "launched, by its clock in another operator": launched_at(95),
 }  # fmt: skip
 MADE |= TRACES
 
@@ -231,6 +244,18 @@ def test_without_a_kernel_that_began_before_the_end_of_what_it_waited_for_those_
     assert length(window) == 730.5
     assert length(window, "kernel:second*") == length(window, ahead=("kernel:second*",)) == 630.5
     assert length(window, "kernel:long*") < 300
+
+
+@pytest.mark.parametrize("how", ["", ", by its clock later", ", by its clock in another operator"])
+def test_work_goes_with_the_operator_that_launched_it_whenever_it_began(windows: Windows, how: str) -> None:
+    window = windows[f"launched{how}"]
+    assert length(window, "second") < length(window) - 480
+    assert length(window, "first") > length(window) - 40
+
+
+def test_work_behind_earlier_work_goes_with_the_operator_that_launched_it(windows: Windows) -> None:
+    """The wait for the earlier work stays: it began with the launch, 5 us after the operator."""
+    assert length(windows["behind earlier work"], "first") == 400_551 - 50 - 5
 
 
 def test_without_the_first_work_of_a_stream_those_behind_it_wait_for_the_work_before_the_window(

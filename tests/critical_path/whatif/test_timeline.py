@@ -117,6 +117,7 @@ def line_of(edges: list[Edge]) -> Timeline:
         thread=thread,
         is_work=thread == GPU,
         is_call=np.zeros(2 * m, dtype=bool),
+        recorded_launch=np.full(2 * m, -1),
     )
 
 
