@@ -321,7 +321,8 @@ class _Window:
         """
         events = self.events
         calls = self._is_synchronization() & (self.operator[:-1] < 0)
-        wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
+        # Of any type: a slow return is the call's self time, and work that ends after the return has its own.
+        wait = ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
         needed = np.zeros(len(calls), dtype=bool)
         needed[self.dst_event[wait & self.names.to_host[events.name[self.src_event]]]] = True
         waited = np.zeros(len(calls), dtype=bool)

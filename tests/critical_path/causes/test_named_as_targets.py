@@ -54,6 +54,17 @@ def of_process(pid: int, start: int, gpu: tuple[int, int], number: int) -> list[
     return [x("cpu_op", "aten::mm", start, 10, 1, pid), launching, kernel("gemm", *gpu, number, pid // 100)]
 
 
+def synchronized(returns: float) -> list[dict[str, Any]]:
+    """A kernel that ends at 520, a synchronization that returns so much later, and 400 us of the host."""
+    at = 520 + returns
+    return [
+        op("aten::mm", 0, 12), *launch(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, at - 20, 2),
+        annotation("log", at + 25, 400), op("aten::mm", at + 435, 10), *launch(at + 437, (at + 455, 50), 3),
+    ]  # fmt: skip
+
+
+RETURNS = {"synchronized": 15, "synchronized, slow to return": 60, "synchronized, by its clock early": -5}
+"""When the call returns, us after the work: up to threshold call_own_ns, later, or before."""
 TRACES: dict[str, list[dict[str, Any]]] = {
     **{
         name: [
@@ -75,10 +86,7 @@ TRACES: dict[str, list[dict[str, Any]]] = {
         op("triton_add", 0, 10), *launch(2, (20, 300), 1, "triton_add"), *launch(30, (330, 300), 2, "triton_add"),
         op("aten::mm", 40, 10), *launch(42, (640, 30), 3),
     ],
-    "synchronized": [
-        op("aten::mm", 0, 12), *launch(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, 515, 2),
-        annotation("log", 560, 400), op("aten::mm", 970, 10), *launch(972, (990, 50), 3),
-    ],
+    **{name: synchronized(returns) for name, returns in RETURNS.items()},
     "short calls": [
         op("aten::mm", 0, 10), *launch(2, (20, 30), 1), x("python_function", FUNCTION, 50, 500),
         *(x("python_function", FUNCTION, start, 9) for start in range(600, 900, 10)),  # threshold frame_ns: 10 us
@@ -149,6 +157,17 @@ def test_an_operator_and_a_kernel_of_one_name_are_one_row(programs: dict[str, As
     answer = program.why(without_profiler=False).as_json(TRACE)
     (row,) = (row for row in answer["causes"] if row["name"] == "triton_add" and row["cause"] == "gpu_computing")
     assert row["duration_us"] == pytest.approx(600)
+    assert program.saves_us(row["command"]) == pytest.approx(row["saves_us"], abs=0.01)
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_idle_time_after_a_synchronization_is_its_own_whenever_it_returns(
+    programs: dict[str, Asked], name: str
+) -> None:
+    program = programs[name]
+    answer = program.why(without_profiler=False).as_json(TRACE)
+    (row,) = (row for row in answer["causes"] if row["name"] == "cudaDeviceSynchronize")
+    assert row["cause"] == "synchronization" and row["duration_us"] > 40 and row["saves_us"] > 400
     assert program.saves_us(row["command"]) == pytest.approx(row["saves_us"], abs=0.01)
 
 
