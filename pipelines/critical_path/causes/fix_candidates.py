@@ -110,6 +110,10 @@ def _waits(window: Window, length: int, is_own: Flags) -> Iterator[Candidate]:
     around = np.where(around == calls, innermost(line, is_own[events.family], calls), around)
     family = events.family[around]
     waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
+    # A scenario names events of every category, so families of one name are one fix: that of the first.
+    first: dict[str, int] = {}
+    of_name = np.array([first.setdefault(name, i) for i, (_, name) in enumerate(events.families)], dtype=np.int64)
+    waited = np.bincount(of_name, waited)
     chosen = np.flatnonzero(100 * waited >= _PERCENT * length)
     for i in chosen[np.argsort(-waited[chosen], kind="stable")][:_MOST].tolist():
         name = events.families[i][1]

@@ -48,6 +48,17 @@ def copied_on_xpu(start: int, number: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def waited_twice(start: int, number: int) -> list[dict[str, Any]]:
+    """A kernel of 490 us and a wait for it that is recorded in two categories with one name."""
+    name = "zeEventHostSynchronize"
+    return [
+        call("urEnqueueKernelLaunch", start, 5, number, cat="xpu_runtime"),
+        kernel("gemm", start + 10, 490, number),
+        call(name, start + 20, 490, number + 1, cat="xpu_driver"),
+        call(name, start + 21, 488, number + 2, cat="xpu_sync"),
+    ]
+
+
 def of_process(pid: int, start: int, gpu: tuple[int, int], number: int) -> list[dict[str, Any]]:
     """An operator of thread 1 of a process, with a kernel on a stream of the process."""
     launching = x("cuda_runtime", "cudaLaunchKernel", start + 2, 5, 1, pid, correlation=number)
@@ -100,6 +111,8 @@ TRACES: dict[str, list[dict[str, Any]]] = {
         op("aten::mm", 0, 10), call("urEnqueueKernelLaunch", 2, 5, 1, cat="xpu_runtime"), kernel("gemm", 20, 30, 1),
         *(event for i in range(4) for event in copied_on_xpu(890 * i + 30, 10 * i + 2)),
     ],
+    # the same wait as a call of the driver and as a record of PTI, outside operators
+    "xpu twice": [event for i in range(3) for event in waited_twice(700 * i, 10 * i + 1)],
     "processes": [
         *of_process(100, 0, (20, 30), 1), *of_process(100, 1000, (1020, 500), 2), *of_process(200, 5, (60, 30), 3),
         *of_process(200, 3000, (3020, 500), 4), *of_process(100, 5000, (5020, 30), 5),
@@ -214,6 +227,11 @@ def test_a_copy_on_xpu_is_gone_with_the_wait_for_it_in_its_operator(programs: di
     assert "copy_ahead" in {fix["fix"] for fix in answer["fixes"]}
     for saving in savings(answer):
         assert program.saves_us(saving.command) == pytest.approx(saving.saves_us, abs=0.01), saving
+
+
+def test_a_wait_of_two_categories_is_one_fix(programs: dict[str, Asked]) -> None:
+    fixes = programs["xpu twice"].why(without_profiler=False).as_json(TRACE)["fixes"]
+    assert [fix["name"] for fix in fixes if fix["fix"] == "do_not_wait"] == ["zeEventHostSynchronize"]
 
 
 def test_threads_of_one_number_are_named_after_their_processes(programs: dict[str, Asked]) -> None:
