@@ -1,5 +1,6 @@
 -- One row: an event of a rank in the path through all ranks, with names as numbers, as in _cause_events.
--- How: the events in the rank's graph, and the events whose names determine a cause, without functions below frame_ns.
+-- How: the events in the rank's graph, the events that own its host time outside operators, and the events whose names
+-- determine a cause, without functions below frame_ns.
 -- check: unique(trace_id, event_id)
 WITH of_graph AS (
     SELECT n.trace_id, n.event_id, max(CASE WHEN n.side = 'gpu' THEN 1 ELSE 0 END) AS is_work
@@ -7,8 +8,23 @@ WITH of_graph AS (
     WHERE n.window_id = 'full'
     GROUP BY n.trace_id, n.event_id
 ),
+-- An owner that begins in one operator and ends in another has no node.
+owners AS (
+    SELECT e.trace_id, e.attributed_event_id AS event_id
+    FROM critical_path_edges AS e
+    WHERE e.window_id = 'full' AND e.edge_type = 'HOST_GAP' AND e.attributed_event_id IS NOT NULL
+    UNION
+    SELECT e.trace_id, e.owner_event_id
+    FROM critical_path_edges AS e
+    WHERE e.window_id = 'full' AND e.edge_type = 'HOST_GAP' AND e.owner_event_id IS NOT NULL
+),
 chosen AS (
     SELECT trace_id, event_id, is_work FROM of_graph
+    UNION
+    SELECT o.trace_id, o.event_id, 0
+    FROM owners AS o
+    LEFT JOIN of_graph AS g ON g.trace_id = o.trace_id AND g.event_id = o.event_id
+    WHERE g.event_id IS NULL
     UNION
     SELECT e.trace_id, e.event_id, 0
     FROM events AS e

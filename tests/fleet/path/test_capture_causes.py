@@ -123,19 +123,39 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     assert all("no path through its ranks: no matched collectives" in caveat["detail"] for caveat in of_capture)
 
 
+def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: dict[int, int]) -> list[tuple[int, int]]:
+    """Ids and durations of the events that a rank's causes have, ns; of gaps that these events own and are shown for."""
+    con, _ = connect(trace)
+    with con:
+        window = "trace_id, 'full' AS window_id"
+        nodes = f"SELECT {window}, event_id, 'cpu' AS side FROM events WHERE {has_nodes}"
+        gaps = f"'HOST_GAP' AS edge_type, unnest({[*shown_by_owner]}::BIGINT[]) AS attributed_event_id"
+        shown = f"unnest({[*shown_by_owner.values()]}::BIGINT[]) AS owner_event_id"
+        con.execute(f"CREATE TABLE critical_path_nodes AS {nodes}")
+        con.execute(f"CREATE TABLE critical_path_edges AS SELECT {window}, {gaps}, {shown} FROM traces")
+        ranks = "'c' AS capture_id, trace_id, CAST(NULL AS VARCHAR) AS left_out_reason"
+        con.execute(f"CREATE TABLE capture_ranks AS SELECT {ranks} FROM traces")
+        have = {"critical_path_nodes", "critical_path_edges", "capture_ranks"}
+        run_models(con, load_catalog(), ["_capture_cause_events"], frozenset(have))
+        return con.execute("SELECT event_id, duration_ns FROM _capture_cause_events ORDER BY ALL").fetchall()
+
+
+def test_owners_of_host_time_that_are_no_nodes_are_events_of_a_rank() -> None:
+    """An annotation that begins in one operator and ends in the next owns the gap, and another one is shown for it."""
+    trace = [
+        *(x("user_annotation", "shown", 4, 1020), x("user_annotation", "exchange", 5, 1015)),
+        *(op("aten::a", 0, 10), op("aten::b", 1000, 30), x("user_annotation", "in an operator", 1002, 5)),
+    ]
+    events = cause_events(trace, "cat = 'cpu_op'", {1: 0, 3: 3})
+    assert [event_id for event_id, _ in events] == [0, 1, 2, 3]
+
+
 def test_functions_below_the_limit_of_printed_commands_give_no_cause() -> None:
     """The threshold is frame_ns, 10 us; of annotations each counts."""
     name = "torch/utils/data/dataloader.py(630): __next__"
     trace = [*(x("python_function", name, 100 * us, us) for us in (9.999, 10)), x("user_annotation", name, 2000, 0.001)]
-    con, _ = connect(trace)
-    with con:
-        nodes = "trace_id, 'full' AS window_id, event_id, 'cpu' AS side"
-        con.execute(f"CREATE TABLE critical_path_nodes AS SELECT {nodes} FROM events WHERE FALSE")
-        ranks = "'c' AS capture_id, trace_id, CAST(NULL AS VARCHAR) AS left_out_reason"
-        con.execute(f"CREATE TABLE capture_ranks AS SELECT {ranks} FROM traces")
-        run_models(con, load_catalog(), ["_capture_cause_events"], frozenset({"critical_path_nodes", "capture_ranks"}))
-        durations = con.execute("SELECT duration_ns FROM _capture_cause_events ORDER BY duration_ns").fetchall()
-    assert durations == [(1,), (10_000,)]
+    durations = [duration_ns for _, duration_ns in cause_events(trace, "FALSE", {})]
+    assert sorted(durations) == [1, 10_000]
 
 
 @pytest.mark.parametrize(("n_ranks", "expected"), [(3, []), (4, ["1 of its 4 ranks"])])
