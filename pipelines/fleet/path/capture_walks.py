@@ -152,7 +152,7 @@ def _walk_capture(
         for graph in load_ranks(con, group)
     ]
     without_graph = [str(graph.rank) for graph in graphs if not len(graph.node)]
-    if without_graph and len(without_graph) < len(graphs):  # the others may have waited for it
+    if without_graph:  # the others may have waited for it
         more = f" and {len(without_graph) - _SHOWN} more" if len(without_graph) > _SHOWN else ""
         reason = f"no dependency graph of rank {', '.join(without_graph[:_SHOWN])}{more} (tables model_failures and critical_path_caveats may say why)"
         yield from (_refusal(capture_id, target, reason) for target in TARGETS)

@@ -135,21 +135,24 @@ def test_ranks_that_disagree_about_the_order_are_refused() -> None:
     assert any(node.startswith("rank 1 event") for node in component)
 
 
-def test_a_rank_without_a_graph_refuses_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("without", [(1,), (0, 1)])
+def test_a_rank_without_a_graph_refuses_the_path(monkeypatch: pytest.MonkeyPatch, without: tuple[int, ...]) -> None:
     """The others may have waited for it. The failure of a model, or a cycle in its own graph, leaves none."""
     full = joined(Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 0, 10, "A")))).ranks[0]
     columns = dict.fromkeys(("src", "dst", "weight", "code", "attributed", "owner", "flags"), np.empty(0, np.int64))
     nodes = dict.fromkeys(("node", "at_ns", "side"), np.empty(0, np.int64))
     ranks = [capture_walks.JoinableRank(rank, f"trace{rank}", 0, 1) for rank in (0, 1)]
+    empty = [rank_graph(rank, f"trace{rank}", nodes, columns) for rank in without]
     for name, value in {
         "instances_of": [Instance("0", ((0, 0), (1, 0)))],
         "ranks_of": ranks,
         "drifting_ranks": {},
-        "load_ranks": [full, rank_graph(1, "trace1", nodes, columns)],
+        "load_ranks": [*([] if 0 in without else [full]), *empty],
     }.items():
         monkeypatch.setattr(capture_walks, name, lambda *_, value=value: value)
     rows = list(capture_walks._walk_capture(None, "c", None))  # pyright: ignore[reportArgumentType]
-    reason = "no dependency graph of rank 1 (tables model_failures and critical_path_caveats may say why)"
+    numbers = ", ".join(map(str, without))
+    reason = f"no dependency graph of rank {numbers} (tables model_failures and critical_path_caveats may say why)"
     assert rows == [
         ("_walked_segments", {"capture_id": ["c"], "target": [target], "refused_reason": [reason]})
         for target in TARGETS
