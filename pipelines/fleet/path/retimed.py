@@ -239,7 +239,9 @@ class Retimed:
             window, edges = rank_window.window, self.edge[rank_edges]
             event = window.own_time_of[edges]
             durations, factor = window.events.dur.copy(), np.ones(len(window.kind))
-            durations[event[event >= 0]] = self.graph.weight[rank_edges[event >= 0]]
+            # Not to the start of other work, or to the end of a call: such an edge has part of the duration, or nothing.
+            is_whole = (event >= 0) & (window.src_event[edges] == window.dst_event[edges])
+            durations[event[is_whole]] = self.graph.weight[rank_edges[is_whole]]
             factor[edges[edges >= 0]] = change.factor[rank_edges[edges >= 0]]
             change.factor[rank_edges] *= hidden_communication(window, factor, durations)[edges]
 

@@ -121,6 +121,26 @@ def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
     assert (hidden["after"]["length_us"] == pytest.approx(without_transfers, rel=1e-3)) == is_all
 
 
+def test_a_collective_lasts_from_its_own_start_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 ns it transfers 30. Work that waited for it has an edge from its start, too, which weighs nothing."""
+    events = {"own_time_of": [0, 0, 1], "src_event": [0, 0, 1], "dst_event": [0, 1, 1], "kind": [0, 0, 0]}
+    window = SimpleNamespace(
+        events=SimpleNamespace(dur=np.array([50, 20])), **{name: np.array(of) for name, of in events.items()}
+    )
+    lasting: list[list[int]] = []
+
+    def noted(_: object, factor: np.ndarray, durations: np.ndarray) -> np.ndarray:
+        lasting.append(durations.tolist())
+        return factor
+
+    monkeypatch.setattr(module, "hidden_communication", noted)
+    graph, nothing = SimpleNamespace(weight=np.array([30, 0, 20])), np.zeros(0, dtype=np.int64)
+    rank, edge = SimpleNamespace(window=window), np.arange(3)
+    whole = Retimed([rank], graph, nothing, edge, np.zeros(3, np.int64), nothing, nothing)  # pyright: ignore[reportArgumentType]
+    whole._overlap(_Change(np.ones(3), np.zeros(3, dtype=bool)))
+    assert lasting == [[30, 20]]
+
+
 def test_what_no_operator_selects_is_told() -> None:
     windows = [SimpleNamespace(window=SimpleNamespace(owners=Owners({}, {"op": of}))) for of in (0.0, 31.26)]
     nothing = np.zeros(0, dtype=np.int64)
