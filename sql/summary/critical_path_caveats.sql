@@ -33,7 +33,7 @@ computation AS (
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
-        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
+        ON k.cat = e.cat AND k.name IS NOT DISTINCT FROM e.name AND k.profile = 'default'
     JOIN class_kinds AS n ON n.class = k.class AND n.counts_as = 'COMPUTATION'
     JOIN reaches AS r
         ON r.trace_id = e.trace_id AND r.device = coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0)
@@ -157,7 +157,7 @@ work AS (
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
-        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
+        ON k.cat = e.cat AND k.name IS NOT DISTINCT FROM e.name AND k.profile = 'default'
     JOIN class_kinds AS n ON n.class = k.class AND n.counts_as IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
     JOIN gaps AS g ON g.trace_id = e.trace_id AND g.start_ns < e.end_ns AND g.end_ns > e.start_ns
     WHERE e.duration_ns > 0

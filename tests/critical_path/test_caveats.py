@@ -81,6 +81,10 @@ def launched(name: str, launch: float, start: float, dur: float, number: int, st
     return [call("cudaLaunchKernel", launch, 5, number), kernel(name, start, dur, number, stream)]
 
 
+def without_name(event: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in event.items() if key != "name"}
+
+
 def test_a_whole_path_without_doubts_has_no_caveat(traces: Batch) -> None:
     assert set(caveats_in(traces, "capture", "")) == {"first_step"}
     assert caveats_in(traces, "capture", "ProfilerStep#1") == {}
@@ -102,6 +106,11 @@ TRACES: dict[str, list[dict[str, Any]]] = {
         *launched("gemm", 20, 350, 100, 2),
     ],
     "idle": [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)],
+    "idle beside work without a name": [
+        *launched("gemm", 10, 20, 100, 1),
+        *(call("cudaLaunchKernel", 15, 2, 3), without_name(kernel("", 4120, 1080, 3, stream=20))),
+        *launched("gemm", 20, 5120, 100, 2),
+    ],
     "early": launched("gemm", 10, 8, 100, 1),
     "instant": [op("a", 10, 0), kernel("gemm", 10, 0, 1)],
     "instants": [op("a", 10, 0), op("b", 11, 0)],
@@ -176,6 +185,7 @@ def test_time_in_which_only_collectives_ran_or_nothing_is_told(traces: Batch) ->
     said = caveats_in(traces, "alone")["only_communication"]
     assert (said["time_us"], said["severity"]) == (250, "warning")  # from 100 to 350: then the gemm computes beside it
     assert caveats_in(traces, "idle")["idle_gaps"]["time_us"] == 5000
+    assert caveats_in(traces, "idle beside work without a name")["idle_gaps"]["time_us"] == 4000
 
 
 def _drawn(rng: random.Random) -> list[dict[str, Any]]:

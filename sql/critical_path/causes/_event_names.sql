@@ -4,8 +4,8 @@
 -- check: unique(name_no)
 WITH named AS (
     SELECT
-        trace_id, cat, coalesce(name, '') AS name, count(*) AS n_events, min(start_ns) AS first_start_ns,
-        sum(duration_ns) AS duration_ns
+        trace_id, cat, coalesce(name, '') AS name, min(name) AS written_name, count(*) AS n_events,
+        min(start_ns) AS first_start_ns, sum(duration_ns) AS duration_ns
     FROM events
     WHERE duration_ns IS NOT NULL AND start_ns IS NOT NULL
     GROUP BY trace_id, cat, coalesce(name, '')
@@ -44,4 +44,4 @@ SELECT
     TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their summed duration, ns.
 FROM named AS n
 LEFT JOIN category_sides AS s ON s.cat = n.cat
-LEFT JOIN _kernel_class AS k ON k.profile = 'default' AND k.cat = n.cat AND k.name = n.name
+LEFT JOIN _kernel_class AS k ON k.profile = 'default' AND k.cat = n.cat AND k.name IS NOT DISTINCT FROM n.written_name

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces.advice import advice_of
+from tests.harness import kernel, rows_of
 
 ANNOTATIONS = {
     "data_loading": (
@@ -152,3 +153,13 @@ def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
     assert {category for row in rows for category in row["categories"].split("|") if category} <= families
     said = [row["advice"] for row in rows] + [row["advice_without_gpu"] for row in rule_rows("cause_kinds")]
     assert all(len(textwrap.wrap(advice, 71, break_on_hyphens=False)) <= 2 for advice in said)
+
+
+def test_work_without_a_name_has_a_class() -> None:
+    """Whether the name is empty, or is not there, or both."""
+    empty, missing = kernel("", 20, 5, 2), kernel("", 10, 5, 1)
+    del missing["name"]
+    for trace in ([missing], [empty], [missing, empty]):
+        assert rows_of(trace, "_event_names", "name, kind, class, n_events") == [
+            ("", "kernel", "COMPUTATION", len(trace))
+        ]
