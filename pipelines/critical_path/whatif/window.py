@@ -321,8 +321,8 @@ def host_stretches(con: duckdb.DuckDBPyConnection, trace_id: str, glob: str) -> 
     rows = con.execute(
         f"SELECT t.thread_id, e.start_ns, e.start_ns + e.duration_ns FROM events AS e "
         f"JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid "
-        f"JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'cpu' "
-        f"WHERE e.trace_id = {quoted(trace_id)} AND e.duration_ns > 0 "
+        f"LEFT JOIN category_sides AS s ON s.cat = e.cat "
+        f"WHERE e.trace_id = {quoted(trace_id)} AND e.duration_ns > 0 AND e.cat IS NOT NULL AND coalesce(s.side, 'cpu') = 'cpu' "
         f"AND regexp_full_match(e.name, {quoted(glob_pattern(glob).pattern)}, 's')"
     ).fetchnumpy()
     return Stretches.union(*(np.asarray(column, dtype=np.int64) for column in rows.values()))

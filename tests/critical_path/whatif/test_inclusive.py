@@ -123,6 +123,8 @@ TRACES = {
         *launched(0, (30, 400), 1, "left"),
         *(op("right", 20, 20), call("cudaLaunchKernel", 25, 10, 2), kernel("right_kernel", 50, 400, 2, stream=20)),
     ],
+    # an event of a category that no rule lists, inside an operator
+    "own category": [op("a", 0, 100), x("my recorder", "mine", 20, 30), op("b", 100, 50)],
     # the stream is busy with work from before the trace until 400000
     "behind earlier work": [*launched(0, (400_000, 50), 1, "first"), *launched(20, (400_051, 500), 2, "second")],
     # by the GPU's clock, a kernel begins after its launch at 105, in its operator before it, and before its operator
@@ -266,6 +268,11 @@ def test_without_the_first_work_of_a_stream_those_behind_it_wait_for_the_work_be
     assert length(window, "kernel:first*") == length(window, ahead=("kernel:first*",)) == 400_501
     assert length(window, "kernel:second*") == 400_050
     assert length(window, "edge:EARLIER_WORK") < 1000
+
+
+def test_events_of_a_category_of_ones_own_are_named_as_annotations_are(windows: Windows) -> None:
+    assert length(windows["own category"]) == 150
+    assert length(windows["own category"], "mine") == 120
 
 
 def test_the_only_edge_to_a_node_stays() -> None:
