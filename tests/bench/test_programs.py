@@ -40,6 +40,7 @@ RUN_BY = {
     "bench/soak/analyst.py": "tests/bench/test_soak.py",
     "bench/soak/soak.py": "tests/bench/test_soak.py",
     "bench/soak/worker.py": "tests/bench/test_soak.py",
+    "bench/trace_handler.py": HERE,
     "docs/images/critical-path/draw.py": "tests/critical_path/test_page.py",
     "docs/images/first_screen.py": HERE,
 }
@@ -62,6 +63,7 @@ def run(folder: Path, module: str, *words: str) -> str:
     [
         ("engine", "--iterations 10 --rounds 1", "torch"),
         ("engine_cuda", "--device cpu --scale 0.01 --iterations 1 --rounds 1", "torch"),
+        ("trace_handler", "--rounds 1 --steps 9", "torch"),
         ("scale_sizing", "{} --mb 0.1", "duckdb"),
         ("scale_ranks", "{} --ranks 8", "duckdb"),
         ("scale", "{} --quick --only scale_sizing", "duckdb"),
