@@ -362,6 +362,7 @@ def test_an_error_of_a_callback_is_a_warning_and_stops_the_profiler() -> None:
     profiled.end()
 
 
+@pytest.mark.slow
 def test_hugging_face(tmp_path: Any) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
@@ -385,6 +386,7 @@ def test_hugging_face(tmp_path: Any) -> None:
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_lightning(tmp_path: Any) -> None:
     lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
