@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
+from pipelines.lake.commit import model_failures
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst, connect_attached
 from pipelines.lake.read.sandbox import CLOSED, lock
@@ -26,8 +27,8 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     all files except the lake's tables, and all settings (pipelines/lake/read/sandbox.py). Raise FileNotFoundError for a lake
     without traces, CatalogError for a name that is not a table, MissingExtra without Ibis.
 
-    `lake` may be the address of a DuckLake (`ducklake:postgres:…`), whose tables are read as committed. A warning lists the
-    outdated tables among `tables`. Raise StoreError, or WrongValue with `locked`.
+    `lake` may be the address of a DuckLake (`ducklake:postgres:…`), whose tables are read as committed. Warnings name the outdated
+    tables among `tables`, and those that lack traces on which a model failed. Raise StoreError, or WrongValue with `locked`.
     """
     need("notebook", "a table in Ibis")
     import ibis
@@ -39,6 +40,7 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         )
     if not store.exists:
         raise FileNotFoundError(f"no traces in the lake {store.address}")
+    requested = None
     if tables:
         load_catalog().closure(tables)  # rejects names that are not tables
         requested = store.asked(tables)
@@ -48,6 +50,8 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         con = analyst(store.lake, connect=lambda file: connect_attached(file, config=CLOSED))
     else:
         con = store.connect(locked=False)
+    for caveat in model_failures.caveats(con, requested.read) if requested else ():
+        warnings.warn(caveat, stacklevel=3)
     for caveat in store.outdated(con, tables):
         warnings.warn(f"out of date: {caveat}", stacklevel=3)
     backend = ibis.duckdb.from_connection(con)  # this sets the time zone

@@ -15,6 +15,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.faces.cells import shown
 from pipelines.faces.limiting_findings import findings_of_captures_of
 from pipelines.faces.notebook.sources import RankTrace, rank_caveats
+from pipelines.lake.commit.model_failures import left_out, sentences
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.query_tables import tables_read
@@ -108,8 +109,9 @@ def answer(
     """Return the answer to a SELECT over the lake's tables. Tables with a trace_id have only the rows of `traces`,
     and table `traces` has their ranks.
 
-    Tables in the query are computed first if they are missing or outdated. If it reads a table of captures, its caveats include
-    what limits the captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise
+    Tables in the query are computed first if they are missing or outdated. Its caveats include the traces among `traces` that these
+    tables lack because a model failed on them, and, if it reads a table of captures, what limits the captures of `traces`, such as a
+    missing rank. Duplicate column names get a number: `name_1`. Raise
     duckdb.Error for an invalid query, WrongValue if the statement returns no rows at all, or names a table as `analyst.…` where the
     lake has other traces, too.
     """
@@ -120,9 +122,12 @@ def answer(
     if requested.of_captures:
         requested = requested_tables(lake, [*tables, *_LIMITS])
     caveats = [*caveats, *requested.bring_up(), *requested.reduced, *rank_caveats(traces, tables)]
+    ids = {trace.trace_id for trace in traces}
     with analyst(lake, requested.stored) as con:
+        # Before _only, which hides rows of other traces.
+        caveats += sentences([failure for failure in left_out(con, requested.read) if failure.trace_id in ids])
         if requested.of_captures and traces:
-            findings = findings_of_captures_of(con, [trace.trace_id for trace in traces])
+            findings = findings_of_captures_of(con, ids)
             caveats += [finding.sentence for finding in findings]
         # None: the text does not tell which tables are read.
         tables_in_text = None if named is None or named.functions & _READ_BY_TEXT else named.tables

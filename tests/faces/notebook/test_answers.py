@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +16,15 @@ import pyarrow as pa
 import pytest
 
 from pipelines.base.extras import MissingExtra
-from pipelines.faces.notebook import TraceAnalysis
+from pipelines.faces.notebook import TraceAnalysis, answers
 from pipelines.faces.notebook.answers import SHOWN, Answer
 from pipelines.faces.notebook.plots import Chart, Plots
 from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store import folder
+from pipelines.runs.store.folder import connect
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 
@@ -162,6 +166,39 @@ def test_sums_of_integers_are_integers_where_they_fit(both: TraceAnalysis) -> No
             str(most),
             "None",
         ]
+
+
+def with_failures(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """The connection to a lake on each of whose traces the model of table `kernels` failed."""
+    con.execute(
+        "CREATE TEMP TABLE model_failures AS SELECT trace_id, 'kernels' AS table_name, 'kernels' AS model, "
+        "'this trace is odd' AS reason, 'left_out' AS outcome, batch_id FROM traces"
+    )
+    return con
+
+
+# Failures of real models are in tests/runs/test_left_out.py.
+def test_an_answer_names_the_traces_of_the_analysis_on_which_a_model_failed(
+    both: TraceAnalysis, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "analyst", lambda *words: with_failures(analyst(*words)))
+    with TraceAnalysis(lake=lake) as all_of_them:
+        for analysis, n in ((both, 2), (all_of_them, 3)):
+            for answer in (analysis.sql("SELECT count(*) FROM kernels"), analysis.plot.kernels().data):
+                said = [caveat for caveat in answer.caveats if "the model kernels failed on it" in caveat]
+                assert len(said) == n and all(trace.trace_id in " ".join(said) for trace in analysis.traces)
+            assert not analysis.sql("SELECT count(*) FROM temporal_breakdown").caveats
+
+
+def test_tables_of_ibis_warn_of_traces_on_which_a_model_failed(
+    both: TraceAnalysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ibis", reason="the extra notebook is not installed")
+    monkeypatch.setattr(folder, "connect", lambda *words, **named: with_failures(connect(*words, **named)))
+    with pytest.warns(UserWarning, match=r"kernels lacks 3 traces, such as .* the model kernels failed"):
+        both.table("kernels")
+    with warnings.catch_warnings(action="error"):
+        both.get_temporal_breakdown()
 
 
 @pytest.mark.slow  # 1 s, for importing them
