@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,15 +206,20 @@ class TraceAnalysis:
 
         Its text is the first part of the output of `tracelake why`. `rows` are rows of table `causes`, `fixes` rows of table
         `fixes` (times in ns). `as_json()` returns the answer of `--json`. Raise TraceNotFound, or WindowNotFound if the step or
-        its path does not exist.
+        its path does not exist, or is not computed in a lake that cannot be written.
         """
         trace = self.find(rank)
         window = "full" if step is None else f"ProfilerStep#{step}"
-        rows_by_table = {table: self.sql(query).to_dicts() for table, query in queries(trace.trace_id, window).items()}
-        answer = of_rows(rows_by_table, Path(trace.path).name)
-        if answer is None:
+        # Of this trace alone: what another trace lacks is no caveat of the answer.
+        answers = {table: answer(self.lake, query, [trace]) for table, query in queries(trace.trace_id, window).items()}
+        lacking = [*dict.fromkeys(caveat for rows in answers.values() for caveat in rows.caveats)]
+        explanation = of_rows({table: rows.to_dicts() for table, rows in answers.items()}, Path(trace.path).name)
+        if explanation is None and lacking:
+            raise WindowNotFound(f"why {trace.path} takes as long as it does is not known: {'; '.join(lacking)}")
+        if explanation is None:
             raise WindowNotFound(f"{trace.path} has no critical path of window {window}")
-        return answer
+        of_tables = [{"caveat": "incomplete_tables", "severity": "warning", "detail": text} for text in lacking]
+        return replace(explanation, caveats=[*explanation.caveats, *of_tables])
 
     @property
     def plot(self) -> Plots:

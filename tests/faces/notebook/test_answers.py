@@ -10,15 +10,18 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from pipelines.base.extras import MissingExtra
-from pipelines.faces.notebook import TraceAnalysis, answers
+from pipelines.faces.notebook import TraceAnalysis, WindowNotFound, answers
 from pipelines.faces.notebook.answers import SHOWN, Answer
 from pipelines.faces.notebook.plots import Chart, Plots
+from pipelines.faces.notebook.sources import RankTrace
+from pipelines.faces.why import TABLES as TABLES_OF_WHY
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
@@ -199,6 +202,29 @@ def test_tables_of_ibis_warn_of_traces_on_which_a_model_failed(
         both.table("kernels")
     with warnings.catch_warnings(action="error"):
         both.get_temporal_breakdown()
+
+
+def test_why_says_what_is_not_computed(both: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that was not computed is not one that does not exist."""
+    first, other = both.traces
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES_OF_WHY}
+    lacking: list[str] = []
+
+    def answer(lake: Lake, query: str, traces: list[RankTrace]) -> Answer:
+        (trace,) = traces
+        table = query.partition(" FROM ")[2].split(maxsplit=1)[0]
+        return Answer(pa.Table.from_pylist(rows[table]), query, "", lacking if trace == first else [])
+
+    monkeypatch.setattr("pipelines.faces.notebook.analysis.answer", answer)
+    with pytest.raises(WindowNotFound, match=r"rank0\.json\.gz has no critical path of window full"):
+        both.why(0)
+    lacking.append("fixes is not computed")
+    with pytest.raises(WindowNotFound, match=r"why .*rank0.json.gz .* is not known: fixes is not computed$"):
+        both.why(0)
+    with pytest.raises(WindowNotFound, match=r"rank1\.json\.gz has no critical path"):
+        both.why(other.trace_id)
+    rows |= {"causes": [{"n": 1}], "window_gpu_time": [{"n": 1}]}
+    assert [caveat["detail"] for caveat in both.why(0).caveats] == lacking and not both.why(1).caveats
 
 
 @pytest.mark.slow  # 1 s, for importing them
