@@ -30,7 +30,9 @@ def rank_step_heat_map(
         raise WrongValue(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
     measured = [cell for cell in cells if cell[metric] is not None]
     if not measured:
-        raise WrongValue(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
+        raise WrongValue(
+            f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps, or only a digest is kept"
+        )
     steps = sorted({cell["step"] for cell in measured}, key=lambda step: (step is None, step or 0))
     ranks = sorted({cell["rank"] for cell in measured})
     least, top = (choose(cell[metric] for cell in measured) for choose in (min, max))

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 _RANKS = """
     SELECT s.rank, s.n_collectives, s.wait_ns, s.caused_wait_ns, s.caused_percent, s.late_ns, s.marginal_ns, s.marginal_percent,
         s.root_wait_ns, s.root_percent, s.n_last, s.last_percent, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
-    FROM straggler_ranks AS s JOIN clock_offsets AS c USING (capture_id, rank)
+    FROM straggler_ranks AS s LEFT JOIN clock_offsets AS c USING (capture_id, rank)  -- a digest has no clocks
     WHERE capture_id = {capture}
     ORDER BY greatest(s.caused_wait_ns, coalesce(s.root_wait_ns, 0)) DESC, s.rank
 """

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.fleet.stragglers import _verdict
+from pipelines.faces.cli.fleet.stragglers import _clock, _verdict
 from pipelines.fleet.captures.roles import RolesError, read_roles
 from pipelines.fleet.heat_map import rank_step_heat_map
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
@@ -91,10 +91,10 @@ CREATE TABLE collectives AS SELECT '' AS capture_id, '' AS matched_by, '' AS ref
 """
 
 
-def answered(*is_straggler: bool | None, aligned: int = 2) -> Stragglers:
+def answered(*is_straggler: bool | None, aligned: int = 2, is_digest: bool = False) -> Stragglers:
     """The answer for four ranks, of which the first `aligned` have a clock; rank 3 caused 90 % of the waiting, rank 2 10 %."""
     with duckdb.connect() as con:
-        con.execute(EMPTY)
+        con.execute(f"{EMPTY} DELETE FROM clock_offsets WHERE {is_digest}")
         con.execute(
             "CREATE TABLE straggler_ranks AS SELECT 'c' AS capture_id, rank, 9 AS n_collectives, 5 AS wait_ns, "
             "greatest(10 * (rank - 1), 0) + if(rank = 3, 70, 0) AS caused_wait_ns, caused_wait_ns::DOUBLE AS caused_percent, "
@@ -119,6 +119,15 @@ def test_a_rank_that_cannot_be_judged_is_not_taken_for_no_straggler() -> None:
     assert said(several) == f"straggler: rank 0; {agreed}; {unknown}"
     nobody = answered(None, None, None, None, aligned=0)
     assert nobody.culprit_uncertain and "no straggler is named" in said(nobody)
+
+
+def test_a_digest_keeps_the_waiting_without_the_clocks() -> None:
+    whole, digest = answered(False, False, False, True), answered(False, False, False, True, is_digest=True)
+    assert said(digest) == said(whole) and said(digest).startswith("straggler: rank 3;")
+    assert {_clock(row) for row in whole.ranks} == {"+0.0 ± 0.0 us"}
+    assert [_clock(row) for row in digest.ranks] == 4 * ["not kept"]
+    refused = {"offset_ns": None, "clock_refused": "no collectives"}
+    assert _clock(refused) == "not aligned"
 
 
 def said(answer: Stragglers) -> str:

@@ -229,6 +229,7 @@ def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
         ["why", of_lake["trace"], "--annotation", "forward"],
         ["graphs", of_lake["trace"]],
         ["timeline", of_lake["capture"], "--out", tmp_path / "t.json"],
+        ["capture-path", of_lake["capture"]],
     ):
         assert "only a digest of this" in run(*words, *at, code=1), words
     for by in ("module", "shape"):

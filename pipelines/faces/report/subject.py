@@ -14,6 +14,7 @@ from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.faces.capture_why import CaptureWhy, capture_why
 from pipelines.fleet.path.answer import NoCapture, find_capture
+from pipelines.lake.names import REDUCED
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
 from pipelines.models.questions import rows_of_question
@@ -93,6 +94,12 @@ class Subject:
         if self.lake:
             return ["--lake", self.lake]
         return ["--process", self.process] if self.process else []
+
+    @cached_property
+    def is_digest(self) -> bool:
+        """Return whether only a digest of the shown trace is kept."""
+        query = f"SELECT 1 FROM findings WHERE check_name = '{REDUCED}' AND trace_id = {quoted(self.shown['trace_id'])}"
+        return bool(self.con.execute(query).fetchall())
 
     @cached_property
     def capture_answer(self) -> CaptureWhy | None:

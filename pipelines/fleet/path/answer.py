@@ -14,6 +14,7 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.errors import TracelakeError
+from pipelines.lake.read.one_trace import refuse_digest
 from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
@@ -128,7 +129,10 @@ def _described(con: duckdb.DuckDBPyConnection, capture_id: str, job: str | None,
 
 
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
-    """Return the path of a capture from `TABLES` in `con`. Raise PathRefused with the reason if there is none."""
+    """Return the path of a capture from `TABLES` and `findings` in `con`.
+
+    Raise PathRefused with the reason if there is none, OnlyDigest if its segments are gone.
+    """
     paths = rows_of(
         con,
         "SELECT p.refused_reason, p.span_ns / 1000.0 AS span_us, p.n_ranks, p.n_guessed, "
@@ -141,6 +145,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
     path = paths[0]
     if refused := path.pop("refused_reason"):
         raise PathRefused(f"the capture has no path through its ranks: {refused}")
+    refuse_digest(con, capture_id)  # it has the length of the path, but no segments
     rows = con.execute(
         "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, duration_ns / 1000.0, event_id, "
         "owner_event_id, name, guessed, collective_id, owner, owner_cat FROM capture_critical_path "

@@ -14,14 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from markupsafe import escape
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.refresh_tables import open_analyst
-from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES
+from pipelines.faces.report.page import page as page_of
+from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
 from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import types_of_tables
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 from pipelines.synthetic.capture import Capture
@@ -244,6 +248,39 @@ def test_of_a_file_it_is_that_of_its_trace_in_a_lake(
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;\u0000\x1b</svg></style>"
+
+
+def put(con: duckdb.DuckDBPyConnection, table: str, **values: Any) -> None:
+    """Insert a row into a table; its other numbers are 0, and its other columns NULL."""
+    kinds = con.execute(f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table}'").fetchall()
+    row = {name: 0 for name, kind in kinds if kind in ("BIGINT", "INTEGER", "DOUBLE")} | values
+    con.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(f'? AS {name}' for name in row)}", list(row.values()))
+
+
+@pytest.mark.slow  # 2 s; that the tables are those of a digest is in tests/runs/test_digest.py
+def test_a_page_of_a_digest_claims_nothing_about_what_is_gone() -> None:
+    con = duckdb.connect()
+    con.execute("; ".join(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in columns)})"
+                          for table, columns in types_of_tables(load_catalog()).items()))  # fmt: skip
+    put(con, "captures", capture_id="c0ffee", job="llama", n_ranks=2, is_gone=False)
+    put(con, "capture_paths", capture_id="c0ffee", target="last_gpu_end", span_ns=7_980_000, gap_percent=12.3)
+    for rank, trace in enumerate(("a", "b")):
+        put(con, "traces", trace_id=trace, rank=rank, path=f"/x/{trace}.json", file=f"{trace}.json", status="ok")
+        put(con, "findings", trace_id=trace, check_name="reduced_to_digest", severity="info", detail="kept since")
+        put(con, "capture_ranks", capture_id="c0ffee", rank=rank, trace_id=trace)
+        put(con, "temporal_breakdown", trace_id=trace, busy_ns=5)
+        put(con, "straggler_ranks", capture_id="c0ffee", rank=rank, caused_wait_ns=900_000 * rank, caused_percent=100 * rank,
+            is_straggler=rank == 1, agreement=1, culprit_uncertain=False)  # fmt: skip
+    page = Page(page_of(find_subject(con, "c0ffee")))
+    assert set(page.texts) == {"", "verdict", "stragglers", "breakdown", "steps", "path", "quality"}
+    assert "This page lacks what a digest does not keep: kernels, launches" in page.texts[""]
+    assert "Rank 1 is a straggler" in page.texts["verdict"] and "straggler: rank 1" in page.texts["stragglers"]
+    for section in ("stragglers", "path", "quality"):
+        assert "only a digest is kept" in page.texts[section]
+    for claim in ("has a critical path", "it is attributed", "no collective could", "there are no profiler steps"):
+        assert claim not in str(page.texts)
+    con.execute("DELETE FROM findings")
+    assert not find_subject(con, "c0ffee").is_digest
 
 
 def hostile_trace() -> list[dict[str, Any]]:

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path import load_capture
-from pipelines.fleet.path.answer import NoCapture, find_capture
+from pipelines.fleet.path.answer import NoCapture, PathRefused, capture_path, find_capture
 from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import TARGETS
 from pipelines.lake import Lake
-from pipelines.lake.read.one_trace import stored_tables
+from pipelines.lake.read.one_trace import OnlyDigest, stored_tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
@@ -287,3 +287,27 @@ def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, t
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "no trace found in" in said(str(empty))
+
+
+def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None:
+    """A digest has the row of `capture_paths` and no row of `capture_critical_path`."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE captures AS SELECT 'c' AS capture_id, 'job' AS job;"
+            "CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, 'a' AS trace_id, NULL AS left_out_reason;"
+            "CREATE TABLE clock_offsets AS SELECT 'c' AS capture_id, 0 AS rank, 0 AS offset_ns LIMIT 0;"
+            "CREATE TABLE findings AS SELECT 'a' AS trace_id, 'lost_kernels' AS check_name;"
+            "CREATE TABLE capture_paths AS SELECT 'c' AS capture_id, 'last_gpu_end' AS target, NULL::VARCHAR AS refused_reason, "
+            "7980000 AS span_ns, 1 AS n_ranks, 0 AS n_guessed, 0 AS guessed_ns, 12.3 AS gap_percent, 0 AS unowned_ns, "
+            "9 AS heaviest_ns, 1 AS n_nodes, 1 AS n_edges, NULL AS matched_by;"
+            "CREATE TABLE capture_critical_path AS SELECT 'c' AS capture_id, 'last_gpu_end' AS target, 0 AS seq, 0 AS rank, "
+            "'gap' AS kind, 0 AS start_ns, 0 AS duration_ns, 0 AS event_id, 0 AS owner_event_id, '' AS name, FALSE AS guessed, "
+            "0 AS collective_id, '' AS owner, '' AS owner_cat LIMIT 0"
+        )
+        assert capture_path(con, "c", "last_gpu_end").span_us == 7980
+        con.execute("INSERT INTO findings VALUES ('a', 'reduced_to_digest')")
+        with pytest.raises(OnlyDigest, match="c: only a digest of this capture is kept"):
+            capture_path(con, "c", "last_gpu_end")
+        con.execute("UPDATE capture_paths SET refused_reason = 'no clocks'")  # which a digest keeps
+        with pytest.raises(PathRefused, match="no clocks"):
+            capture_path(con, "c", "last_gpu_end")

@@ -125,9 +125,9 @@ def _waits(row: Row) -> list[str]:
 
 
 def _clock(row: Row) -> str:
-    """Return the offset of the rank's clock with its error, in us."""
+    """Return the offset of the rank's clock with its error, in us. A digest has no clocks."""
     if row["offset_ns"] is None:
-        return "not aligned"
+        return "not kept" if row["clock_refused"] is None else "not aligned"
     return f"{row['offset_ns'] / 1000:+,.1f} ± {row['error_ns'] / 1000:.1f} us"
 
 

@@ -14,11 +14,16 @@ from pipelines.faces.report.macros import macros
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.tables import answer, table
 
+_OF_DIGEST = (
+    "This page lacks what a digest does not keep: kernels, launches, utilization, collectives, memory, spans, and the events "
+    "on the critical path."
+)
+
 
 def head(subject: Subject) -> dict[str, Any]:
     """Return the `title`, the `kind` of page, the `facts` under it, and the `caveats` that apply to the whole page."""
     traces = subject.traces
-    devices = sorted({_device(row) for row in subject.rows_of_all("devices")})
+    devices = sorted({_device(row, subject.is_digest) for row in subject.rows_of_all("devices")})
     facts = {
         "traces": _ranks(traces),
         "device": ", ".join(devices),
@@ -34,6 +39,8 @@ def head(subject: Subject) -> dict[str, Any]:
     of_capture = findings_of_captures(subject.con, subject.capture_id) if subject.capture_id else []
     findings = [*of_capture, *(finding for finding in findings_of_traces(subject.con) if finding.trace_id in ids)]
     caveats = [f"{finding.sentence}." for finding in findings]
+    if subject.is_digest:
+        caveats.append(_OF_DIGEST)
     return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
 
@@ -53,10 +60,11 @@ def _ranks(traces: list[Row]) -> str:
     return ranks_text
 
 
-def _device(row: Row) -> str:
+def _device(row: Row, is_digest: bool) -> str:
+    """Return the name of a device, and whether it has no peaks, which is not known of a digest."""
     if row["name"] is None:
         return "unknown"
-    return row["name"] + ("" if row["device_key"] else " (unknown device: no peaks)")
+    return row["name"] + ("" if row["device_key"] or is_digest else " (unknown device: no peaks)")
 
 
 def quality(subject: Subject) -> Section:
@@ -72,6 +80,8 @@ def quality(subject: Subject) -> Section:
 
 
 def _without_span(subject: Subject) -> Markup:
+    if subject.is_digest:
+        return macros.missing("only a digest is kept")
     if reasons := answer(subject, "without-span"):
         return reasons
     if subject.rows("breakdown"):

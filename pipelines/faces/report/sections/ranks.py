@@ -24,11 +24,12 @@ def stragglers(subject: Subject) -> Section:
     if result.matched_by:
         evidence = evidence_in_words(list(result.matched_by))
         note = f"{note} {evidence[:1].upper()}{evidence[1:]}."
+    why_no_step = "only a digest is kept" if subject.is_digest else "there are no profiler steps"
     return section(
         "stragglers",
         title,
         _verdict(result),
-        macros.figure(rank_map_svg(result, "ranks by steps"), "no step has a time: there are no profiler steps"),
+        macros.figure(rank_map_svg(result, "ranks by steps"), f"no step has a time: {why_no_step}"),
         table("straggler-ranks", result.ranks),
         table("straggler-groups", result.groups),
         note=note,

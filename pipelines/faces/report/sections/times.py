@@ -176,7 +176,8 @@ def critical_path(subject: Subject) -> Section:
     for row in subject.rows_of_all("path-bounds"):
         by_trace[row["trace_id"]].append(row)
     if not by_trace:
-        missing = macros.missing("no trace has a critical path")
+        why = "only a digest is kept" if subject.is_digest else "no trace has a critical path"
+        missing = macros.missing(why)
         return section("path", "Critical path", missing, _caveats(subject))
     stacked = [
         (label(rows[0]), [Part(row["bound_by"], row["duration_ns"], f"{time(row['duration_ns'])}, {percent(row['percent'] or 0)}") for row in rows])
