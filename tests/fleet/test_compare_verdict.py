@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import duckdb
+import pytest
 
 from pipelines.fleet.trends.compared_windows import choose
 from pipelines.fleet.trends.comparison import (
@@ -19,6 +20,7 @@ from pipelines.fleet.trends.comparison import (
     Window,
     _as_long_as_its_path,
     compare_pairs,
+    recorded,
 )
 from pipelines.fleet.trends.comparison_verdict import changed_most, doubts, judge, named, sentence
 from tests.fleet.compare_world import small
@@ -314,6 +316,27 @@ def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
     unmeasured_rank = replace(becomes_idle, pair=Pair("rank 1", 1, window, replace(idle, idle_ns=None)))
     assert judge(replace(comparison, pairs=[becomes_idle, unmeasured_rank]), 5).sentence.endswith(
         "whole trace (rank 1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("idle", "expected"),
+    [
+        ([(1, 1)], (True, True)),
+        ([(0, None)], (True, False)),  # 0 is measured
+        ([(None, 0)], (False, True)),
+        ([(None, None)], (False, False)),
+        ([(1, 1), (None, None)], (True, True)),  # a rank of the CPU alone
+        ([(1, 1), (1, None)], (True, False)),
+        ([(1, None), (None, 1)], (False, False)),
+    ],
+)
+def test_gpu_time_is_known_where_it_was_recorded(
+    idle: list[tuple[int | None, int | None]], expected: tuple[bool, bool]
+) -> None:
+    assert (
+        recorded([Pair("", n, *(Window("t", 7, 0, 9, 9, ns, 0) for ns in both)) for n, both in enumerate(idle)])
+        == expected
     )
 
 

@@ -14,7 +14,7 @@ from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
 from pipelines.faces.report.tables import table
-from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
+from pipelines.fleet.trends.comparison import CAUSE, Comparison, Difference, Part, Trace, recorded, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
     in_words,
@@ -73,17 +73,19 @@ def _work(comparison: Comparison) -> Section | None:
     return section(
         "work",
         f"GPU time by {comparison.by}",
-        macros.figure(waterfall_of(comparison)),
+        macros.figure(waterfall_of(comparison), "one of the sides was recorded without GPU work"),
         _rows(comparison.whole.rows, windows),
         note=f"Means of {windows} windows." if windows > 1 else "",
     )
 
 
 def waterfall_of(comparison: Comparison) -> str | None:
-    """Return SVG of the largest changes and of the sum of all others, or None if neither side has GPU time.
+    """Return SVG of the largest changes and of the sum of all others, or None without GPU time on both sides.
 
     Times are means of the windows.
     """
+    if comparison.by != CAUSE and not all(recorded(comparison.whole.pairs)):
+        return None
     windows = len(comparison.pairs)
     control, test = (ns / windows for ns in totals(comparison.whole.rows))
     changed = [change for change in comparison.whole.rows if change.diff_ns]
@@ -124,31 +126,33 @@ def _places(comparison: Comparison) -> Section | None:
 
 def _place(part: Part) -> dict[str, Any]:
     control, test = lengths(part.pairs)
-    gpu = totals(part.categories)
+    gpu, is_known = totals(part.categories), all(recorded(part.pairs))
     return {
         "where": part.pairs[0].where,
         "control_ns": control,
         "test_ns": test,
         "change": percent(control, test),
-        "diff_ns": (gpu.test_ns - gpu.control_ns) / len(part.pairs),
-        "most": changed_most(part),
+        "diff_ns": (gpu.test_ns - gpu.control_ns) / len(part.pairs) if is_known else None,
+        "most": changed_most(part) if is_known else "",
     }
 
 
 def _steps(comparison: Comparison) -> Section | None:
     if len(comparison.pairs) < 2:
         return None
-    rows = [
-        {
-            "window": named(step.pair) or "the whole trace",
-            "control_ns": step.pair.control.duration_ns,
-            "test_ns": step.pair.test.duration_ns,
-            "change": percent(step.pair.control.duration_ns, step.pair.test.duration_ns),
-            "gpu": percent(step.gpu.control_ns, step.gpu.test_ns),
-            "most": f"{difference(step.gpu.changed_ns)} {step.gpu.changed_name}" if step.gpu.changed_name else "",
-        }
-        for step in comparison.pairs
-    ]
+    rows = []
+    for step in comparison.pairs:
+        control_ns, test_ns, is_known = (
+            step.pair.control.duration_ns,
+            step.pair.test.duration_ns,
+            all(recorded([step.pair])),
+        )
+        most = (
+            f"{difference(step.gpu.changed_ns)} {step.gpu.changed_name}" if step.gpu.changed_name and is_known else ""
+        )
+        times = {"control_ns": control_ns, "test_ns": test_ns, "change": percent(control_ns, test_ns)}
+        gpu = percent(step.gpu.control_ns, step.gpu.test_ns) if is_known else None
+        rows.append({"window": named(step.pair) or "the whole trace", **times, "gpu": gpu, "most": most})
     return section("steps", "Step by step", table("compared-steps", rows))
 
 

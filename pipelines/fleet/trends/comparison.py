@@ -106,6 +106,19 @@ class Pair:
     test: Window
 
 
+def recorded(pairs: Sequence[Pair]) -> tuple[bool, bool]:
+    """Return of control and test whether their GPU time is known.
+
+    A trace without any GPU work, beside one with GPU work, was recorded without it: its GPU time is not 0 but unknown. A
+    rank without GPU work on both sides, such as one of the CPU alone, takes nothing from the other ranks.
+    """
+    has_work = [(pair.control.idle_ns is not None, pair.test.idle_ns is not None) for pair in pairs]
+    control, test = (any(of_pair[side] for of_pair in has_work) for side in (0, 1))
+    return control and all(of_pair[0] for of_pair in has_work if of_pair[1]), test and all(
+        of_pair[1] for of_pair in has_work if of_pair[0]
+    )
+
+
 @dataclass(frozen=True)
 class Difference:
     """A name (and shape) on both sides; times in ns.

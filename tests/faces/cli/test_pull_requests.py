@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import pytest
 import yaml
 
 from pipelines.faces.cli.fleet.compare import _where_to_look
+from pipelines.faces.cli.fleet.compared_markdown import markdown
+from pipelines.faces.cli.fleet.compared_rows import _rank_table, as_json
+from pipelines.faces.report.comparison import _place, waterfall_of
+from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Short, Window
 from pipelines.lake import Lake
 from pipelines.lake.baselines import FILE, NoBaseline, baseline, baselines, set_baseline
 from pipelines.readers.ingest import ingest
@@ -52,6 +57,36 @@ def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> N
     assert f"tracelake why {test}" in lines
     tables = [line for line in lines if line.startswith("|")]
     assert {line.count("|") for line in tables} == {5}
+
+
+def without_gpu_work(*, control: bool, test: bool) -> Comparison:
+    """Two ranks that both lack GPU work in these sides; rank 0 has 5 ms in the other side."""
+    sides = [Window("t", 3, 0, 10**7, 10**7, None if lacks else 5 * 10**6, 0) for lacks in (control, test)]
+    times = [0 if lacks else 5 * 10**6 for lacks in (control, test)]
+    pair, gpu_time = Pair("rank 0", 0, *sides), Short(*times, "mm", times[1] - times[0], "mm", times[1] - times[0])
+    work = Difference("gpu", "gemm", "mm", None, None, 4, 4, 0, *times, times[1] - times[0], "decreased")
+    host = Difference("cpu", None, "sort", None, None, 1, 1, 0, 7000, 8000, 1000, "increased")
+    part = Part([pair], *(([work], [work], [work]) if any(times) else ()), host=[host])
+    return Comparison("operator", part, [part, part], [OnePair(pair, gpu_time, Short(), Short())])
+
+
+@pytest.mark.parametrize("lacking", [(False, False), (False, True), (True, False), (True, True)])
+def test_gpu_time_that_was_not_recorded_is_unknown(lacking: tuple[bool, bool]) -> None:
+    """It is neither 0 nor 100 % less."""
+    comparison, is_known = without_gpu_work(control=lacking[0], test=lacking[1]), not any(lacking)
+    text = markdown(comparison, replace(comparison, by="cause"), ("a", "b"), [], 15)
+    cells = ["not recorded" if lacks else "5.00 ms" for lacks in lacking]
+    assert f"| GPU time | {cells[0]} | {cells[1]} | {'+0.0 %' if is_known else ''} |" in text
+    assert ("**GPU time**" in text, "**Own time on the host**" in text) == (is_known, not is_known)
+    answer = as_json(comparison, ("a", "b"), ((), ()), [])
+    expected = [None if lacks else 5 * 10**6 for lacks in lacking]
+    assert [window["gpu_ns"] for window in answer["windows"]] == expected
+    (step,) = answer["steps"]
+    assert [step["control_gpu_ns"], step["test_gpu_ns"], step["grew_most"]] == [*expected, None]
+    assert _place(comparison.whole)["diff_ns"] == (0 if is_known else None)
+    assert (waterfall_of(comparison) is not None) == is_known
+    cells = [next(iter(column.cells)) for column in _rank_table(comparison, 80).columns]
+    assert [str(cell) for cell in cells[4:]] == (["0", "0 mm"] if is_known else ["", ""])
 
 
 def test_where_to_look_is_what_was_compared(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipelines.base import units
 from pipelines.base.foreign_text import in_markdown, visible
-from pipelines.fleet.trends.comparison import Comparison, Difference, totals
+from pipelines.fleet.trends.comparison import Comparison, Difference, recorded, totals
 from pipelines.fleet.trends.comparison_verdict import in_words, lengths, percent, sentence
 
 _CAUSES = 8  # rows
@@ -30,10 +30,10 @@ def markdown(
     blocks += ["\n".join(f"> {in_markdown(note)}" for note in notes)] if notes else []
     blocks.append(_sides(comparison, names))
     blocks.append(_rows("Where the time goes", causes, _changed(causes)[:_CAUSES]))
-    work = comparison.whole.rows or comparison.whole.host
-    blocks.append(
-        _rows("GPU time" if comparison.whole.rows else "Own time on the host", comparison, work[: limit or None])
-    )
+    has_gpu_time = comparison.whole.rows and all(recorded(comparison.whole.pairs))
+    title = "GPU time" if has_gpu_time else "Own time on the host"
+    rows = comparison.whole.rows if has_gpu_time else comparison.whole.host
+    blocks.append(_rows(title, comparison, rows[: limit or None]))
     listed = "\n".join(map(visible, commands))
     blocks.append(f"**Where to look**\n\n```\n{listed}\n```")
     return "\n\n".join(blocks)
@@ -41,13 +41,15 @@ def markdown(
 
 def _sides(comparison: Comparison, names: tuple[str, str]) -> str:
     n, gpu = len(comparison.pairs), totals(comparison.whole.categories)
-    rows = [("length", *lengths(comparison.whole.pairs)), ("GPU time", gpu.control_ns / n, gpu.test_ns / n)]
-    lines = [
-        f"| {name} | {units.time(control)} | {units.time(test)} | {percent(control, test)} |"
-        for name, control, test in rows
-    ]
-    control, test = map(in_markdown, names)
-    return "\n".join([f"| | {control} | {test} | change |", "|---|---:|---:|---:|", *lines])
+    control, test = lengths(comparison.whole.pairs)
+    length = (units.time(control), units.time(test), percent(control, test))
+    are_recorded = recorded(comparison.whole.pairs)
+    times = [units.time(ns / n) if known else "not recorded" for ns, known in zip(gpu, are_recorded, strict=True)]
+    gpu_time = (*times, percent(*gpu) if all(are_recorded) else "")
+    names_in_markdown = [in_markdown(name) for name in names]
+    rows = [("", *names_in_markdown, "change"), ("length", *length), ("GPU time", *gpu_time)]
+    head, *lines = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, "|---|---:|---:|---:|", *lines])
 
 
 def _changed(causes: Comparison) -> list[Difference]:
