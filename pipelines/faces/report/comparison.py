@@ -72,11 +72,16 @@ def _work(comparison: Comparison) -> Section | None:
     windows = len(comparison.pairs)
     return section(
         "work",
-        f"GPU time by {comparison.by}",
+        f"{_what(comparison)} by {comparison.by}",
         macros.figure(waterfall_of(comparison), "one of the sides was recorded without GPU work"),
         _rows(comparison.whole.rows, windows),
         note=f"Means of {windows} windows." if windows > 1 else "",
     )
+
+
+def _what(comparison: Comparison) -> str:
+    """Return what the rows divide: causes divide all time of the windows."""
+    return "Time" if comparison.by == CAUSE else "GPU time"
 
 
 def waterfall_of(comparison: Comparison) -> str | None:
@@ -101,8 +106,9 @@ def waterfall_of(comparison: Comparison) -> str | None:
     if unlisted := changed[_BARS:]:
         ns = sum(change.diff_ns for change in unlisted) / windows
         steps.append(Step(f"{len(unlisted)} others", ns, difference(ns), f"{len(unlisted)} others: {difference(ns)}"))
-    title = f"GPU time by {comparison.by}: {percent(control, test)}"
-    return waterfall(title, (control, time(control)), (test, time(test)), steps)
+    what = _what(comparison)
+    title = f"{what} by {comparison.by}: {percent(control, test)}"
+    return waterfall(title, (control, time(control)), (test, time(test)), steps, what.replace("Time", "time"))
 
 
 def _says(change: Difference, windows: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ import yaml
 from pipelines.faces.cli.fleet.compare import _where_to_look
 from pipelines.faces.cli.fleet.compared_markdown import markdown
 from pipelines.faces.cli.fleet.compared_rows import _rank_table, as_json
-from pipelines.faces.report.comparison import _place, waterfall_of
+from pipelines.faces.report.comparison import _place, page, waterfall_of
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Short, Window
 from pipelines.lake import Lake
 from pipelines.lake.baselines import FILE, NoBaseline, baseline, baselines, set_baseline
@@ -87,6 +88,19 @@ def test_gpu_time_that_was_not_recorded_is_unknown(lacking: tuple[bool, bool]) -
     assert (waterfall_of(comparison) is not None) == is_known
     cells = [next(iter(column.cells)) for column in _rank_table(comparison, 80).columns]
     assert [str(cell) for cell in cells[4:]] == (["0", "0 mm"] if is_known else ["", ""])
+
+
+def test_causes_divide_all_time_not_gpu_time() -> None:
+    """Also of traces without any GPU work."""
+    comparison = without_gpu_work(control=True, test=True)
+    row = Difference(None, None, "data_loading", None, None, 1, 1, 0, 9 * 10**6, 5 * 10**6, -4 * 10**6, "decreased")
+    part = replace(comparison.whole, rows=[row], causes=[row])
+    by_cause = replace(comparison, by="cause", whole=part, places=[part])
+    text = markdown(by_cause, by_cause, ("a", "b"), [], 15)
+    assert re.findall(r"\*\*(.*?)\*\*", text) == ["Where the time goes", "Where to look"]
+    html = page(by_cause, ("a", "b"), ((), ()), [])
+    assert "<h2>Time by cause" in html and "from the time of control to that of test" in html
+    assert "GPU time" not in html
 
 
 def test_where_to_look_is_what_was_compared(tmp_path: Path) -> None:

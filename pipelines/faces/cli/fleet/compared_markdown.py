@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipelines.base import units
 from pipelines.base.foreign_text import in_markdown, visible
-from pipelines.fleet.trends.comparison import Comparison, Difference, recorded, totals
+from pipelines.fleet.trends.comparison import CAUSE, Comparison, Difference, recorded, totals
 from pipelines.fleet.trends.comparison_verdict import in_words, lengths, percent, sentence
 
 _CAUSES = 8  # rows
@@ -30,10 +30,11 @@ def markdown(
     blocks += ["\n".join(f"> {in_markdown(note)}" for note in notes)] if notes else []
     blocks.append(_sides(comparison, names))
     blocks.append(_rows("Where the time goes", causes, _changed(causes)[:_CAUSES]))
-    has_gpu_time = comparison.whole.rows and all(recorded(comparison.whole.pairs))
-    title = "GPU time" if has_gpu_time else "Own time on the host"
-    rows = comparison.whole.rows if has_gpu_time else comparison.whole.host
-    blocks.append(_rows(title, comparison, rows[: limit or None]))
+    if comparison.by != CAUSE:  # otherwise it would be the same rows again
+        has_gpu_time = comparison.whole.rows and all(recorded(comparison.whole.pairs))
+        title = "GPU time" if has_gpu_time else "Own time on the host"
+        rows = comparison.whole.rows if has_gpu_time else comparison.whole.host
+        blocks.append(_rows(title, comparison, rows[: limit or None]))
     listed = "\n".join(map(visible, commands))
     blocks.append(f"**Where to look**\n\n```\n{listed}\n```")
     return "\n\n".join(blocks)

@@ -23,10 +23,12 @@ class Step(NamedTuple):
     says: str
 
 
-def waterfall(title: str, control: tuple[float, str], test: tuple[float, str], steps: Sequence[Step]) -> str | None:
+def waterfall(
+    title: str, control: tuple[float, str], test: tuple[float, str], steps: Sequence[Step], what: str = "GPU time"
+) -> str | None:
     """Return SVG with a bar for control, a bar per change and a bar for test, or None if neither sum is positive.
 
-    `control`, `test`: the sums and their labels. Raise ValueError if the changes do not add up to the difference.
+    `control`, `test`: the sums and their labels. `what`: what is summed. Raise ValueError if the changes do not add up to the difference.
     """
     if control[0] <= 0 and test[0] <= 0:
         return None
@@ -41,7 +43,7 @@ def waterfall(title: str, control: tuple[float, str], test: tuple[float, str], s
     names = short_names([step.name for step in steps], _LONG)
     parts = (
         svg.text(8, 16, title, "title"),
-        svg.text(8, 34, "from the GPU time of control to that of test; red: more, green: less"),
+        svg.text(8, 34, f"from the {what} of control to that of test; red: more, green: less"),
         *_bar(0, "control", 0, control[0], TOTAL, control[1], f"control: {control[1]}", pixels),
         *(
             part
