@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.caveats import print_caveat
 from pipelines.faces.cli.fleet.fleet import _causes, _fixes, _show
 from pipelines.faces.cli.options import DEFAULT_LAKE
 from pipelines.faces.limiting_findings import LimitingFinding
@@ -403,6 +404,25 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
     assert sum(row["gpu_seconds"] for row in answer["causes"]) == pytest.approx(seconds, abs=1e-5)  # they are rounded
     (newest,) = json.loads(run("sql", NEWEST, "--lake", tmp_path / "lake", "--format", "json"))
     assert newest["file"] == "rank1.json.gz"
+
+
+def test_what_the_tables_lack_is_on_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is passed on without its stderr."""
+    said = "/mnt/ro cannot be written: the answer is from what is computed there"
+
+    def opened(*_: object) -> duckdb.DuckDBPyConnection:
+        print_caveat("not computed", said)
+        return duckdb.connect()
+
+    monkeypatch.setattr(READ_FLEET, lambda *_: replace(NOTHING, jobs=[{"capture_id": "c0ffee"}]))
+    monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.open_analyst", opened)
+    monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.findings_of_newest", lambda *_: [])
+    monkeypatch.setattr("pipelines.faces.report.subject.find_subject", lambda *_, **__: None)
+    monkeypatch.setattr("pipelines.faces.report.page.page", lambda _, notices: "; ".join(notices))
+    monkeypatch.setattr("pipelines.faces.report.fleet._jobs", lambda *_: None)
+    run("fleet", "--out", tmp_path)
+    assert (tmp_path / "index.html").read_text().count(f"not computed: {said}") == 1
+    assert (tmp_path / "c0ffee.html").read_text() == f"not computed: {said}"
 
 
 # The findings of real captures are in tests/faces/cli/test_limiting_findings.py.

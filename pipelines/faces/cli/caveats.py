@@ -44,6 +44,11 @@ def print_caveat(kind: str, text: str) -> None:
     _notices[kind, text] = None
 
 
+def notices() -> list[str]:
+    """Return what the tables of the answer do not contain, for a page or a comment, which is passed on without stderr."""
+    return [f"{kind}: {text}" for kind, text in _notices]
+
+
 def note_captures(con: Any, id_prefix: str = "") -> None:
     """Note what limits answers about the captures in `con` whose ids have the prefix."""
     add(findings_of_captures(con, id_prefix))

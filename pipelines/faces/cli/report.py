@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import out, print_json
 from pipelines.faces.cli.fleet.opened_capture import is_several, keep_trace, opened_capture, processes_of
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, out_option
@@ -48,7 +49,7 @@ def report(
         if subject.capture_id and not id_prefix:
             processes = processes_of(Path(subject.shown["path"]))
             subject = replace(subject, process=process_of(con, subject.shown["trace_id"], processes))
-        html = page(subject)
+        html = page(subject, caveats.notices())
         answer = why(con, subject.shown["trace_id"]) if json else None
         of_capture = subject.capture_answer
     to.write_text(html, encoding="utf-8")

@@ -23,10 +23,17 @@ _CURVES = 12
 _TITLES = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
 
 
-def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str, findings: Collection[LimitingFinding]) -> str:
+def fleet_page(
+    fleet: Fleet,
+    links: Mapping[str, str],
+    now: str,
+    findings: Collection[LimitingFinding],
+    notices: Collection[str] = (),
+) -> str:
     """Return the page as HTML.
 
-    `links`: the file of a capture's report by capture_id; `now`: current time as text; `findings`: of the newest captures.
+    `links`: the file of a capture's report by capture_id; `now`: current time as text; `findings`: of the newest captures;
+    `notices`: what the tables do not contain.
     """
     sections = [section for result in (_jobs(fleet, links), _trends(fleet), *_lists(fleet)) if (section := result)]
     facts = {
@@ -37,7 +44,7 @@ def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str, findings: Colle
         **({} if fleet.n_rejects is None else {"files not read": count(fleet.n_rejects)}),
         "as of": now,
     }
-    caveats = [f"{sentence}." for sentence in sentences(findings)]
+    caveats = [*(f"{sentence}." for sentence in sentences(findings)), *notices]
     head = {"title": "The fleet today", "kind": "newest capture of each job", "facts": facts, "caveats": caveats}
     return render(head, sections)
 

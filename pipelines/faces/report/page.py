@@ -45,14 +45,18 @@ _OF_A_DIGEST = (breakdown, steps, critical_path)
 """The sections about a rank whose tables are in a digest (OF_TRACES in pipelines/lake/retain/digest_files.py)."""
 
 
-def page(subject: Subject) -> str:
-    """Return the page of a subject as HTML, from the tables in its database (see subject.TABLES and CAPTURE_TABLES)."""
+def page(subject: Subject, notices: Sequence[str]) -> str:
+    """Return the page of a subject as HTML, from the tables in its database (see subject.TABLES and CAPTURE_TABLES).
+
+    `notices`: what these tables do not contain.
+    """
     # The section about stragglers, which delay all ranks, precedes the sections about one rank.
     many = len(subject.traces) > 1
     of_rank = _OF_A_DIGEST if subject.is_digest else _OF_A_RANK
     order = (verdict_of, hangs, *((stragglers, *of_rank) if many else (*of_rank, stragglers)), quality)
     sections = [result for section in order if (result := section(subject))]
-    return render(head(subject), sections)
+    about = head(subject)
+    return render({**about, "caveats": [*about["caveats"], *notices]}, sections)
 
 
 def render(head: dict[str, Any], sections: Sequence[Section]) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.faces.cli.fleet.compare import _where_to_look
+from pipelines.faces.cli import caveats
+from pipelines.faces.cli.fleet.compare import _print_markdown, _where_to_look
 from pipelines.faces.cli.fleet.compared_markdown import markdown
 from pipelines.faces.cli.fleet.compared_rows import _rank_table, as_json
 from pipelines.faces.report.comparison import _place, page, waterfall_of
@@ -88,6 +89,17 @@ def test_gpu_time_that_was_not_recorded_is_unknown(lacking: tuple[bool, bool]) -
     assert (waterfall_of(comparison) is not None) == is_known
     cells = [next(iter(column.cells)) for column in _rank_table(comparison, 80).columns]
     assert [str(cell) for cell in cells[4:]] == (["0", "0 mm"] if is_known else ["", ""])
+
+
+def test_what_the_tables_lack_is_in_the_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is on stderr, too, which a comment does not have."""
+    comparison = without_gpu_work(control=False, test=False)
+    caveats.begin()
+    caveats.print_caveat("left out", "rank3.json is damaged")
+    _print_markdown(comparison, replace(comparison, by="cause"), ("a", "b"), ["step 8 is left out"], 15, None, [])
+    printed = capsys.readouterr()
+    assert "> left out: rank3.json is damaged\n> step 8 is left out\n" in printed.out
+    assert printed.err == "left out: rank3.json is damaged\n" and not caveats.notices()
 
 
 def test_causes_divide_all_time_not_gpu_time() -> None:

@@ -115,6 +115,8 @@ def test_what_is_computed_answers_and_what_is_not_is_said(
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == code or (code is None and done.exit_code in (0, 1)), done.output
     assert message in done.stderr and "Read-only file system" not in done.output and "moved" not in done.output
+    if words[0] == "report":
+        assert message in (tmp_path / "report.html").read_text()
     if not message:
         assert "not computed" not in done.stderr
 

@@ -105,11 +105,13 @@ def _write_pages(report: Any, lake: Path | str, folder: Path, findings: list[Lim
             progress(len(captures), "writing reports") as advance,
         ):
             for capture in captures:
-                write_whole(folder / f"{capture}.html", page(find_subject(con, capture, lake=absolute_address(lake))))
+                subject = find_subject(con, capture, lake=absolute_address(lake))
+                write_whole(folder / f"{capture}.html", page(subject, caveats.notices()))
                 links[capture] = f"{capture}.html"
                 advance(1)
     index = folder / "index.html"
-    write_whole(index, fleet_page(report, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", findings))
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    write_whole(index, fleet_page(report, links, now, findings, caveats.notices()))
     return index
 
 
