@@ -65,6 +65,14 @@ def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]
     ]
 
 
+def with_findings(caveats: Iterable[dict[str, Any]], findings: Iterable[LimitingFinding]) -> list[dict[str, Any]]:
+    """Return caveats of a path, followed by the findings that are not among them, such as that only a digest is kept."""
+    listed = list(caveats)
+    known = {caveat["detail"] for caveat in listed}
+    added = [(finding.detail, finding.as_json()) for finding in findings]
+    return [*listed, *(caveat for detail, caveat in added if known.isdisjoint((detail, caveat["detail"])))]
+
+
 def _checks(scope: str) -> list[str]:
     """Return the names of the checks whose findings limit answers about a trace or a capture."""
     return [rule["check_name"] for rule in rule_rows("limiting_findings") if rule["scope"] == scope]
@@ -141,6 +149,12 @@ def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: 
     capture = f"capture_id = {quoted(capture_id)}"
     members = f"t.trace_id IN (SELECT trace_id FROM capture_ranks WHERE {capture})"
     rows = [*ask(_captures_query(f"c.{capture}")), *ask(_traces_query(members))]
+    return [LimitingFinding(*row_by_column.values()) for row_by_column in rows]
+
+
+def findings_of_trace(ask: Callable[[str], list[dict[str, Any]]], trace_id: str) -> list[LimitingFinding]:
+    """Return the findings about a trace, with rows from `ask`, as of `findings_of_capture`."""
+    rows = ask(_traces_query(f"t.trace_id = {quoted(trace_id)}"))
     return [LimitingFinding(*row_by_column.values()) for row_by_column in rows]
 
 

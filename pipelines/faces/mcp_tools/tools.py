@@ -13,7 +13,13 @@ from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import counted
 from pipelines.faces.cells import Cutter
-from pipelines.faces.limiting_findings import LimitingFinding, query_of_part, worded
+from pipelines.faces.limiting_findings import (
+    LimitingFinding,
+    findings_of_trace,
+    query_of_part,
+    with_findings,
+    worded,
+)
 from pipelines.faces.mcp_tools.commands import MOST_CHARACTERS, WHERE_IDS, command, identifier, retiming_options
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import of_rows, queries
@@ -277,7 +283,8 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
             )
         of_window = [] if window == "full" else ["--annotation", window]
         document = explanation.as_json("", [*of_window, "--lake", absolute_address(served.lake)])
-        document["caveats"] = worded(document["caveats"], Path(ids[0]["path"] or trace).name)
+        of_path = worded(document["caveats"], Path(ids[0]["path"] or trace).name)
+        document["caveats"] = with_findings(of_path, findings_of_trace(rows, ids[0]["trace_id"]))
         document["caveats"] += [{"severity": "warning", "detail": visible(caveat)} for caveat in lacking]
         return _json(document)
 

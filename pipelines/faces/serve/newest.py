@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.capture_why import CaptureWhy, capture_why_from_queries
-from pipelines.faces.limiting_findings import worded
+from pipelines.faces.limiting_findings import findings_of_trace, with_findings, worded
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import Why, on_a_screen, why_from_queries
 
@@ -61,7 +61,12 @@ def newest_why(asking: LakeQuery) -> dict[str, Any]:
             "is not computed yet: the caveats say how" if caveats else "has no answer: the trace has no critical path"
         )
         return {**answer_texts, "sentence": f"Why it takes as long as it does {lacks}.", "causes": [], "rest": ""}
-    answer_texts["caveats"] += [visible(caveat["detail"]) for caveat in worded(answer.caveats, newest["file"])]
+    of_answer = worded(answer.caveats, newest["file"])
+    if isinstance(answer, Why):  # the caveats of a capture's answer have what limits it
+        of_answer = with_findings(
+            of_answer, findings_of_trace(lambda query: _asked(asking, query)[0], newest["trace_id"])
+        )
+    answer_texts["caveats"] += [visible(caveat["detail"]) for caveat in of_answer]
     on_screen, remaining = on_a_screen(answer.causes)
     less = ", ".join(cause.title for cause in remaining)
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pytest
 
 from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
+from pipelines.faces.cells import Rows
 from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
-from pipelines.faces.untrusted_queries import QueryFailed
+from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
 from pipelines.lake.read.sandbox import Limits, QueryStopped
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
@@ -143,6 +146,36 @@ def test_what_cannot_be_answered_is_told(
 ) -> None:
     with pytest.raises(TracelakeError, match=re.escape(message)):
         answer(tools[name], **arguments)
+
+
+# Of a digest: tests/runs/test_digest.py.
+def test_why_says_what_limits_the_trace_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings of severity info are no caveats of the path; the others are."""
+    rows = {
+        "path": [{"trace_id": "ab", "path": "/x/a.json"}],
+        "findings": [
+            {"trace_id": "ab", "file": "a.json", "check_name": check, "severity": "info", "detail": check}
+            for check in ("reduced_to_digest", "lost_kernels")
+        ],
+    }
+
+    class Fake(LakeQuery):
+        @contextmanager
+        def answer(self) -> Iterator[Any]:
+            kind = "findings" if "JOIN findings" in self.query else "path" if "starts_with" in self.query else "no"
+            yield rows.get(kind, []), []
+
+    def first(result: list[dict[str, Any]], *_: int) -> Rows:
+        return Rows([*result[0]] if result else [], [], [tuple(row.values()) for row in result], "")
+
+    class Explanation:
+        def as_json(self, *_: object) -> dict[str, Any]:
+            return {"caveats": [{"caveat": "lost_kernels", "severity": "warning", "detail": "lost_kernels"}]}
+
+    for name, value in (("LakeQuery", Fake), ("first_rows", first), ("of_rows", lambda *_: Explanation())):
+        monkeypatch.setattr(f"pipelines.faces.mcp_tools.tools.{name}", value)
+    reply = answer(make_tools(Served(Path("lake"), LIMITS))["why"], trace="ab")
+    assert [caveat["detail"] for caveat in reply["caveats"]] == ["lost_kernels", "a.json: reduced_to_digest"]
 
 
 @pytest.mark.slow  # 4 s

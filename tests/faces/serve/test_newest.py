@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces import capture_why
 from pipelines.faces.serve.newest import NEWEST, newest_why
 from pipelines.faces.untrusted_queries import LakeQuery
-from pipelines.faces.why import TABLES, why
+from pipelines.faces.why import TABLES, Why, why
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import QueryStopped
 from pipelines.readers.ingest import ingest
@@ -64,3 +65,21 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     stopped.stop()
     with pytest.raises(QueryStopped):
         newest_why(stopped)
+
+
+def test_it_says_that_only_a_digest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no caveat of the path."""
+    newest = {"trace_id": "a", "file": "a.json", "job": None, "rank": None}
+    finding = ["a", "a.json", "reduced_to_digest", "info", "only its digest is kept"]
+    cut = {"caveat": "truncated", "severity": "error", "detail": "ends in an event"}
+    findings = [finding, ["a", "a.json", *cut.values()]]
+
+    def asked(_: LakeQuery, query: str) -> tuple[list[dict[str, Any]], list[str]]:
+        rows = [dict(zip("abcde", row, strict=True)) for row in findings]
+        return ([newest] if query == NEWEST else rows if "JOIN findings" in query and "= 'a'" in query else [{}]), []
+
+    of_trace = Why("", {"length_ns": 9, "busy_ns": 0, "n_steps": 0, "steps_ns": 0}, [], [cut])
+    monkeypatch.setattr("pipelines.faces.serve.newest._asked", asked)
+    monkeypatch.setattr("pipelines.faces.serve.newest._answer", lambda *_: of_trace)
+    (early, digest) = newest_why(LakeQuery(Path("lake"), NEWEST))["caveats"]
+    assert early.startswith("a.json ends early") and digest == "a.json: only its digest is kept"
