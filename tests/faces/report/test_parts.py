@@ -20,7 +20,7 @@ from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.curve import STRETCHES
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.launches import queue
-from pipelines.faces.report.sections.times import breakdown
+from pipelines.faces.report.sections.times import _caveats, breakdown
 from pipelines.faces.report.tables import _tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
@@ -49,6 +49,31 @@ def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
     rows = [layer("L_0", 100, 0.2), layer("L_1", 120, 0.4), layer("L_2", 110, None)]
     (row,) = folded(rows, ("n", "ns"))
     assert row["mfu"] == pytest.approx((100 * 0.2 + 120 * 0.4) / 220)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "lines"),
+    [
+        ([3, 3], ["rank 0: 3 waits (likewise rank 1)"]),
+        ([3, 950], ["rank 0: 3 waits", "rank 1: 950 waits"]),
+        ([3, 4, 3], ["rank 0: 3 waits (likewise rank 2)", "rank 1: 4 waits"]),
+        ([0, 1, 2, 3, 4], [f"rank {rank}: {rank} waits" for rank in range(5)]),
+        (
+            [0, 1, 2, 3, 4, 5],
+            [f"rank {rank}: {rank} waits" for rank in range(5)]
+            + [
+                "rank 5: likewise, with other numbers; table critical_path_caveats has the numbers of caveat no_sync_events"
+            ],
+        ),
+    ],
+)
+def test_a_rank_has_its_own_numbers_in_caveats_of_paths(numbers: list[int], lines: list[str]) -> None:
+    rows = [
+        {"rank": rank, "path": "f", "trace_id": f"t{rank}", "caveat": "no_sync_events", "detail": f"{n} waits"}
+        for rank, n in enumerate(numbers)
+    ]
+    subject: Any = SimpleNamespace(rows_of_all=lambda _: rows, shown={"trace_id": "t0"})
+    assert re.findall(r"<p[^>]*>(.*?)</p>", _caveats(subject)) == lines
 
 
 def test_bars_of_several_devices_of_a_rank_name_the_device() -> None:

@@ -14,6 +14,7 @@ from pipelines.faces.report.tables import answer, table
 from pipelines.fleet.path.answer import PathRefused, capture_path
 
 _TARGET = "last_gpu_end"
+_TEXTS = 5  # of a caveat
 _BREAKDOWN = {
     "computing": "compute",
     "exposed communication": "communication",
@@ -199,12 +200,22 @@ def critical_path(subject: Subject) -> Section:
 
 
 def _caveats(subject: Subject) -> Markup:
-    """Return the caveats of the paths, each once with the ranks that it applies to; those of the shown rank first."""
-    rows_by_caveat: defaultdict[str, list[Row]] = defaultdict(list)
+    """Return the caveats of the paths, each text once with the ranks that it applies to; those of the shown rank first.
+
+    Texts of a caveat differ in their numbers. Of those beyond the first _TEXTS only the ranks are named.
+    """
+    rows_by_text: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     rows = subject.rows_of_all("path-warnings")
     for row in sorted(rows, key=lambda row: row["trace_id"] != subject.shown["trace_id"]):
-        rows_by_caveat[row["caveat"]].append(row)
-    return Markup().join(_caveat(*rows) for rows in rows_by_caveat.values())
+        rows_by_text[row["caveat"]][row["detail"]].append(row)
+    lines = []
+    for caveat, by_text in rows_by_text.items():
+        texts = [*by_text.values()]
+        lines += [_caveat(*rows) for rows in texts[:_TEXTS]]
+        if others := [label(row) for rows in texts[_TEXTS:] for row in rows]:
+            where = f"table critical_path_caveats has the numbers of caveat {caveat}"
+            lines.append(macros.verdict(f"{', '.join(others)}: likewise, with other numbers; {where}"))
+    return Markup().join(lines)
 
 
 def _caveat(first: Row, *repeats: Row) -> Markup:
