@@ -171,6 +171,10 @@ class Why:
     """Rows of table `fixes` of the same window, largest saving first."""
     untraced: str = ""
     """Value of --untraced: the length of a step without the profiler, to which the profiler's costs are scaled."""
+    subject: str = ""
+    """How commands name the trace, if `as_json` is called without it; "" for its id."""
+    of_lake: tuple[str, ...] = ()
+    """The options with which commands find the trace, if `as_json` is called without options."""
 
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
@@ -279,12 +283,13 @@ class Why:
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Return the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
 
-        `subject`: how commands name the trace (default: its id). `options`: options that select the window in commands
-        (default: those of a step by its name).
+        `subject`: how commands name the trace (default: the attribute). `options`: options that select the window in commands
+        (default: those of a step by its name, and `of_lake`).
         """
-        window, trace = self.window, subject or self.window["trace_id"]
-        if not options and window["window_id"] != "full":
-            options = ["--annotation", window["window_id"]]
+        window, trace = self.window, subject or self.subject or self.window["trace_id"]
+        if not options:
+            of_step = [] if window["window_id"] == "full" else ["--annotation", window["window_id"]]
+            options = [*of_step, *self.of_lake]
         titles, on_gpu = {cause.kind["cause"]: cause.title for cause in self.causes}, self.window["busy_ns"] > 0
         return {
             "sentence": self.sentence,

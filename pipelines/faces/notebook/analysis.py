@@ -219,7 +219,9 @@ class TraceAnalysis:
         if explanation is None:
             raise WindowNotFound(f"{trace.path} has no critical path of window {window}")
         of_tables = [{"caveat": "incomplete_tables", "severity": "warning", "detail": text} for text in lacking]
-        return replace(explanation, caveats=[*explanation.caveats, *of_tables])
+        subject, of_lake = self.t.in_commands(trace)
+        caveats = [*explanation.caveats, *of_tables]
+        return replace(explanation, caveats=caveats, subject=subject, of_lake=of_lake)
 
     @property
     def plot(self) -> Plots:

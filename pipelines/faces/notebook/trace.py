@@ -132,6 +132,14 @@ class Trace:
         atexit.unregister(self.close)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
+    def in_commands(self, trace: RankTrace) -> tuple[str, tuple[str, ...]]:
+        """Return how commands name a trace, and the options with which they find it: its file, or its id and the lake."""
+        if self._store:
+            return trace.trace_id, ("--lake", self._store)
+        if self.lake.root.is_relative_to(self.scratch):
+            return trace.path, ()
+        return trace.trace_id, ("--lake", str(self.lake.root.absolute()))
+
     def find(self, rank: int | str | None) -> RankTrace:
         """Return the trace with this rank or id prefix, or the only trace if `rank` is None. Raise TraceNotFound."""
         return find(self.traces, rank)

@@ -7,6 +7,7 @@ import re
 import tempfile
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "tracelake/"
 _TRACE = "loop.json"
+_DELETED = "TRACE"  # what commands name instead of the loop's trace
 _UNUSUAL = re.compile(r"[^\w.-]+")
 _LONGEST = 200  # characters; MLflow takes 250
 # Spans as Kineto writes them: before torch 2.13 with several keys a line.
@@ -43,7 +45,8 @@ def why(steps: int = 5, *, rank: int = 0) -> LoopAnswer:
 class LoopAnswer:
     """The answer of `why`. Its text, and what a notebook shows of it, is empty before the block has ended, and on other ranks.
 
-    `why`: the answer as TraceAnalysis.why returns it, or None.
+    `why`: the answer as TraceAnalysis.why returns it, or None. Commands in `why.as_json()` name TRACE, because the trace of
+    the loop is deleted: they work with a trace of the same loop that you keep.
     """
 
     def __init__(self, steps: int, rank: int) -> None:
@@ -178,7 +181,7 @@ class LoopAnswer:
         from pipelines.faces.notebook import TraceAnalysis
 
         with TraceAnalysis(str(Path(folder) / _TRACE)) as analysis:
-            self.why = analysis.why()
+            self.why = replace(analysis.why(), subject=_DELETED)
 
     def _give_up(self, error: Exception) -> None:
         with suppress(Exception):  # otherwise it would go on recording

@@ -224,7 +224,9 @@ def test_why_says_what_is_not_computed(both: TraceAnalysis, monkeypatch: pytest.
     with pytest.raises(WindowNotFound, match=r"rank1\.json\.gz has no critical path"):
         both.why(other.trace_id)
     rows |= {"causes": [{"n": 1}], "window_gpu_time": [{"n": 1}]}
-    assert [caveat["detail"] for caveat in both.why(0).caveats] == lacking and not both.why(1).caveats
+    explanation = both.why(0)
+    assert [caveat["detail"] for caveat in explanation.caveats] == lacking and not both.why(1).caveats
+    assert (explanation.subject, explanation.of_lake) == (first.trace_id, ("--lake", str(both.lake.root)))
 
 
 @pytest.mark.slow  # 1 s, for importing them

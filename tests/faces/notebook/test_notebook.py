@@ -7,8 +7,9 @@ import gzip
 import json
 import pickle
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,6 +32,9 @@ from pipelines.faces.notebook import (
     restore_cpgraph,
 )
 from pipelines.faces.notebook.critical_path import PathAndSuccess
+from pipelines.faces.notebook.sources import RankTrace
+from pipelines.faces.notebook.trace import Trace
+from pipelines.faces.why import Why
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.harness import x
 
@@ -66,6 +70,38 @@ def asked(analysis: TraceAnalysis) -> tuple[CriticalPath, list[Any]]:
 @pytest.fixture(scope="module")
 def path(asked: tuple[CriticalPath, list[Any]]) -> CriticalPath:
     return asked[0]
+
+
+def test_commands_find_the_trace_by_its_file_or_in_its_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lake of an analysis of files is temporary, and no command finds it."""
+    (tmp_path / "rank0.json").touch()
+    monkeypatch.chdir(tmp_path)
+    of_file, of_lake = Trace("rank0.json"), Trace("rank0.json", lake="lake")
+    trace = RankTrace("3f2a", 0, str(tmp_path / "rank0.json"))
+    assert of_file.in_commands(trace) == (trace.path, ())
+    assert of_lake.in_commands(trace) == ("3f2a", ("--lake", str(tmp_path / "lake")))
+    monkeypatch.setattr(of_file, "_store", "ducklake:postgres:x")
+    assert of_file.in_commands(trace) == ("3f2a", ("--lake", "ducklake:postgres:x"))
+    for opened in (of_file, of_lake):
+        opened.close()
+
+
+@pytest.mark.parametrize(
+    ("window", "words", "named"),
+    [
+        ("full", {}, "rank0.json {} --lake /data/lake"),
+        ("ProfilerStep#2", {}, "rank0.json {} --annotation 'ProfilerStep#2' --lake /data/lake"),
+        ("full", {"subject": "3f2a", "options": ["--lake", "other"]}, "3f2a {} --lake other"),
+    ],
+)
+def test_an_answer_has_commands_that_find_its_trace(window: str, words: dict[str, Any], named: str) -> None:
+    numbers = dict.fromkeys(("length_ns", "busy_ns", "computing_ns", "n_steps", "steps_ns"), 0)
+    fix = defaultdict(int, options="--remove cpu", name="")
+    answer = Why("", {"trace_id": "3f2a", "window_id": window, **numbers}, [], [], fixes=(fix,))
+    (of_id,) = answer.as_json()["fixes"]
+    assert of_id["command"].startswith("tracelake what-if 3f2a --remove cpu")
+    (shown,) = replace(answer, subject="rank0.json", of_lake=("--lake", "/data/lake")).as_json(**words)["fixes"]
+    assert shown["command"] == f"tracelake what-if {named.format('--remove cpu')}"
 
 
 @pytest.mark.slow  # tests/faces/test_subject.py
