@@ -80,8 +80,8 @@ def noted() -> list[LimitingFinding]:
 def with_caveats(value: Any) -> Any:
     """Return an answer of `--json` with its caveats.
 
-    A row with a `trace_id` gets the caveats of its trace and of captures, any other row those of all traces. Rows of a command
-    that opened no trace get none.
+    A row with a `trace_id` gets the caveats of its trace, of the trace that captured its graphs, and of captures, any other row
+    those of all traces. Rows of a command that opened no trace get none.
     """
     print_above(())
     if _noted is None and (not _notices or isinstance(value, list)):
@@ -89,7 +89,8 @@ def with_caveats(value: Any) -> Any:
     if isinstance(value, list):
         return [with_caveats(row) if isinstance(row, dict) else row for row in value]
     trace_id = value.get("trace_id")
-    applicable = [finding for finding in noted() if trace_id is None or finding.trace_id in (None, trace_id)]
+    about = (None, trace_id, value.get("capture_trace_id"))
+    applicable = [finding for finding in noted() if trace_id is None or finding.trace_id in about]
     existing = in_words(value.get("caveats", []))
     known_details = {caveat.get("detail") for caveat in existing if isinstance(caveat, dict)}
     added = [finding.as_json() for finding in applicable if known_details.isdisjoint(_details(finding))]

@@ -175,6 +175,21 @@ def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: P
     assert [caveat["caveat"] for caveat in answer["caveats"]].count(check) == 1
 
 
+def test_an_answer_has_the_caveats_of_the_trace_that_captured_its_graphs() -> None:
+    """Of three traces that are open; an answer of no single trace has those of all."""
+    caveats.begin()
+    caveats.add(LimitingFinding(trace, f"{trace}.json", "lost_kernels", "warning", "few") for trace in "abc")
+    for answer, expected in (
+        ({"trace_id": "a", "capture_trace_id": "b"}, ["a", "b"]),
+        ({"trace_id": "a", "capture_trace_id": None}, ["a"]),
+        ({"trace_id": "c"}, ["c"]),
+        ({}, ["a", "b", "c"]),
+    ):
+        details = [caveat["detail"] for caveat in caveats.with_caveats(answer)["caveats"]]
+        assert details == [f"{trace}.json: few" for trace in expected]
+    caveats.begin()
+
+
 def test_the_error_of_a_trace_without_any_known_event_has_its_caveat(tmp_path: Path) -> None:
     event = {"ph": "X", "name": "dot.1", "pid": 1, "tid": 7, "ts": 10, "dur": 5}
     name = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}}
