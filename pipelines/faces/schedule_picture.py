@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import duckdb
 
 from pipelines.base.errors import TracelakeError
@@ -52,9 +50,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
     ]
     if not spans:
         problem = f"run {run_id!r} has no task timings of iterations {first} to {last}"
-        raise NoPicture(
-            problem, f"tracelake gantt {shlex.quote(run_id)} --iterations N draws N iterations of the middle."
-        )
+        raise NoPicture(problem, "Add --iterations N, which draws N iterations of the middle.")
     begin = min(span.start_ns for span in spans)
     return gantt(Timeline(engine, spans), title=f"{plan}: {engine} on {device_name or device}", start_ns=begin)
 

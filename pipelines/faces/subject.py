@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -54,7 +55,7 @@ def subject(
     if path.is_dir():
         raise NotATrace(
             f"{trace} is a folder, not a trace",
-            f"Give one of its files. The path through all ranks: tracelake capture-path {trace}",
+            f"Give one of its files. The path through all ranks: tracelake capture-path {shlex.quote(str(trace))}",
         )
     if path.is_file():
         return _of_file(path, with_arguments, process, reading)

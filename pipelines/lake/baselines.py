@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 from pipelines.base.close_names import meant
@@ -37,7 +38,8 @@ def baseline(root: Path, name: str) -> str:
     """Return the id that a name has. Raise NoBaseline, with a name that is like it."""
     ids = baselines(root)
     if name not in ids:
-        raise NoBaseline(f"the lake {root} has no baseline {name!r}: {meant(name, ids)}")
+        hint = f"Set one with `tracelake baseline set NAME TRACE --lake {shlex.quote(str(root))}`."
+        raise NoBaseline(f"the lake {root} has no baseline {name!r}: {meant(name, ids)}", hint)
     return ids[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sqlite3
 import time
@@ -220,7 +221,8 @@ def _inbox(result: Status, lake: Lake, now: float, folder: Path) -> None:
 
 def _rejected(result: Status) -> str:
     n = result.rejected_last_day
-    return f"{n} file{' was' if n == 1 else 's were'} rejected in the last day: tracelake ask rejected-files"
+    were = f"{n} file{' was' if n == 1 else 's were'} rejected in the last day"
+    return f"{were}: tracelake ask rejected-files --lake {shlex.quote(result.lake)}"
 
 
 def _over(result: Status, limits: Limits) -> list[str]:

@@ -301,6 +301,14 @@ def test_a_lake_without_tables_answers(shared: Path, tmp_path: Path) -> None:
         _both(Held(file, row.trace_id or "", tmp_path / "lake"), *words)
 
 
+def test_a_folder_is_refused_with_a_command_that_takes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    with pytest.raises(NotATrace, match="is a folder") as refused, subject(folder, tmp_path):
+        pass
+    assert refused.value.hint.endswith(f"tracelake capture-path '{folder}'")
+
+
 def test_names_that_are_no_trace(held: dict[str, Held], tmp_path: Path) -> None:
     lake = held[SMALL[0]].lake
     with pytest.raises(NoSuchTrace, match="no trace id starts with it"), subject("nothing", lake):

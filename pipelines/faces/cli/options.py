@@ -106,6 +106,11 @@ DEFAULT_LAKE = Path("lake")
 
 
 def lake_option(names: Iterable[str], lake: Path | str) -> list[str]:
-    """Return the option that commands about these names need: none if all are files, or if the lake is the default."""
-    is_needed = str(lake) != str(DEFAULT_LAKE) and not all(Path(name).exists() for name in names)
+    """Return the option that commands about these names need: none if all are files, or if the lake is the default.
+
+    Commands are run in the same shell, so the default is that of TRACELAKE_LAKE.
+    """
+    is_needed = str(lake) != (os.environ.get("TRACELAKE_LAKE") or str(DEFAULT_LAKE)) and not all(
+        Path(name).exists() for name in names
+    )
     return ["--lake", str(lake)] if is_needed else []

@@ -5,16 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from pipelines.faces.cli.trace import graph_inputs
 from pipelines.faces.report.blocks import Section
 from pipelines.faces.report.sections.graphs import graphs
 from pipelines.faces.report.subject import Subject
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from pipelines.readers.kineto import TraceRejected
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.faces.cli.test_commands import tracelake
@@ -138,6 +143,25 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 1 and "is the trace itself" in done.stderr
     done = tracelake("graphs", path, "--capture-trace", tmp_path / "nothing.json", "--lake", tmp_path / "lake")
     assert done.returncode == 1 and "nothing.json" in done.stderr
+
+
+def test_a_file_of_several_processes_is_refused_as_the_trace_that_captured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reader's remedy, --process, is of the other trace."""
+
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[None]:
+        raise TraceRejected(Path("a.json"), None, "name one (--process PID)")
+        yield
+
+    monkeypatch.setattr(graph_inputs, "opened", opened)
+    for processes, message in (([], "name one"), (["TP00", "TP01"], "a.json has 2 processes")):
+        monkeypatch.setattr("pipelines.faces.cli.fleet.opened_capture.processes_of", lambda _, p=processes: p)
+        with pytest.raises((TraceRejected, typer.Exit)) as refused:
+            graph_inputs._add_capture(None, "b", "a.json", "lake", Path())
+        text = capsys.readouterr().err if processes else str(refused.value)
+        assert message in text and ("--process" in text) == (not processes)
 
 
 BLOCKS = "the same 8 kernels follow one another 4 times, probably once per layer"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +90,29 @@ def test_of_a_trace_file_the_rows_of_its_events_are_known(tmp_path: Path) -> Non
     assert rows["kernels"]["seconds"] > 0
 
 
+def test_the_process_of_a_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader's remedy for a file with several names this option."""
+    processes: list[str | None] = []
+
+    @contextmanager
+    def opened(*_: object, process: str | None) -> Iterator[tuple[Any, str]]:
+        processes.append(process)
+        yield connect([])
+
+    monkeypatch.setattr("pipelines.faces.cli.trace.opened_trace.opened", opened)
+    for words, process in (((), None), (("--process", "TP00"), "TP00")):
+        asked("--of", "events", "merged.json", *words)
+        assert processes.pop() == process
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--of", "kernel"), "no table 'kernel'"),
         (("--of", "captures", "a.json"), "captures is not a table of one trace: its scope is capture"),
         (("--of", "kernels", "--search", "x"), "--of and --search are two questions"),
+        (("--process", "1"), "--process is for --of with a trace file"),
+        (("--of", "kernels", "--process", "1"), "--process is for --of with a trace file"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(words: tuple[str, ...], message: str) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.base.paths import UnusablePath, local_path
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.options import lake_option
 from pipelines.faces.cli.trace.slice import is_lake
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
@@ -210,3 +211,19 @@ def test_the_inbox_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_json_stays_on_stdout() -> None:
     assert json.loads(tracelake("tables", "kernels", "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("of_shell", "lake", "expected"),
+    [
+        ("", "lake", []),
+        ("", "other", ["--lake", "other"]),
+        ("/data/lake", "/data/lake", []),
+        ("/data/lake", "lake", ["--lake", "lake"]),
+    ],
+)
+def test_printed_commands_name_the_lake_unless_the_shell_does(
+    of_shell: str, lake: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACELAKE_LAKE", of_shell)
+    assert lake_option(["3f2a"], Path(lake)) == expected

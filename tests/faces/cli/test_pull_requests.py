@@ -117,12 +117,14 @@ def test_causes_divide_all_time_not_gpu_time() -> None:
 
 def test_where_to_look_is_what_was_compared(tmp_path: Path) -> None:
     names, lake = ("ce56", "6729"), Path("/data/a lake")
-    assert _where_to_look("kernel", names, ["--step", "first"], lake) == [
+    assert _where_to_look("kernel", names, ["--step", "first"], lake, None) == [
         "tracelake compare ce56 6729 --by operator --step first --lake '/data/a lake'",
         "tracelake why 6729 --lake '/data/a lake'",
     ]
     files = (str(tmp_path), str(tmp_path))
-    assert not any("--lake" in command for command in _where_to_look("cause", files, [], lake))
+    assert not any("--lake" in command for command in _where_to_look("cause", files, [], lake, None))
+    (_, why) = _where_to_look("cause", files, ["--process", "1", "--process", "2"], lake, "2")
+    assert why == f"tracelake why {tmp_path} --process 2"
 
 
 @pytest.mark.slow  # 6 s

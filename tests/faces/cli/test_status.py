@@ -84,6 +84,7 @@ def test_rejected_files(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> No
     assert (code, answer["backlog"], answer["rejected_last_day"]) == (0, 0, 1)
     sentence = "1 file was rejected in the last day"
     assert f"warning: {sentence}" in said and [warning[: len(sentence)] for warning in answer["warnings"]] == [sentence]
+    assert answer["warnings"][0].endswith(f": tracelake ask rejected-files --lake {watched.lake.root}")
     for option, wrong in (("--strict", 1), ("--max-rejected=0", 1), ("--max-rejected=1", 0)):
         code, answer, said = watched.ask(option)
         assert (code, len(answer["wrong"]), answer["warnings"]) == (wrong, wrong, [])

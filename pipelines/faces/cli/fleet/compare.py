@@ -118,7 +118,7 @@ def compare(
         options = [word for text in step or [] for word in ("--step", text)]
         options += ["--rank", rank] if rank != "all" else []
         options += [word for pid in process or [] for word in ("--process", pid)]
-        commands = _where_to_look(comparison.by, (control, test), options, lake)
+        commands = _where_to_look(comparison.by, (control, test), options, lake, processes[1])
         _print_markdown(comparison, causes, (control, test), notes, limit, limit_percent, commands)
     else:
         for line in lines(comparison, (control, test), sides, notes, limit, min(out.width, 80)):
@@ -140,12 +140,15 @@ def _sides(control: str, test: str, baseline: str | None, lake: Path | str) -> t
     return baseline_of(local(lake, "baselines are kept in the folder of a lake"), baseline), control
 
 
-def _where_to_look(by: str, names: tuple[str, str], options: Sequence[str], lake: Path | str) -> list[str]:
-    """Return the commands that show more. `options`: those that select the compared windows."""
+def _where_to_look(
+    by: str, names: tuple[str, str], options: Sequence[str], lake: Path | str, process: str | None
+) -> list[str]:
+    """Return the commands that show more. `options`: those that select the compared windows. `process`: of the test."""
     other = "kernel" if by != "kernel" else "operator"
+    of_process = ["--process", process] if process else []
     return [
         shlex.join(["tracelake", "compare", *names, "--by", other, *options, *lake_option(names, lake)]),
-        shlex.join(["tracelake", "why", names[1], *lake_option(names[1:], lake)]),
+        shlex.join(["tracelake", "why", names[1], *of_process, *lake_option(names[1:], lake)]),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -52,4 +53,4 @@ def _compute_captures(address: str) -> None:
 
     run = materialize_on(InProcess(), address, load_catalog().of_captures)
     if run.failed:
-        raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
+        raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", f"Run `tracelake materialize --lake {shlex.quote(address)}`.")  # fmt: skip

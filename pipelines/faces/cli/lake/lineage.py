@@ -24,7 +24,7 @@ class Cost(NamedTuple):
     seconds: float | None
 
 
-def print_lineage(table: str, trace: str | None, lake: Path | str, json: bool) -> None:
+def print_lineage(table: str, trace: str | None, lake: Path | str, process: str | None, json: bool) -> None:
     """Print the models that a table depends on. With a trace, run them all on it, and print their rows and seconds."""
     from pipelines.faces.subject import catalog_of
     from pipelines.models.catalog import load_catalog
@@ -33,7 +33,7 @@ def print_lineage(table: str, trace: str | None, lake: Path | str, json: bool) -
     if table not in catalog.models:
         raise fail(f"no table {table!r}", meant(table, sorted(catalog.models)))
     models = [catalog.models[name] for name in catalog.closure([table])]
-    costs = _costs(catalog, table, trace, lake) if trace else None
+    costs = _costs(catalog, table, trace, lake, process) if trace else None
     headings = (*_HEADINGS, *(_COSTS if costs is not None else ()))
     rows = [(*_described(model), *(costs[model.name] if costs is not None else ())) for model in models]
     if json:
@@ -54,7 +54,7 @@ def _described(model: Model) -> tuple[str, str, str, str]:
     return model.name, model.kind, access, f"{file}:{model.line}" if model.line > 1 else file
 
 
-def _costs(catalog: Catalog, table: str, trace: str, lake: Path | str) -> dict[str, Cost]:
+def _costs(catalog: Catalog, table: str, trace: str, lake: Path | str, process: str | None) -> dict[str, Cost]:
     from pipelines.critical_path.graph.windows import request_windows, usual_windows
     from pipelines.faces.cli.progress_steps import model_progress
     from pipelines.faces.cli.trace.opened_trace import opened, use_memory
@@ -65,7 +65,7 @@ def _costs(catalog: Catalog, table: str, trace: str, lake: Path | str) -> dict[s
         raise fail(
             f"{table} is not a table of one trace: its scope is {model.scope}", f"Without a trace: tables --of {table}"
         )
-    with opened(trace, lake) as (con, trace_id):
+    with opened(trace, lake, process=process) as (con, trace_id):
         use_memory(con, trace_id)
         request_windows(con, usual_windows(con, [trace_id]))
         with model_progress(catalog, [table]) as on_model:

@@ -8,7 +8,7 @@ import typer
 
 from pipelines.base.close_names import meant
 from pipelines.faces.cli.console import fail, out, print_rows, styled
-from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption
+from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, LakeOption, ProcessOption
 from pipelines.faces.cli.refresh_tables import tell_damage
 
 
@@ -26,6 +26,7 @@ def tables(
         str | None,
         typer.Option(help="What this table is made of, in order; of a trace, also the rows and seconds of each model."),
     ] = None,
+    process: ProcessOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the tables and what a row of each is, or one table's columns with types and meanings.
@@ -36,12 +37,14 @@ def tables(
     from pipelines.models.catalog import LAYERS, load_catalog
     from pipelines.runs.store import open_store
 
+    if process is not None and (of is None or name is None):
+        raise fail("--process is for --of with a trace file", "Leave it out, or give both.")
     if of is not None:
         from pipelines.faces.cli.lake.lineage import print_lineage
 
         if search is not None:
             raise fail("--of and --search are two questions", "Ask one of them.")
-        print_lineage(of, name, lake, json)
+        print_lineage(of, name, lake, process, json)
         return
     catalog = load_catalog()
     if name is None and search is None:

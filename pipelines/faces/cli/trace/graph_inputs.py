@@ -141,18 +141,26 @@ def _nearest_capture(con: Any, trace_id: str, lake: Lake) -> str | None:
 
 def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
     """Add the rows of the trace that captured the graphs, from files in `folder`. Return its id."""
+    from pipelines.faces.cli.fleet.opened_capture import processes_of
     from pipelines.lake.read.one_trace import INGESTED
     from pipelines.models.sqltext import parquet_rows, quoted
+    from pipelines.readers.kineto import TraceRejected
 
     files = {table: folder / f"{table}.parquet" for table in INGESTED}
-    with opened(capture, lake, with_arguments=True) as (other, capture_id):
-        if capture_id == trace_id:
-            raise fail(
-                f"{capture} is the trace itself",
-                "--capture-trace takes another one; a trace is always looked up in itself.",
-            )
-        for table, file in files.items():
-            other.execute(f"COPY (FROM {table}) TO {quoted(file)} (FORMAT parquet)")
+    try:
+        with opened(capture, lake, with_arguments=True) as (other, capture_id):
+            if capture_id == trace_id:
+                raise fail(
+                    f"{capture} is the trace itself",
+                    "--capture-trace takes another one; a trace is always looked up in itself.",
+                )
+            for table, file in files.items():
+                other.execute(f"COPY (FROM {table}) TO {quoted(file)} (FORMAT parquet)")
+    except TraceRejected:
+        if n := len(processes_of(Path(capture))):
+            # The reader's remedy is --process, which is for TRACE.
+            raise fail(f"{capture} has {n} processes", "Give --capture-trace a file of one process.") from None
+        raise
     views = {name for (name,) in con.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     for table, file in files.items():
         con.execute(f"ALTER {'VIEW' if table in views else 'TABLE'} {table} RENAME TO _own_{table}")
