@@ -171,12 +171,17 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
 def why_no_path(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
     """Return why a capture has no path through its ranks, with what to do about it, from `TABLES` in `con`."""
     of_capture = f"capture_id = {quoted(capture_id)}"
-    refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of_capture}").fetchall()[0][0]
+    ((n_paths, refused),) = con.execute(
+        f"SELECT count(*), max(refused_reason) FROM capture_paths WHERE {of_capture}"
+    ).fetchall()
     if refused:
         return refused
-    ((n_without_rank,),) = con.execute(
-        f"SELECT count(*) FROM capture_ranks WHERE {of_capture} AND left_out_reason = 'no_rank'"
+    ((n_ranks, n_used, n_without_rank),) = con.execute(
+        "SELECT count(*), count(*) FILTER (left_out_reason IS NULL), count(*) FILTER (left_out_reason = 'no_rank') "
+        f"FROM capture_ranks WHERE {of_capture}"
     ).fetchall()
+    if not n_paths and (n_used or not n_ranks):  # in a lake that cannot be written
+        return "table capture_paths is not computed for it; where the lake can be written: tracelake materialize capture_paths"
     if n_without_rank:
         return (
             f"{n_without_rank} of its files do not say which rank they are (no distributedInfo, no rank in the file's name): "

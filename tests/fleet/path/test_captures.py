@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.cli.app import app
 from pipelines.fleet.path import load_capture
-from pipelines.fleet.path.answer import NoCapture, PathRefused, capture_path, find_capture
+from pipelines.fleet.path.answer import NoCapture, PathRefused, capture_path, find_capture, why_no_path
 from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
@@ -311,3 +311,21 @@ def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None
         con.execute("UPDATE capture_paths SET refused_reason = 'no clocks'")  # which a digest keeps
         with pytest.raises(PathRefused, match="no clocks"):
             capture_path(con, "c", "last_gpu_end")
+
+
+def test_a_path_that_is_not_computed_is_not_one_without_traces() -> None:
+    """In a lake that cannot be written, capture_paths and capture_ranks may have no rows yet."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE capture_paths AS SELECT 'x' AS capture_id, '' AS refused_reason LIMIT 0;"
+            "CREATE TABLE capture_ranks AS SELECT 'x' AS capture_id, '' AS left_out_reason LIMIT 0"
+        )
+        assert why_no_path(con, "c").startswith("table capture_paths is not computed")
+        con.execute("INSERT INTO capture_ranks VALUES ('c', 'other_job')")
+        assert why_no_path(con, "c").startswith("none of the capture's traces is used")
+        con.execute("INSERT INTO capture_ranks VALUES ('c', NULL)")
+        assert why_no_path(con, "c").startswith("table capture_paths is not computed")
+        con.execute("UPDATE capture_ranks SET left_out_reason = 'no_rank'")
+        assert why_no_path(con, "c").startswith("2 of its files do not say which rank they are")
+        con.execute("INSERT INTO capture_paths VALUES ('c', 'no clocks')")
+        assert why_no_path(con, "c") == "no clocks"
