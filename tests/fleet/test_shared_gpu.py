@@ -17,7 +17,6 @@ from pipelines.faces.cli.app import app
 Trace = dict[str, Any]
 RANKS = range(4)
 STEPS, LATE_MS = 6, 50.1
-POLLS = ("cudaEventQuery", "cudaThreadExchangeStreamCaptureMode")
 
 pytestmark = pytest.mark.slow
 
@@ -83,13 +82,9 @@ def test_the_late_rank_is_named_and_all_answers_agree(
         assert (who["matched_by"], why["matched_by"]) == ({"step_order": 18}, "step_order")
 
 
-def test_what_the_job_takes_without_what_makes_the_rank_late(folder: Path, tmp_path: Path) -> None:
-    """A second run without it took 88.9 instead of 132.5 ms a step. The watchdogs' polls are left out: they bind nothing."""
-
-    def unpolled(_rank: int, trace: Trace) -> None:
-        trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("name") not in POLLS]
-
-    answer = asked("what-if", changed(folder, tmp_path / "in", unpolled), "--remove", "rank:3:augment")
+def test_what_the_job_takes_without_what_makes_the_rank_late(folder: Path) -> None:
+    """A second run without it took 88.9 instead of 132.5 ms a step (36 % less where neither was profiled)."""
+    answer = asked("what-if", folder, "--remove", "rank:3:augment")
     assert 100 * (answer["after"]["length_us"] / answer["before"]["length_us"] - 1) == pytest.approx(-33, abs=4)
     assert answer["matched_by"] == ["step_order"]
 
