@@ -452,8 +452,14 @@ placed AS (
         ) AS n_th
     FROM with_last
 ),
--- A record has one event. If waits for several event numbers compete for it, it belongs to the number whose preceding
--- record is the oldest, because events that are recorded again and again take turns.
+-- The start of each record that, according to a wait, is a record of an event.
+same_event_records AS (
+    SELECT k.trace_profile_id, k.event_no, r.start_ns, max(r.record_no) AS record_no
+    FROM known AS k
+    JOIN _event_records AS r
+        ON r.trace_profile_id = k.trace_profile_id AND r.record_event_id = k.record_event_id
+    GROUP BY k.trace_profile_id, k.event_no, r.start_ns
+),
 contested AS (
     SELECT
         *, lag(n_th) OVER (
@@ -466,13 +472,22 @@ contested AS (
         GROUP BY trace_profile_id, order_thread_id, n_th, event_no
     ) AS claims
 ),
+-- A record has one event. If waits for several event numbers compete for it, it belongs to the number whose preceding
+-- record (one that it competed for, or one that is known) is the oldest, because events that are recorded again and
+-- again take turns.
 owners AS (
-    SELECT trace_profile_id, order_thread_id, n_th, event_no
-    FROM contested
+    SELECT c.trace_profile_id, c.order_thread_id, c.n_th, c.event_no
+    FROM contested AS c
+    LEFT JOIN free_records AS r
+        ON r.trace_profile_id = c.trace_profile_id AND r.order_thread_id = c.order_thread_id
+            AND r.n_recorded = c.last_n_th
+    ASOF LEFT JOIN same_event_records AS k
+        ON k.trace_profile_id = c.trace_profile_id AND k.event_no = c.event_no AND k.start_ns <= c.call_ts_ns
     QUALIFY
         row_number() OVER (
-            PARTITION BY trace_profile_id, order_thread_id, n_th
-            ORDER BY last_n_th NULLS FIRST, call_ts_ns, event_no
+            PARTITION BY c.trace_profile_id, c.order_thread_id, c.n_th
+            ORDER BY
+                greatest(r.start_ns, k.start_ns) NULLS FIRST, c.last_n_th NULLS FIRST, c.call_ts_ns, c.event_no
         ) = 1
 ),
 older AS (
@@ -485,13 +500,6 @@ older AS (
     SELECT 3
 ),
 -- The last record before a wait that, according to another wait, is a record of the same event.
-same_event_records AS (
-    SELECT k.trace_profile_id, k.event_no, r.start_ns, max(r.record_no) AS record_no
-    FROM known AS k
-    JOIN _event_records AS r
-        ON r.trace_profile_id = k.trace_profile_id AND r.record_event_id = k.record_event_id
-    GROUP BY k.trace_profile_id, k.event_no, r.start_ns
-),
 of_same_event AS (
     SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, r.record_no
     FROM placed AS p

@@ -181,6 +181,12 @@ def without_cuda_events(events: list[Event]) -> list[Event]:
     return [event for event in events if event["cat"] != "cuda_event"]
 
 
+def with_some_cuda_events(events: list[Event], of: Callable[[int], bool]) -> list[Event]:
+    """Return the events with the cuda_event rows of the n-th records that are chosen."""
+    numbers = count()
+    return [event for event in events if event["cat"] != "cuda_event" or of(next(numbers))]
+
+
 def lacking(events: list[Event], *names: str, of: Callable[[int], bool] = lambda n: True) -> list[Event]:
     """Return the events with -1 for these arguments of the n-th waits that are chosen."""
     numbers = count()
@@ -206,6 +212,14 @@ FORMS: dict[str, tuple[Callable[[list[Event]], list[Event]], set[str]]] = {
     "stream alone": (lambda events: without_cuda_events(lacking(events, RECORD)), {"stream"}),
     "cuda_event rows": (lambda events: lacking(events, STREAM, RECORD), {"cuda_event"}),
     "cuspy with cuda_event rows": (lambda events: lacking(events, STREAM), {"cuda_event"}),
+    "one in three without a cuda_event row": (
+        lambda events: with_some_cuda_events(lacking(events, STREAM, RECORD), of=lambda n: n % 3 != 1),
+        {"cuda_event", "calls"},
+    ),
+    "one in three with a cuda_event row": (
+        lambda events: with_some_cuda_events(lacking(events, STREAM, RECORD), of=lambda n: n % 3 == 1),
+        {"cuda_event", "calls"},
+    ),
     "one in three unstated": (
         lambda events: without_cuda_events(lacking(events, STREAM, RECORD, of=lambda n: n % 3 == 1)),
         {"record_and_stream", "calls"},
@@ -219,6 +233,13 @@ FORMS: dict[str, tuple[Callable[[list[Event]], list[Event]], set[str]]] = {
             lacking(lacking(events, STREAM, of=lambda n: n % 3 > 0), RECORD, of=lambda n: n % 3 == 2)
         ),
         {"record_and_stream", "record", "calls"},
+    ),
+    "all kinds with some cuda_event rows": (
+        lambda events: with_some_cuda_events(
+            lacking(lacking(events, STREAM, of=lambda n: n % 3 > 0), RECORD, of=lambda n: n % 3 == 2),
+            of=lambda n: n % 2 == 0,
+        ),
+        {"record_and_stream", "record", "cuda_event", "calls"},
     ),
 }  # fmt: skip
 QUERY = """
@@ -250,14 +271,14 @@ def in_form(name: str, form: str) -> list[Event]:
     return FORMS[form][0](PROGRAMS[name]().events)
 
 
-FIRST_CASES = {case: BATCH.append(in_form(*case)) for case in CASES[::7]}
+FIRST_CASES = {case: BATCH.append(in_form(*case)) for case in CASES[::8]}
 
 
 @pytest.mark.parametrize(
     "cases", first_of([[*FIRST_CASES], [case for case in CASES if case not in FIRST_CASES][::2]], 1)
 )
 def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) -> None:
-    """The first seventh of the cases has each program and each form."""
+    """The first eighth of the cases has each program and each form."""
     programs = {name: make() for name, make in PROGRAMS.items()}
     if cases[0] in FIRST_CASES:
         connections = (BATCH.show(FIRST_CASES[case]) for case in cases)
