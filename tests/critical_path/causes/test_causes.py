@@ -747,6 +747,33 @@ def test_computing_is_what_the_breakdown_counts() -> None:
     assert compute_ns == waits.window["computing_ns"]
 
 
+TRACES["mtia"] = [
+    *(op("aten::permute", 0, 15), call("runFunction - job_prep", 0, 10, 1, cat="mtia_runtime")),
+    *(
+        kernel(name, start, end - start, 1, stream=stream, cat="mtia_ccp_events")
+        for name, start, end, stream in (
+            ("job_exe - event wait", 20, 620, 101),
+            ("permute_2d", 20, 420, 102),
+            ("pe_exe", 320, 520, 103),
+            ("fused_linear_relu", 600, 800, 102),
+            ("hccl_all_reduce", 700, 900, 104),
+        )
+    ),
+]
+
+
+def test_stages_that_overlap_add_nothing_to_computing(whole: dict[str, Why]) -> None:
+    """An event wait and another stage of MTIA's jobs beside two kernels and a collective."""
+    why = whole["mtia"]
+    check(why)
+    ((compute_ns, other_ns, idle_ns),) = rows_of(
+        TRACES["mtia"], "temporal_breakdown", "compute_ns, non_compute_ns, idle_ns"
+    )
+    assert (compute_ns, other_ns, idle_ns) == (600_000, 280_000, 0)
+    assert (why.window["computing_ns"], why.window["busy_ns"]) == (compute_ns, compute_ns + other_ns)
+    assert "the GPU computes 600.0 us" in why.sentence
+
+
 TRACES["no stream"] = [
     *(call("hipMemcpyAsync", 0, 5, 1), call("hipMemcpyAsync", 6, 5, 2)),
     *(x("gpu_memcpy", "CopyHostToDevice", at, 50, 7, 0, correlation=i, device=0) for i, at in ((1, 20), (2, 2330))),
