@@ -26,10 +26,14 @@ per_trace AS (
         count(e.event_id) FILTER (WHERE e.cat = 'cuda_sync') AS n_syncs,
         count(e.event_id) FILTER (WHERE e.duration_ns = 0) AS n_zero,
         count(e.event_id) FILTER (WHERE e.duration_ns < 0) AS n_negative,
-        count(e.event_id) FILTER (WHERE e.duration_ns IS NOT NULL AND e.cat IS NULL) AS n_without_category
+        count(e.event_id) FILTER (WHERE e.duration_ns IS NOT NULL AND e.cat IS NULL) AS n_without_category,
+        count(e.event_id) FILTER (
+            WHERE e.cat IS NOT NULL AND coalesce(s.side, 'cpu') = 'cpu' AND (e.pid IS NULL OR e.tid IS NULL)
+        ) AS n_without_thread
     FROM traces AS t
     LEFT JOIN work AS w ON w.trace_id = t.trace_id
     LEFT JOIN events AS e ON e.trace_id = t.trace_id AND e.duration_ns IS NOT NULL
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
     GROUP BY t.trace_id, t.rank, w.n, w.n_unlaunched
 ),
 kernel_gaps AS (
@@ -144,6 +148,12 @@ all_checks AS (
         'events with a duration but no category: kept in table events, used by no model'
     FROM per_trace
     WHERE n_without_category > 0
+    UNION ALL
+    SELECT
+        trace_id, 'no_thread', 'warning', n_without_thread,
+        'CPU events without a process or a thread: kept in table events, in no call stack and on no critical path'
+    FROM per_trace
+    WHERE n_without_thread > 0
     UNION ALL
     SELECT
         trace_id, 'overlap_on_stream', 'warning', n_overlapping,

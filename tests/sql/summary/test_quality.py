@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.effort import SLOW
-from tests.harness import call, each, kernel, op, sync
+from tests.harness import call, each, kernel, op, sync, x
 
 RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
+
+
+def without(event: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != key}
 
 
 CHECKS: list[tuple[str, int | None, list[dict]]] = [
@@ -61,6 +67,9 @@ CHECKS: list[tuple[str, int | None, list[dict]]] = [
         1,
         [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
     ),
+    ("no_thread", 2, [op("a", 0, 5), without(op("b", 6, 5), "pid"), without(op("c", 12, 5), "tid")]),
+    # GPU work needs neither, and what is about the trace itself is of no thread.
+    ("no_thread", None, [op("a", 0, 5), without(kernel("k", 6, 5, 1), "pid"), without(x("Trace", "t", 0, 20), "tid")]),
 ]
 
 
@@ -72,12 +81,12 @@ CLEAN = [
 ]
 
 
-OF_WAITS = 4
-"""How many checks, the last ones, are of waits; the others run with SLOW."""
+ALWAYS = 6
+"""How many checks, the last ones, always run; the others run with SLOW."""
 
 
 def test_each_check_counts_what_it_is_for() -> None:
-    checks = CHECKS if SLOW else CHECKS[-OF_WAITS:]
+    checks = CHECKS if SLOW else CHECKS[-ALWAYS:]
     traces = [CLEAN, *(events for *_, events in checks)]
     clean, *counts = [
         dict(con.execute("SELECT check_name, n FROM quality").fetchall()) for con in each(traces, "quality")
