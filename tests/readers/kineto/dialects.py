@@ -1,6 +1,6 @@
-"""One trace in the spellings of other writers: what Cuspy, PyTorch's backend of late 2026, writes differently from Kineto.
+"""One trace in the spellings of other writers: Cuspy, PyTorch's backend of late 2026, Kineto before 2022, and Kineto on XPU.
 
-As torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py write it (pytorch 2.14).
+Cuspy's is that of torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py (pytorch 2.14).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ Event = dict[str, Any]
 LANE = 1 << 20
 """The first of the lanes to which `on_lanes` moves the work of graphs."""
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_OF_2021 = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime"}
 _COPY = re.compile(r"Memcpy (\w+)(?: \(([\w ]+) -> ([\w ]+)\))?")
 _SET = re.compile(r"Memset \(([\w ]+)\)")
 _MEMORY = ("unknown", "pageable", "pinned", "device", "array", "managed", "device_static", "managed_static")
@@ -64,3 +65,15 @@ def on_lanes(event: Event) -> None:
         lane = LANE + args["graph node id"] % 3
         args |= {"original_stream": args["stream"], "stream": lane}
         event["tid"] = lane
+
+
+def as_of_2021(event: Event) -> None:
+    """Categories have other names."""
+    event["cat"] = _OF_2021[event["cat"]]
+
+
+def on_queues(event: Event) -> None:
+    """Work that is not of a graph has a queue in place of its stream."""
+    args = event["args"]
+    if event["cat"] in _ON_GPU and not args.get("graph node id"):
+        args["sycl queue"] = args.pop("stream")

@@ -12,7 +12,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect_all, each, kernel, only, op, rows_of, x
 
-from .dialects import LANE, Event, as_cuspy, document, on_lanes, spelled
+from .dialects import LANE, Event, as_cuspy, as_of_2021, document, on_lanes, on_queues, spelled
 
 FEW = ("kernels", "critical_path", "temporal_breakdown")
 ALL = (*FEW, "causes", "window_gpu_time", "event_waits", "idle_gaps", "critical_path_edges")
@@ -88,6 +88,32 @@ def test_real_traces(name: str, shared: Path) -> None:
 @pytest.mark.slow
 def test_all_tables_of_replays() -> None:
     check(replays(), ALL)
+
+
+SPELLINGS = (as_cuspy, on_lanes, as_of_2021, on_queues)
+READ = "event_id, cat, name, pid, start_ns, duration_ns, device, stream, correlation, graph_node, graph_id, bytes"
+
+
+def launches(n: int = 10) -> list[Event]:
+    """Behind the replays: kernels and copies on two streams."""
+    events: list[Event] = []
+    for i in range(n):
+        at, correlation = 10_000.0 + 100 * i, 100 + 2 * i
+        events += [op("aten::mm", at, 40), call("cudaLaunchKernel", at + 10, 10, correlation)]
+        events += [kernel("gemm", at + 30, 40, correlation)]
+        events += [kernel("Memcpy HtoD (Pageable -> Device)", at + 75, 5, correlation + 1, 20, cat="gpu_memcpy")]
+    return events
+
+
+def test_one_row_in_ten_of_another_spelling_is_the_same_event() -> None:
+    """And all of them. Every table is made of these columns."""
+    trace = {"traceEvents": [*replays()["traceEvents"], *launches()]}
+    expected = rows_of(trace, "events", READ, "event_id")
+    for change in SPELLINGS:
+        for every in (10, 1):
+            other = spelled(trace, change, every)
+            assert other != trace
+            assert rows_of(other, "events", READ, "event_id") == expected, (change.__name__, every)
 
 
 COPIES = (
