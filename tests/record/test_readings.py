@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
@@ -92,12 +93,17 @@ def test_of_another_process_only_what_is_the_host_s(tmp_path: Path) -> None:
     assert summaries[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)  # once, not of both
 
 
+def create_empty(con: duckdb.DuckDBPyConnection) -> None:
+    """Create the tables that the readings are made of, but for the logs of NCCL's Inspector."""
+    types = column_types(load_catalog())
+    for table in ("recordings", "span_samples", "host_samples", "host_rates", "gpu_samples", "net_rates", "recording_devices", "devices"):  # fmt: skip
+        con.execute(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in types[table])})")
+
+
 def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
     host = socket.gethostname()
     with duckdb.connect() as con:
-        for table in ("recordings", "span_samples", "host_samples", "host_rates", "gpu_samples", "net_rates"):
-            columns = ", ".join(f"NULL::{'VARCHAR' if c.name in ('kind', 'device', 'port', 'host', 'run_id', 'recording_id') else 'DOUBLE' if c.name.endswith('_s') else 'BIGINT'} AS {c.name}" for c in load_catalog().models[table].columns)  # fmt: skip
-            con.execute(f"CREATE TABLE {table} AS SELECT {columns} WHERE false")
+        create_empty(con)
         con.execute(
             f"INSERT INTO recordings BY NAME SELECT 'a' AS recording_id, 'spans' AS kind, '{host}' AS host, 7 AS pid"
         )
@@ -114,6 +120,40 @@ def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
         rows = con.execute(f"SELECT device, reading, n_samples, mean FROM ({load_catalog().models['span_sample_readings'].sql}) ORDER BY 2").fetchall()  # fmt: skip
     assert rows == [
         ("AllReduce", "bus_gigabytes_per_s", 2, 2.0), ("AllReduce", "duration_ns", 2, 30.0), ("AllReduce", "size_bytes", 2, 200.0),
+    ]  # fmt: skip
+
+
+def test_links_are_used_in_percent_of_those_of_the_recording_s_device() -> None:
+    """In 1.024 s, 45 GB through NVLink, and 32 GB/s through PCIe. The rate of c's NVLink is unknown, and d is no known device."""
+    with duckdb.connect() as con:
+        create_empty(con)
+        for table in ("inspector_logs", "inspector_collectives"):
+            columns = ", ".join(f"{column} {kind}" for column, kind in column_types(load_catalog())[table])
+            con.execute(f"CREATE TABLE {table} ({columns})")
+        con.execute(
+            f"INSERT INTO recordings BY NAME SELECT *, 'h' AS host, {AT} AS start_ns, {AT + 10**10} AS end_ns FROM (VALUES "
+            "('a', 'spans', 7, 'SXM'), ('c', 'spans', 8, 'PCIe'), ('d', 'spans', 9, 'SXM'), ('n', 'counters', 1, NULL)) "
+            "AS t (recording_id, kind, pid, device_name)"
+        )
+        con.execute("INSERT INTO recording_devices VALUES ('a', 'H100-SXM'), ('c', 'H100-PCIe'), ('d', NULL)")
+        con.execute(
+            "INSERT INTO devices BY NAME SELECT * FROM (VALUES ('H100-SXM', 450, 64), ('H100-PCIe', NULL, 64)) "
+            "AS t (device_key, link_unidirectional_gigabytes_per_s, pcie_unidirectional_gigabytes_per_s)"
+        )
+        con.execute(
+            f"INSERT INTO gpu_samples BY NAME SELECT 'n' AS recording_id, gpu_index, gpu_name, {AT} + n * 1024 * {MS} AS t_unix_ns, "
+            "n * 45_000_000 AS nvlink_rx_kb, 32_000_000 AS pcie_rx_kbs, 300.0 AS power_w "
+            "FROM (VALUES (0, 'SXM'), (1, 'PCIe')) AS t (gpu_index, gpu_name), (VALUES (0), (1)) AS u (n)"
+        )
+        con.execute(
+            f"INSERT INTO span_samples BY NAME SELECT recording_id, 0 AS step, 0 AS span_id, {AT} AS start_ns, {2048 * MS} AS duration_ns "
+            "FROM recordings WHERE kind = 'spans'"
+        )
+        query = f"SELECT recording_id, device, reading, link_percent FROM ({load_catalog().models['span_sample_readings'].sql})"
+        rows = con.execute(query).fetchall()
+    assert len(rows) == 3 * 2 * 3
+    assert sorted(row for row in rows if row[3] is not None) == [
+        ("a", "0", "nvlink_rx_bytes_per_s", 10.0), ("a", "0", "pcie_rx_bytes_per_s", 50.0), ("c", "1", "pcie_rx_bytes_per_s", 50.0),
     ]  # fmt: skip
 
 

@@ -30,6 +30,18 @@ linked AS (
     FROM gpu_samples
     WINDOW sampled AS (PARTITION BY recording_id, gpu_index ORDER BY t_unix_ns)
 ),
+links AS (
+    -- Of the host's GPUs those with the name of the recording's device: nothing tells which of them it is.
+    SELECT DISTINCT
+        b.recording_id, CAST(g.gpu_index AS VARCHAR) AS device,
+        1e9 * v.link_unidirectional_gigabytes_per_s AS nvlink_bytes_per_s,
+        1e9 * v.pcie_unidirectional_gigabytes_per_s AS pcie_bytes_per_s
+    FROM concurrent AS b
+    JOIN recordings AS s ON s.recording_id = b.recording_id
+    JOIN gpu_samples AS g ON g.recording_id = b.counters_id AND g.gpu_name = s.device_name
+    JOIN recording_devices AS d ON d.recording_id = b.recording_id
+    JOIN devices AS v ON v.device_key = d.device_key
+),
 process_readings AS (
     SELECT recording_id, t_unix_ns AS at_ns, 'rss_bytes' AS reading, CAST(rss_bytes AS DOUBLE) AS value
     FROM host_samples
@@ -136,9 +148,18 @@ SELECT
     count(*) AS n_samples,  -- Samples that fell into the span; with few samples, the mean is uncertain.
     avg(r.value) AS mean,  -- Mean of the samples.
     min(r.value) AS least,  -- Smallest sample.
-    max(r.value) AS most  -- Largest sample.
+    max(r.value) AS most,  -- Largest sample.
+    -- For NVLink and PCIe: the mean in percent of what the links carry in one direction, by the data sheet of the
+    -- recording's device. It is the GPU's, not the span's own: other work of the GPU counts, and an NVLink rate covers
+    -- the whole interval between two samples. NULL for other readings, for a GPU of another name than the recording's
+    -- device, and if the rate of the device's links is unknown.
+    100 * avg(r.value) / CASE
+        WHEN starts_with(r.reading, 'nvlink') THEN max(l.nvlink_bytes_per_s)
+        WHEN starts_with(r.reading, 'pcie') THEN max(l.pcie_bytes_per_s)
+    END AS link_percent
 FROM span_samples AS s
 JOIN readings AS r
     ON r.recording_id = s.recording_id AND r.at_ns >= s.start_ns AND r.at_ns < s.start_ns + s.duration_ns
+LEFT JOIN links AS l ON l.recording_id = s.recording_id AND r.source = 'gpu' AND l.device = r.device
 WHERE r.value IS NOT NULL
 GROUP BY s.recording_id, s.step, s.span_id, r.source, r.device, r.reading

@@ -4,22 +4,7 @@
 -- yields no ratios (not_measured).
 -- scope: lake
 -- check: unique(recording_id, step, span_id, peak_kind)
-WITH fitting AS (
-    SELECT
-        r.recording_id, d.device_key,
-        row_number() OVER (PARTITION BY r.recording_id ORDER BY d.rule_order) AS choice
-    FROM recordings AS r
-    JOIN device_rules AS d
-        ON regexp_matches(r.device_name, d.name_pattern)
-            AND (d.min_gib IS NULL OR r.device_memory_bytes >= d.min_gib * 1073741824)
-            AND (d.max_gib IS NULL OR r.device_memory_bytes <= d.max_gib * 1073741824)
-            AND (
-                d.sms IS NULL OR r.device_sms = d.sms
-                OR (r.device_sms IS NULL AND NOT regexp_matches('', d.name_pattern))
-            )
-    WHERE NOT starts_with(r.device_name, 'cpu:')
-),
-kinds AS (
+WITH kinds AS (
     SELECT DISTINCT device_key, peak_kind FROM device_peaks
 ),
 placed AS (
@@ -30,7 +15,7 @@ placed AS (
         k.peak_kind,
         coalesce(CAST(m.gigabytes_per_s AS DOUBLE), v.hbm_gigabytes_per_s) AS memory_gigabytes_per_s
     FROM recordings AS r
-    LEFT JOIN fitting AS f ON f.recording_id = r.recording_id AND f.choice = 1
+    LEFT JOIN recording_devices AS f ON f.recording_id = r.recording_id
     JOIN kinds AS k ON k.device_key = coalesce(f.device_key, replace(r.device_name, ',', ';'))
     LEFT JOIN devices AS v ON v.device_key = k.device_key
     LEFT JOIN device_peaks AS m ON m.device_key = k.device_key AND m.peak_kind = k.peak_kind AND m.dtype = 'memory'
