@@ -1,4 +1,4 @@
-"""Pictures as metadata: the newest trace's layers, the ranks of the newest and the worst capture. Each name states the content.
+"""Pictures as metadata: layers of the newest trace and recorded run, ranks of the newest and worst capture. Names state the content.
 
 Also as metadata: why each of the newest traces takes as long as it does, with a bar of its causes, and what would help.
 """
@@ -13,7 +13,7 @@ from assets.metadata import markdown_table
 from pipelines.base.foreign_text import in_markdown
 from pipelines.faces.report.pictures.cause_lanes import cause_lanes
 from pipelines.faces.report.sections.ranks import rank_map_svg
-from pipelines.faces.report.sections.spans import picture
+from pipelines.faces.report.sections.spans import picture, sampled_layers
 from pipelines.faces.what_helps import SHOWN, change_of, saving_of
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.fleet.stragglers import stragglers_of
@@ -27,6 +27,8 @@ _TRACE = """
 """
 _ANSWERED = ("critical_path", "causes", "fixes")
 """Tables whose pages show the answer to why."""
+_SAMPLED = ("span_samples", "span_sample_operators", "recordings")
+"""Stored tables that the pictures of recordings are made of; the first one's page shows them."""
 _MOST_TRACES = 10  # traces
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
@@ -59,6 +61,11 @@ def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     elif table == "rank_steps":
         with analyst(lake) as con:
             svg_by_name = _rank_map(con)
+    elif table == _SAMPLED[0] and lake.committed_files(table):
+        if broken := lake.broken(_SAMPLED):  # a query would fail, and with it the run that ingested
+            raise BrokenFiles(broken)
+        with analyst(lake) as con:
+            svg_by_name = sampled_layers(con)
     else:
         return {}
     return {name: image(name, svg) for name, svg in svg_by_name.items() if svg}

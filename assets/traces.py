@@ -21,6 +21,7 @@ from assets.metadata import (
     table_spec,
     today,
 )
+from assets.pictures import pictures
 from assets.units import fail_units, ingest_units
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text, text_path
@@ -170,7 +171,7 @@ def lake_tables(
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     for name in (table for table in LAKE_TABLES if table in selected):
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
-        rows = shown(store.lake, name, span) if store.lake else {}
+        rows = {**shown(store.lake, name, span), **pictures(store.lake, name)} if store.lake else {}
         yield dg.MaterializeResult(name, metadata={**rows, **run, "report": report_of(report)})
 
 

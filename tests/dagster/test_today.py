@@ -1,6 +1,7 @@
 """What the UI shows of the fleet: the page of today, and pictures that say what they are of."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,10 +15,12 @@ from pipelines.faces.why import TABLES
 from pipelines.lake import Batch, Lake
 from pipelines.lake.read.damage import Broken, BrokenFiles
 from pipelines.readers.ingest import ingest
+from pipelines.record.folder import Recording
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.faces.cli.test_pull_requests import trace
+from tests.faces.report.test_pictures import drawn
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +96,32 @@ def test_what_limits_the_answer_to_why_stands_beside_it(tmp_path: Path) -> None:
     materialize_all(lake, [*TABLES, "critical_path"])
     (row,) = str(pictures(lake, "critical_path")["why"].value).splitlines()[2:]
     assert "twice.json" in row and "the GPU computes" in row and "rows of GPU work repeat another one" in row
+
+
+@pytest.mark.slow  # a run; the pictures themselves are in tests/faces/report/test_without_time.py
+def test_modules_of_recordings_are_drawn_where_they_are_ingested(
+    run: Callable[..., dg.ExecuteInProcessResult], tmp_path: Path
+) -> None:
+    """Of each module one product of 2^31 operations in 4.341 us, which is half of the peak. The first step was a census."""
+    for rank in (0, 1):
+        recording = Recording(tmp_path / "in", "spans", "r", 1, rank)
+        places = [(step, place, name) for step in (0, 7) for place, name in enumerate("abc")]
+        recording.add("span_samples", [{"step": step, "span_id": place, "depth": 1, "name": name, "class": "Linear", "phase": "forward", "is_failed": False, "clock": "cuda", "duration_ns": 4341, "is_census": step == 0} for step, place, name in places])  # fmt: skip
+        types = '["c10::BFloat16", "c10::BFloat16"]'
+        call = {"op": "aten::mm", "dims": "[[1024, 1024], [1024, 1024]]", "types": types, "concrete": '["", ""]'}
+        counts = {"step": 0, "n_calls": 1, "n_calls_own": 1, "n_calls_recompute": 0}
+        recording.add("span_sample_operators", [{**call, **counts, "span_id": place} for place in range(3)])
+        recording.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
+    result = run([tmp_path / "in"], only=())
+    (event,) = (e for e in result.asset_materializations_for_node("ingest") if e.asset_key == dg.AssetKey("span_samples"))  # fmt: skip
+    cells, utilization = (name for name in event.metadata if "of modules" in name)
+    assert (cells, utilization) == (
+        "time of modules by rank, run r",
+        "utilization of modules in forward, run r, rank 0",
+    )
+    titles = drawn(event.metadata[cells])
+    assert titles == [f"rank {rank}, {name}: 0.004 ms per sampled step" for rank in (0, 1) for name in "abc"]
+    lake = Lake(tmp_path / "lake")
+    (file,) = lake.committed_files("span_sample_operators")
+    file.unlink()
+    assert [*pictures(lake, "span_samples")] == ["not_drawn"]

@@ -252,6 +252,34 @@ def test_module_ranks() -> None:
     assert asked("module-ranks", "job rank name busy_ns", span_names=spent) == [("b.json", 1, "m", 9), ("j", 0, "m", 7)]
 
 
+def test_sampled_modules() -> None:
+    """8 ms of forward in two sampled steps, of 3 of them the work is known. The other peak's row of a call is no further call."""
+    recordings = of(
+        "recording_id kind run_id start_ns",
+        ("x", "spans", "old", 1),
+        ("y", "spans", "new", 5),
+        ("z", "counters", "old", 9),
+    )
+    calls = of(
+        "recording_id run_id rank step span_id name phase duration_ns not_measured peak_kind mfu_wall bandwidth_utilization roofline_utilization suspect",
+        ("y", "new", 1, 2, 1, "m", "forward", 2_000_000, None, "datasheet", 0.5, 0.25, 0.5, False),
+        ("y", "new", 1, 2, 1, "m", "forward", 2_000_000, None, "measured", 0.9, 0.9, 0.9, False),
+        ("y", "new", 1, 2, 2, "m", "forward", 1_000_000, None, "datasheet", 0.2, None, None, True),
+        ("y", "new", 1, 4, 1, "m", "forward", 5_000_000, None, None, None, None, None, False),
+        ("y", "new", 1, 4, 2, "m", "forward", 9_000_000, "too_short", "datasheet", None, None, None, True),
+        ("y", "new", 1, 4, 3, "m", "backward", 3_000_000, None, "measured", 0.1, 0.1, 0.1, False),
+        ("y", "new", 1, 4, 4, "m", "recompute", 9_000_000, None, "datasheet", 0.1, 0.1, 0.1, False),
+        ("y", "new", 1, 4, 0, "step", "step", 9_000_000, None, "datasheet", 0.1, 0.1, 0.1, False),
+        ("x", "old", None, 0, 1, "m", "forward", 7_000_000, None, None, None, None, None, False),
+    )  # fmt: skip
+    columns = "run_id recording_id rank phase n ms mfu_percent bandwidth_percent roofline_percent peak_kind suspect"
+    assert asked("sampled-modules", columns, recordings=recordings, span_sample_utilization=calls) == [
+        ("new", "y", 1, "forward", 3, 4.0, 40.0, 25.0, 50.0, "datasheet", True),
+        ("new", "y", 1, "backward", 1, 3.0, 10.0, 10.0, 10.0, "measured", False),
+        ("old", "x", None, "forward", 1, 7.0, None, None, None, None, False),
+    ]
+
+
 CAUSES = of(
     "capture_id rank device cause gpu_ns hidden_ns",
     ("c", 0, 0, "straggler_wait", 50, 20), ("c", 0, 0, "exposed_communication", 7, 0), ("c", 0, 0, "compute", 10, 0),

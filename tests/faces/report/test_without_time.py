@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.report.pictures.timeless_events import honeycomb, radar
-from pipelines.faces.report.sections.spans import without_time
+from pipelines.faces.report.sections.spans import sampled_layers, without_time
 from pipelines.faces.report.subject import Subject
 
 
@@ -71,6 +71,31 @@ def test_the_section_has_what_modules_of_each_rank_took() -> None:
     con.execute("INSERT INTO span_name_utilization SELECT 'a', name, 'datasheet', 'module', 'fwd', 1, 0.5, 0.5, 0.5 "
                 "FROM unnest(['m', 'n', 'o']) AS names(name)")  # fmt: skip
     assert "utilization of layers" in str(without_time(subject))
+
+
+def test_sampled_modules_of_the_newest_recorded_run_are_drawn_likewise() -> None:
+    """A rank that was recorded twice, and a recording without a rank, have their own rows. The radar is of rank 0."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE recordings AS SELECT * FROM (VALUES ('old', 'spans', 1), ('new', 'spans', 2)) AS t (run_id, kind, start_ns)")  # fmt: skip
+    con.execute("CREATE TABLE span_sample_utilization (recording_id VARCHAR, run_id VARCHAR, rank BIGINT, step BIGINT, span_id BIGINT, "
+                "name VARCHAR, phase VARCHAR, duration_ns BIGINT, not_measured VARCHAR, peak_kind VARCHAR, mfu_wall DOUBLE, "
+                "bandwidth_utilization DOUBLE, roofline_utilization DOUBLE, suspect BOOLEAN)")  # fmt: skip
+    assert sampled_layers(con) == {}
+    con.execute("INSERT INTO span_sample_utilization SELECT recording_id, run_id, rank, 0, row_number() OVER (), name, phase, ms * 1e6, "
+                "NULL, 'datasheet', percent / 100, NULL, NULL, false FROM (VALUES "
+                "('o', 'old', 7, 'm', 'forward', 9, 90), ('a', 'new', 0, 'm', 'forward', 3, 50), ('a', 'new', 0, 'm', 'backward', 2, 10), "
+                "('a', 'new', 0, 'n', 'forward', 2, 25), ('b', 'new', 1, 'm', 'forward', 4, 75), ('c', 'new', 1, 'm', 'forward', 5, 75), "
+                "('d', 'new', NULL, 'm', 'forward', 6, 75)) AS t (recording_id, run_id, rank, name, phase, ms, percent)")  # fmt: skip
+    cells, radar_of_two = sampled_layers(con).values()
+    says = ["rank 0, m: 5", "rank 0, n: 2", "b, m: 4", "c, m: 5", "d, m: 6"]
+    assert re.findall(r"<title>(.*?)</title>", cells or "") == [f"{text} ms per sampled step" for text in says]
+    assert radar_of_two is None
+    con.execute("INSERT INTO span_sample_utilization BY NAME SELECT * REPLACE (99 AS span_id, 'o' AS name) "
+                "FROM span_sample_utilization WHERE name = 'n'")  # fmt: skip
+    title, drawn = list(sampled_layers(con).items())[1]
+    assert title == "utilization of modules in forward, run new, rank 0"
+    (area,) = re.findall(r'<polygon class="area" points="([^"]*)"', drawn or "")
+    assert area.split()[0] == "330.0,165.0" and "memory bandwidth" not in (drawn or "")
 
 
 @pytest.mark.slow  # the section alone is above

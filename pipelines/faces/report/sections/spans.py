@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import duckdb
 from markupsafe import Markup
@@ -101,18 +102,23 @@ _PEAKS = {
 
 def without_time(subject: Subject) -> Section | None:
     """Return the section of pictures without a time axis, or None if no module has GPU work."""
-    total: dict[str, float] = {}
-    cells: dict[int | str, dict[str, float]] = {}
-    for rank, row in _module_rows(subject):
-        ms = row["busy_ns"] / 1e6
-        total[row["name"]] = total.get(row["name"], 0.0) + ms
-        of_rank = cells.setdefault(rank, {})
-        of_rank[row["name"]] = of_rank.get(row["name"], 0.0) + ms
-    names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
-    drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(subject)]
+    times = ((rank, row["name"], row["busy_ns"] / 1e6) for rank, row in _module_rows(subject))
+    drawn = [_by_rank("GPU time of modules by rank", times, "ms"), _radar(subject)]
     pictures = [macros.figure(svg) for svg in drawn if svg]
     note = f"{of_shown(subject)}Modules, forward and backward; outer ones contain inner ones. No clocks of ranks are compared."
     return section("layers", "Layers", *pictures, note=note) if pictures else None
+
+
+def _by_rank(title: str, times: Iterable[tuple[int | str, str, float]], unit: str) -> str | None:
+    """Return the honeycomb of the layers with the most time. `times`: rank, or name of one without, layer and time."""
+    total: dict[str, float] = {}
+    cells: dict[int | str, dict[str, float]] = {}
+    for rank, name, ms in times:
+        total[name] = total.get(name, 0.0) + ms
+        of_rank = cells.setdefault(rank, {})
+        of_rank[name] = of_rank.get(name, 0.0) + ms
+    names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
+    return honeycomb(title, names, cells, unit)
 
 
 def _module_rows(subject: Subject) -> Iterator[tuple[int | str, Row]]:
@@ -131,3 +137,40 @@ def _radar(subject: Subject) -> str | None:
     rows = [row for row in subject.rows("module-peaks") if row["phase"] == "fwd" and row["peak_kind"]][:_AXES]
     shares = {title: {row["name"]: row[column] for row in rows} for title, column in _PEAKS.items()}
     return radar(f"utilization of layers, {subject.label}", [row["name"] for row in rows], shares)
+
+
+_SAMPLED_PEAKS = {
+    "compute (MFU)": "mfu_percent",
+    "memory bandwidth": "bandwidth_percent",
+    "of the roofline": "roofline_percent",
+}
+
+
+def sampled_layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
+    """Return pictures of the sampled modules of the newest recorded run, SVG by title, or nothing without such modules.
+
+    `con` has the lake's tables. The honeycomb has a row per recording: a rank, or the recording's id if the rank is unknown or
+    was recorded more than once. The radar is that of the first row.
+    """
+    rows = rows_of_question(con, "sampled-modules")
+    rows = [row for row in rows if row["run_id"] == rows[0]["run_id"]]
+    if not rows:
+        return {}
+    n_recordings = Counter(rank for rank, _ in {(row["rank"], row["recording_id"]) for row in rows})
+    for row in rows:
+        has_rank = row["rank"] is not None and n_recordings[row["rank"]] == 1
+        row["recorded"] = row["rank"] if has_rank else row["recording_id"]
+    times = [(row["recorded"], row["name"], row["ms"]) for row in rows]
+    first = min((recorded for recorded, *_ in times), key=lambda recorded: (isinstance(recorded, str), recorded))
+    rated = [row for row in rows if row["recorded"] == first and row["phase"] == "forward" and row["peak_kind"]][:_AXES]
+    shares = {
+        title: {row["name"]: None if row[column] is None else row[column] / 100 for row in rated}
+        for title, column in _SAMPLED_PEAKS.items()
+    }
+    whose = first if isinstance(first, str) else f"rank {first}"
+    by_rank = f"time of modules by rank, run {rows[0]['run_id']}"
+    utilization = f"utilization of modules in forward, run {rows[0]['run_id']}, {whose}"
+    return {
+        by_rank: _by_rank(by_rank, times, "ms per sampled step"),
+        utilization: radar(utilization, [row["name"] for row in rated], shares),
+    }

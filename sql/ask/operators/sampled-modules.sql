@@ -1,0 +1,40 @@
+-- Question: How long do modules take in the sampled steps of recorded runs, and how close do they come to the peaks?
+-- Reading: One row per recording, module and phase, of the newest run first. `ms` is the time per sampled step in
+-- which the module ran. A nested module also counts in its parent, so never add modules up. The percentages are of
+-- the peaks in `peak_kind`, over the calls with known work, and NULL where work or device is unknown. `suspect`: a
+-- call was faster than the peak allows, so the peak, type or inputs are wrong. Calls whose work ran at another time
+-- (`not_measured`) are left out.
+-- Words: MFU, recording
+WITH runs AS (
+    SELECT run_id, max(start_ns) AS start_ns
+    FROM recordings
+    WHERE kind = 'spans'
+    GROUP BY run_id
+),
+calls AS (
+    -- A call has a row for each kind of peak.
+    SELECT
+        recording_id, run_id, rank, step, name, phase, duration_ns, peak_kind, mfu_wall, bandwidth_utilization,
+        roofline_utilization, suspect
+    FROM span_sample_utilization
+    WHERE phase IN ('forward', 'backward') AND not_measured IS NULL
+    QUALIFY row_number() OVER (PARTITION BY recording_id, step, span_id ORDER BY peak_kind) = 1
+)
+SELECT
+    c.run_id, c.recording_id, c.rank, c.name, c.phase, count(*) AS n,
+    round(sum(c.duration_ns) / 1e6 / count(DISTINCT c.step), 3) AS ms,
+    round(100 * sum(c.mfu_wall * c.duration_ns) / sum(c.duration_ns) FILTER (WHERE c.mfu_wall IS NOT NULL), 1)
+        AS mfu_percent,
+    round(
+        100 * sum(c.bandwidth_utilization * c.duration_ns)
+        / sum(c.duration_ns) FILTER (WHERE c.bandwidth_utilization IS NOT NULL), 1
+    ) AS bandwidth_percent,
+    round(
+        100 * sum(c.roofline_utilization * c.duration_ns)
+        / sum(c.duration_ns) FILTER (WHERE c.roofline_utilization IS NOT NULL), 1
+    ) AS roofline_percent,
+    min(c.peak_kind) AS peak_kind, bool_or(c.suspect) AS suspect
+FROM calls AS c
+JOIN runs AS r ON r.run_id = c.run_id
+GROUP BY r.start_ns, c.run_id, c.recording_id, c.rank, c.name, c.phase
+ORDER BY r.start_ns DESC, c.run_id, ms DESC, c.name, c.phase, c.rank, c.recording_id
