@@ -1,8 +1,8 @@
-"""What pyproject.toml cannot say: what a wheel has that the checkout has elsewhere, or not at all.
+"""Build of the files that only a wheel contains, which pyproject.toml cannot describe.
 
-- `pipelines/_sql`: sql/, beside the code that reads it.
-- `pipelines/_cache`: what the catalog computes from sql/ and from the code (pipelines/models/cache.py). The first command
-  after `pip install .`, and each in a fresh container, would take about twice as long without it.
+- `pipelines/_sql`: sql/, next to the code that reads it.
+- `pipelines/_cache`: results that the catalog computes from sql/ and from the code (pipelines/models/cache.py). Without
+  them, the first command after `pip install .`, and each command in a fresh container, takes about twice as long.
 """
 
 import os
@@ -26,14 +26,14 @@ code_versions()
 
 
 class BuildWithCache(build_py):
-    """Also builds the cache, with the code as it is in the wheel. An editable install computes it on first use."""
+    """A build that also fills the cache with the wheel's code. An editable install computes the cache on first use."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
         shipped = Path(self.build_lib) / "pipelines" / "_cache"
-        shutil.rmtree(shipped, ignore_errors=True)  # of an earlier build: it would be read instead of computed
+        shutil.rmtree(shipped, ignore_errors=True)  # a cache of an earlier build would be reused
         with TemporaryDirectory() as folder:
             environment = {**os.environ, "XDG_CACHE_HOME": folder, "PYTHONDONTWRITEBYTECODE": "1"}
             subprocess.run([sys.executable, "-c", FILL_CACHE], cwd=self.build_lib, env=environment, check=True)

@@ -28,7 +28,7 @@ _TRACE = """
 _ANSWERED = ("critical_path", "causes", "fixes")
 """Tables whose pages show the answer to why."""
 _SAMPLED = ("span_samples", "span_sample_operators", "recordings")
-"""Stored tables that the pictures of recordings are made of; the first one's page shows them."""
+"""Stored tables from which the pictures of recordings are drawn. The page of the first table shows them."""
 _MOST_TRACES = 10  # traces
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst

@@ -61,7 +61,7 @@ _CHECKS = {
 
 @dg.multi_asset(
     name="schedules",
-    # Not "torch": runs are ingested from folders, too, and on the device `simulated` they do without it.
+    # Without "torch", because runs are also ingested from folders, and runs on the device `simulated` do not import it.
     specs=[table_spec(name, {"duckdb", "parquet"}) for name in RUN_TABLES],
     check_specs=[
         dg.AssetCheckSpec(
@@ -87,7 +87,7 @@ def schedule_runs(
     )
     if refused:
         raise dg.Failure("\n".join(refused.values()))
-    warned: dict[str, None] = {}  # each once, in order
+    warned: dict[str, None] = {}  # without duplicates, in the order of the runs
     with tempfile.TemporaryDirectory() as folder:
         try:
             for plan in config.plans:
@@ -161,7 +161,7 @@ def _turns(config: ScheduleConfig) -> list[list[str]]:
 
 
 def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a plan in a process of its own and return it, with what it printed. Raise dg.Failure if it fails or takes too long."""
+    """Run a plan in its own process. Return the process with its output. Raise dg.Failure if it fails or takes too long."""
     command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, *engines, "--out", str(folder)]
     options = {
         **{name: getattr(config, name) for name in ("iterations", "warmup", "size", "seed")},

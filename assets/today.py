@@ -16,7 +16,7 @@ from pipelines.lake.names import PAGES, REJECTS
 from pipelines.runs.store import Store
 
 _SHOWN = 30
-_OF_FIXES = ("worst_change", "n_traces", "gpu_hours", "percent", "worst_job")
+_FIX_COLUMNS = ("worst_change", "n_traces", "gpu_hours", "percent", "worst_job")
 
 
 def is_empty(store: Store) -> bool:
@@ -45,9 +45,9 @@ def is_empty(store: Store) -> bool:
     freshness_policy=EVERY_DAY,
 )
 def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> dg.MaterializeResult:
-    """Each job's newest capture, what would help, what got worse, who is waited for, and which files were not read.
+    """Write the page of the fleet: each job's newest capture, fixes, regressions, stragglers, and rejected files.
 
-    A page has all of it, and the metadata the most important.
+    The metadata contains the findings, the fixes and the newest captures.
 
     The page is `pages/fleet.html` in the lake; `tracelake fleet --out FOLDER` also writes a report of each capture.
     """
@@ -61,8 +61,8 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
     write_whole(file, fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", limits))
     columns = list(fleet.jobs[0]) if fleet.jobs else []
     rows = [[job[name] for name in columns] for job in fleet.jobs[:_SHOWN]]
-    fixes = [[fix[name] for name in _OF_FIXES] for fix in fleet.fixes]
-    to_tell = [(finding.kind, finding.says) for finding in findings(fleet)]
+    fixes = [[fix[name] for name in _FIX_COLUMNS] for fix in fleet.fixes]
+    finding_rows = [(finding.kind, finding.says) for finding in findings(fleet)]
     caveats = [[sentence] for sentence in sentences(limits)]
     return dg.MaterializeResult(
         metadata={
@@ -72,10 +72,10 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
             "traces": fleet.n_traces,
             "got_worse": len(fleet.worse),
             "files_not_read": fleet.n_rejects,
-            "findings": len(to_tell),
-            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], to_tell[:_SHOWN], width=400)),
+            "findings": len(finding_rows),
+            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], finding_rows[:_SHOWN], width=400)),
             **({"caveats": dg.MetadataValue.md(markdown_table(["caveat"], caveats, width=400))} if caveats else {}),
-            "what_would_help": dg.MetadataValue.md(markdown_table([*_OF_FIXES], fixes)),
+            "what_would_help": dg.MetadataValue.md(markdown_table([*_FIX_COLUMNS], fixes)),
             "newest_captures": dg.MetadataValue.md(markdown_table(columns, rows)),
         }
     )

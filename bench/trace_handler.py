@@ -1,8 +1,8 @@
-"""What `trace_handler` costs a training loop on the CPU, in turn with an export by torch alone.
+"""Measure what `trace_handler` costs a training loop on the CPU, compared with an export by torch alone.
 
-`python -m bench.trace_handler [--rounds 3] [--steps 100]`. A round trains for so many steps with a handler that only
-exports, then with `trace_handler`. Each profiles three steps after a third of them. Printed are medians over the rounds:
-how long the handler holds the loop, and how much slower steps are while the trace is compressed and ingested.
+`python -m bench.trace_handler [--rounds 3] [--steps 100]`. A round trains for `--steps` steps with a handler that
+only exports, then with `trace_handler`. Each run profiles three steps after a third of its steps. The command prints medians
+over the rounds: the duration of the handler's call, and how much slower steps are while the trace is compressed and ingested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class Loop:
 
 
 def train(n_steps: int, handler: Callable[[Any], None], is_busy: Callable[[], bool]) -> Loop:
-    """Train a small model. Of the steps after the handler's call those count that begin while `is_busy`, or all if none does."""
+    """Train a small model. Return the times of its steps.
+
+    `after` has the steps after the handler's call that begin while `is_busy`, or all of these steps if none does.
+    """
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8)))
     optimizer = torch.optim.Adam(model.parameters())
     batch, wait = torch.randn(256, 512), n_steps // 3
@@ -90,7 +93,7 @@ def main() -> None:
     print(f"{options.rounds} rounds on {os.cpu_count()} cores; a step takes {1e3 * step:.1f} ms")
     print("| | torch's export | trace_handler |\n|---|---:|---:|")
     calls = [1e3 * statistics.median(loops[i].call for *loops, _ in rounds) for i in range(2)]
-    print(f"| the loop stands still for | {calls[0]:.1f} ms | {calls[1]:.1f} ms |")
+    print(f"| duration of the handler's call | {calls[0]:.1f} ms | {calls[1]:.1f} ms |")
     slower = [statistics.median(loops[i].slower_percent for *loops, _ in rounds) for i in range(2)]
     print(f"| steps after it are longer by | {slower[0]:.1f} % | {slower[1]:.1f} % |")
     print(f"| CPU of the process that ingests | | {statistics.median(cpu for *_, cpu in rounds):.1f} s |")

@@ -1,1 +1,1 @@
-"""Attacks on a lake: kills, full disks, damaged files, poison in the stream, requests by halves, ranks that are missing; `make attack`."""
+"""Attacks on a lake: kills, full disks, damaged files, poison in the stream, partial requests, missing ranks (`make attack`)."""

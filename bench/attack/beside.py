@@ -1,4 +1,4 @@
-"""`compact` at random moments of `materialize`, and no grace for its files: both end well, and no answer changes."""
+"""Run `compact` without a grace period while `materialize` runs: both must exit with 0, and no answer may change."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BATCHES = 3
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Run both `n` times, on a lake of several small batches without tables."""
-    tally, choice = Tally("compact beside materialize"), random.Random(seed)
+    """Run both commands `n` times, on a lake of several small batches whose tables are not computed."""
+    tally, choice = Tally("compact during materialize"), random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         made = stage(Scene("beside", (ingest, *(_more,) * (BATCHES - 1)), materialize), Path(folder), ranks=1)
         began = time.monotonic()
@@ -46,19 +46,19 @@ def attack(n: int, seed: int) -> Tally:
                 tally.notes.append(f"{label}: rows of {', '.join(gone)} are missing")
             elif now != made.wanted:
                 tally.silent += 1
-                tally.notes.append(f"{label}: rows are there twice or are others")
+                tally.notes.append(f"{label}: rows are duplicated or changed")
             else:
                 tally.survived += 1
     return tally
 
 
 def compact(lake: Path) -> None:
-    """Merge today's batches, too, and delete their files at once."""
+    """Merge all batches, including today's, and delete their files immediately."""
     command("compact", "--older-than", "0", "--grace-hours", "0", "--lake", str(lake))
 
 
 def _more(lake: Path, source: Path) -> None:
-    """Take in one trace more, which is a batch of its own."""
+    """Ingest another trace, which becomes a separate batch."""
     number = len([*source.glob("*.json")])
     write_trace(source / f"rank{number}.json", number, distributedInfo={"rank": number})
     ingest(lake, source)

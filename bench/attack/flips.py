@@ -1,7 +1,7 @@
 """A lake whose files rot: bits flipped, files cut, overwritten, missing, or joined by ones that do not belong there.
 
-Answers must be right, or refused with a sentence, or `tracelake check` must find the damage. What is damaged in the lake's
-own notes, `tracelake check --repair` must mend: then the answers are as before.
+Answers must be right, or refused with a sentence, or `tracelake check` must find the damage. If the layout version or the
+catalog is damaged, `tracelake check --repair` must restore the former answers.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _check(lake: Path, *words: str) -> None:
 
 
 def _unmended(made: Stage, answers: Path, wanted: dict[str, str]) -> str:
-    """Repair the lake where it does not answer as before; why it still does not then, or ""."""
+    """Run `check --repair` if the answers changed. Return why they still differ, or "" if they do not."""
     if _read(answers) == wanted:
         return ""
     repair = run(_check, made.lake, "--repair")

@@ -1,6 +1,4 @@
-"""Mutations of a trace file: of its structure, its values, its text, its bytes and its packing; values nested deep, and profiles
-that stand in a file twice. Each is from a seed.
-"""
+"""Mutations of a trace file from a seed: structure, values, text, bytes, compression, deep nesting, duplicate profiles."""
 
 from __future__ import annotations
 
@@ -240,7 +238,7 @@ def _packed(rng: random.Random) -> bytes:
 
 
 def _nested(rng: random.Random) -> bytes:
-    """A value is a list of lists of lists, too deep for any parser that calls itself."""
+    """Return a file in which a value is nested too deeply for a recursive parser."""
     document = good(rng)
     path = rng.choice([path for path in _walk(document) if path])
     _at(document, path[:-1])[path[-1]] = f"\x01{'[' * _DEEP}{rng.choice((']' * _DEEP, ''))}\x01"
@@ -248,7 +246,7 @@ def _nested(rng: random.Random) -> bytes:
 
 
 def _doubled(rng: random.Random) -> bytes:
-    """A profiler wrote its rows twice: all of them or those of the GPU, at the same time or later."""
+    """Return a file with duplicate rows: all rows or those of the GPU, at the same time or later."""
     document = good(rng)
     events, later, only_gpu = document["traceEvents"], rng.choice([0, 0, 2, 1000]), rng.random() < 0.5
     again = [event for event in events if not only_gpu or event.get("cat") == "kernel"]

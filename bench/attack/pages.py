@@ -1,4 +1,4 @@
-"""A server that gets requests by halves, and is asked for files of tables that are not computed."""
+"""Send a server partial requests, and requests for files of tables that are not computed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the connection is reset, not clos
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Send `n` requests to one server, which answers all others meanwhile and logs no traceback."""
+    """Send `n` requests to a server. It must answer the query after each of them, and must not log a traceback."""
     tally, choice = Tally("requests of a server"), random.Random(seed)
     if not (find_spec("starlette") and find_spec("uvicorn")):
         tally.notes.append("not tried: the extra serve is not installed")
@@ -56,7 +56,7 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def try_once(server: Server, choice: random.Random, tally: Tally) -> None:
-    """Send a request, and see that the next one is answered."""
+    """Send a request, and check that the server answers the next query."""
     tally.tried += 1
     send: Callable[[Server, random.Random], str] = choice.choice((half, half, half, download))
     try:
@@ -72,7 +72,7 @@ def try_once(server: Server, choice: random.Random, tally: Tally) -> None:
 
 
 def half(server: Server, choice: random.Random) -> str:
-    """Send a part of a POST, at times not even its head, and leave."""
+    """Send the beginning of a POST request, sometimes without its complete head, and close or reset the connection."""
     path = choice.choice(_PATHS)
     body = json.dumps({"sql": _SQL, "format": "csv", "name": "kernels", "id": "a"}).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -86,7 +86,7 @@ def half(server: Server, choice: random.Random) -> str:
 
 
 def download(server: Server, choice: random.Random) -> str:
-    """Ask for a file of a table that is not computed; it must be refused with the way to it. A short file says nothing."""
+    """Request a file of a table that is not computed. The server must refuse it, and name the command that computes it."""
     kind = choice.choice(("csv", "parquet"))
     answer = server.ask("/download", {"sql": _SQL, "format": kind})
     is_refused = answer.status == 400 and "tracelake materialize" in answer.json.get("hint", "")

@@ -1,4 +1,4 @@
-"""Folders of a capture that lack a rank: every answer says which."""
+"""Remove ranks from the folder of a capture: every answer must name the missing ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEC = CaptureSpec(ranks=4, steps=2, layers=2, seed=7)
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Ask of `n` folders, each without one or two of its ranks."""
+    """Run a command on `n` folders, each without one or two of its ranks."""
     tally, choice = Tally("folders without a rank"), random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         whole, part = Path(folder, "whole"), Path(folder, "part")
@@ -35,7 +35,7 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def try_once(words: list[str], ranks: list[int], tally: Tally) -> None:
-    """Ask, and look for the caveat that names the ranks that are not there."""
+    """Run the command, and check that a caveat names the missing ranks."""
     command = [sys.executable, "-m", "tracelake", *words]
     done = subprocess.run(command, cwd=_ROOT, text=True, capture_output=True, check=False)
     where = f"{words[0]} without rank {', '.join(map(str, ranks))}"
@@ -46,9 +46,9 @@ def try_once(words: list[str], ranks: list[int], tally: Tally) -> None:
         return
     answer = json.loads(done.stdout)
     caveats = (answer if isinstance(answer, dict) else answer[0])["caveats"]
-    said = [str(caveat) for caveat in caveats if caveat.get("caveat") == "missing_ranks"]
-    if not any(f"missing ({', '.join(map(str, ranks))})" in text for text in said):
+    details = [str(caveat) for caveat in caveats if caveat.get("caveat") == "missing_ranks"]
+    if not any(f"missing ({', '.join(map(str, ranks))})" in text for text in details):
         tally.silent += 1
-        tally.notes.append(f"{where}: it says {said}")
+        tally.notes.append(f"{where}: the caveats are {details}")
         return
     tally.survived += 1

@@ -104,9 +104,9 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally, lim
         tally.silent += 1
         tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {stderr[-300:]!r}")
         return
-    if left := sorted(world.temporary.iterdir()):
+    if leftovers := sorted(world.temporary.iterdir()):
         tally.silent += 1
-        tally.notes.append(f"{where}: left {', '.join(path.name for path in left)} in TMPDIR")
+        tally.notes.append(f"{where}: left {', '.join(path.name for path in leftovers)} in TMPDIR")
         shutil.rmtree(world.temporary)
         world.temporary.mkdir()
         return

@@ -105,7 +105,7 @@ def keep_in_archive(path: Path, names: set[str]) -> None:
     """Write an archive again with these files alone, or remove it if it has none. Its end may be torn."""
     partial, copied = path.with_suffix(".partial"), 0
     if names and path.exists():
-        # A cut member is of no program in truth.json, which is written after its traces are packed.
+        # A truncated member belongs to no program in truth.json, because a program is added after its traces are packed.
         with (
             tarfile.open(partial, "w") as target,
             suppress(tarfile.ReadError),

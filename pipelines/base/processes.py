@@ -37,10 +37,10 @@ def owner_mark() -> str:
 
 
 def is_running_here(mark: str) -> bool | None:
-    """Return whether the process of an `owner_mark` runs, or None if this cannot be seen from here.
+    """Return whether the process of an `owner_mark` runs, or None if that is unknown.
 
-    That is so for a text that is no mark, for a process of another host, and for one of a container that has its
-    machine's name and pids of its own.
+    It is unknown for a text that is not an `owner_mark`, and for a process of another host or of another PID namespace,
+    such as a container with the host's name.
     """
     process, _, namespace = mark.rpartition("@")
     if process.count(":") < 2 or namespace != _pid_namespace():
@@ -49,7 +49,7 @@ def is_running_here(mark: str) -> bool | None:
 
 
 def _pid_namespace() -> str:
-    """Return the number of the namespace in which this process's pid counts, or an empty text without /proc."""
+    """Return the inode of this process's PID namespace, or an empty text without /proc."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:

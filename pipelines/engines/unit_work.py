@@ -56,7 +56,7 @@ def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
             write_causes(lake.root / CAUSES, store.causes())
             materialize(lake, and_publish=False)
         committed = store.commit(lake)
-        # A trace is new although its counters, whose set has the same id, are known.
+        # A trace in `traces` is new even if the lake already has its hardware counters, whose set has the same id.
         known_traces |= {key for keys in committed.known_keys.values() for key in keys} - {*committed.traces}
         rows = tuple(replace(row, status="known") if row.trace_id in known_traces else row for row in rows)
     return Ingested(rows, time.perf_counter() - began, time.process_time() - cpu)

@@ -21,9 +21,9 @@ _TABLES = {"trace": ("findings", "quality"), "capture": ("capture_quality",)}
 
 
 class LimitingFinding(NamedTuple):
-    """A finding about a trace, or about a capture: then `trace_id` is None.
+    """A finding about a trace or a capture. `trace_id` is None for a capture.
 
-    `file`: the file of the trace. Empty for a capture. Among those of several jobs (findings_of_newest) it also names the job.
+    `file` is the trace's file, empty for a capture. `findings_of_newest` adds the job to it.
     """
 
     trace_id: str | None
@@ -153,7 +153,7 @@ def findings_of_capture(ask: Callable[[str], list[dict[str, Any]]], capture_id: 
 
 
 def findings_of_trace(ask: Callable[[str], list[dict[str, Any]]], trace_id: str) -> list[LimitingFinding]:
-    """Return the findings about a trace, with rows from `ask`, as of `findings_of_capture`."""
+    """Return the findings about a trace. `ask` maps a query to its rows by column."""
     rows = ask(_traces_query(f"t.trace_id = {quoted(trace_id)}"))
     return [LimitingFinding(*row_by_column.values()) for row_by_column in rows]
 
@@ -181,13 +181,13 @@ def findings_of_newest(con: Any, jobs: Iterable[Mapping[str, Any]]) -> list[Limi
 
 
 def caveats_of_query(con: Any, query: str) -> list[str]:
-    """Return what limits the traces and captures in the tables that a query reads: a sentence per check, in their order.
+    """Return the caveats about the traces and captures in the tables that a query reads, a sentence per check.
 
-    They are those that the query names by id, or else all of the lake. A query of the findings themselves has no caveats.
-    `con`: an open connection to the lake, which also parses the query. It reads small tables, and computes none: findings
-    about captures are those in `capture_quality`.
+    If the query selects traces or captures by id, only these count, otherwise all in the lake. A query of the findings
+    themselves has no caveats. `con` is an open connection to the lake, which also parses the query. No table is computed,
+    so captures that are not in `capture_quality` yet have no findings.
     """
-    # Here, because every command imports this module, and these import DuckDB.
+    # Imported here, because every command imports this module, and most commands need not import DuckDB.
     import duckdb
 
     from pipelines.lake.names import MARK, REDUCED
@@ -196,7 +196,7 @@ def caveats_of_query(con: Any, query: str) -> list[str]:
     from pipelines.models.catalog import load_catalog
 
     models, names = load_catalog().models, tables_named(query, con)
-    # Without `traces`, most of whose queries are not about its column capture_id. `tables_read` has what the others read.
+    # Without `traces`, because few queries of it use its column capture_id. `tables_read` adds the tables that views read.
     read = {*names, *tables_read(query, con)} - {MARK}
     stored = [name for name in read if name in models and models[name].kind != "rules"]
     columns = {column.name for name in stored for column in models[name].columns}
@@ -217,16 +217,16 @@ def caveats_of_query(con: Any, query: str) -> list[str]:
     try:
         by_check = {check: values for check, *values in con.execute(counts).fetchall()}
     except duckdb.Error as error:  # a file of the findings is damaged
-        return [f"what limits the answer is not known: {str(error).splitlines()[0]}"]
-    # Which tables lack rows of traces of which only a digest is kept is said by `TablesOfLake.reduced`.
+        return [f"the caveats of the answer are unknown: {str(error).splitlines()[0]}"]
+    # `TablesOfLake.reduced` reports the tables in which digests have no rows.
     rules = [rule for rule in rule_rows("limiting_findings") if rule["check_name"] != REDUCED]
     return [_of_many(rule, *by_check[rule["check_name"]]) for rule in rules if rule["check_name"] in by_check]
 
 
 def _count_query(scope: str, ids: Mapping[str, tuple[str, ...]]) -> str:
-    """Return the query for the number of traces or captures with each finding: check, number, number of all, a file, a detail.
+    """Return the query that counts the traces or captures with each finding.
 
-    `ids`: of traces and of captures, by scope; empty for all.
+    Its columns: check, count, count of all, a file, a detail. `ids`: ids of traces and captures by scope, empty for all.
     """
     other = "capture" if scope == "trace" else "trace"
     if ids[scope]:
@@ -245,11 +245,11 @@ def _count_query(scope: str, ids: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _of_many(rule: Mapping[str, str], n: int, n_all: int, file: str, detail: str) -> str:
-    """Return the caveat of a check that `n` of `n_all` traces or captures have: of a single one that of all answers."""
+    """Return the caveat about `n` of `n_all` traces or captures. If `n_all` is 1, it is the finding's own sentence."""
     check, scope = rule["check_name"], rule["scope"]
     if n_all == 1:
         return LimitingFinding(None, file, check, "", detail).sentence
-    # Of captures the number of all would be too many: some may not be in capture_quality yet.
+    # For captures, `n_all` would be too large, because some may not be in capture_quality yet.
     which = f"{n:,} of {n_all:,} traces" if scope == "trace" else counted(n, scope)
     verb = "has" if n == 1 else "have"
     return f"{which} {verb} {rule['meaning']}: SELECT * FROM {_TABLES[scope][0]} WHERE check_name = '{check}'"

@@ -127,8 +127,8 @@ class Lake:
         """Return this process's folder for files of a batch that are not committed, created on first use.
 
         No view matches its contents. Several threads may use it at the same time, so each makes its own files or folders
-        in it. Its name has the process, so there is no moment at which it has a file and no owner. Before it is created,
-        the folders of killed processes are removed.
+        in it. Its name contains the owning process, so the owner is known before the folder has files. Before the folder
+        is created, the folders of killed processes are deleted.
         """
         folder = self.root / STAGING / f"{batch.batch_id}@{owner_mark()}"
         if not folder.exists():
@@ -137,7 +137,7 @@ class Lake:
         return folder
 
     def _ended_staging(self) -> list[Path]:
-        """Return staging folders that no process will use again. Only those of an unknown owner must be a day old."""
+        """Return the staging folders whose process has ended, and those of unknown processes that are a day old."""
         return [path for path in self.root.glob(f"{STAGING}/*") if _is_ended(path)]
 
     def put(
@@ -513,7 +513,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _is_ended(staging: Path) -> bool:
-    """Return whether the process of a staging folder ended, or, if that cannot be seen, whether the folder is a day old."""
+    """Return whether the process of a staging folder has ended, or, if that is unknown, whether the folder is a day old."""
     is_running = is_running_here(staging.name.partition("@")[2])
     return _is_leftover(staging) if is_running is None else not is_running
 

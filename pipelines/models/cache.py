@@ -38,10 +38,10 @@ def cache_folder() -> Path:
 
 
 def remembered(name: str, digest: str, compute: Callable[[], Any], folder: Path | None = None) -> Any:
-    """Return a JSON value: the one that the wheel or any process stored under this name for this digest; else compute it.
+    """Return the JSON value that the wheel or any process stored under this name for this digest, or compute and store it.
 
-    One file per name, with the last digest only, so the cache does not grow; with `folder`, which the value describes,
-    one per name and folder. A shipped value has no folder in its name: it is used wherever the digest is the same.
+    The cache has one file per name, with the latest digest only, so it does not grow. With `folder`, which the value
+    describes, it has one file per name and folder. A value of the wheel is used for any folder if the digest is the same.
     """
     own = cache_folder() / (f"{name}-{digest_of([str(folder)])[:16]}.json" if folder else f"{name}.json")
     for path in (SHIPPED / f"{name}.json", own):

@@ -150,9 +150,9 @@ def rejected_files(con: duckdb.DuckDBPyConnection) -> str:
 
 
 def still_rejected(rejects: str, traces: str) -> str:
-    """Return the SELECT of every attempt at the files that the question has, over SELECTs of all rejects and traces.
+    """Return the SELECT of all attempts to ingest the files that are still rejected, over SELECTs of all rejects and traces.
 
-    The question has the newest attempt of each file. `traces`: "" if there are none.
+    The question `rejected-files` returns only the newest attempt of each file. `traces`: "" if there are none.
     """
     sql, _, _ = load_questions()["rejected-files"].sql.partition("QUALIFY")
     sql = sql.replace("traces AS later", f"({traces or _NO_TRACES}) AS later")

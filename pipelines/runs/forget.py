@@ -106,7 +106,7 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
 def _keep_id(lake: Lake, trace: Forgotten) -> None:
     """If a capture is named after the trace, write a notice so that its other traces keep its id.
 
-    A notice about a group's first capture also keeps other captures from taking over its id, if no trace of it remains, too.
+    A notice about a group's first capture also keeps other captures from getting its id, even if none of its traces remains.
     """
     folders = None if trace.path is None else [folder_of(trace.path)]
     for name, capture in lake_captures(lake, with_roles=False, folders=folders).items():
@@ -115,7 +115,7 @@ def _keep_id(lake: Lake, trace: Forgotten) -> None:
             continue
         first, group_id = min(map(ingested, members.values())), members[trace.trace_id].group_id
         first_of_group = min(first, removed_firsts(lake).get(group_id, first)) if name == group_id else first
-        # A digest is gone as soon as one of its traces is.
+        # A digest is deleted with any of its traces.
         others = [ingested(t) for t in members.values() if t.trace_id != trace.trace_id and not capture.is_digest]
         firsts = {name: first_of_group} if name == group_id else {}
         if trace.trace_id in (first[1], first_of_group[1]) if others else firsts:

@@ -302,13 +302,13 @@ def test_what_would_help_is_summed_over_captures_and_the_largest_are_shown(capsy
     assert [row["fix"] for row in rows] == [*kinds]
     assert (of_a["gpu_hours"], of_a["percent"], of_a["worst_job"], of_a["n_traces"]) == (1, 10, "vision", 3)
     assert [*_fixes(rows)] == [
-        "would help: collect [never]: 2.00 GPU-hours (18 %) in 4 traces, most in one of job b0.json",
-        "would help: use a graph: 30.00 s (0 %) in 1 trace, most in one of job b0.json",
-        "would help: pin: 36.00 ms (0 %) in 1 trace, most in one of job vision",
+        "would help: collect [never], which saves 2.00 GPU-hours (18 %) in 4 traces, most in a trace of job b0.json",
+        "would help: use a graph, which saves 30.00 s (0 %) in 1 trace, most in a trace of job b0.json",
+        "would help: pin, which saves 36.00 ms (0 %) in 1 trace, most in a trace of job vision",
     ]
     fleet = replace(NOTHING, fixes=rows)
     _show(fleet, "my lake")
-    assert "collect [never]: 2.00" in (printed := capsys.readouterr().out)
+    assert "collect [never], which saves 2.00" in (printed := capsys.readouterr().out)
     assert "1 more would help: tracelake ask fleet-fixes --lake 'my lake'\n" in printed
     page = fleet_page(fleet, {}, "now", [])
     assert "What would help" in page and "2.00 h" in page and "30.00 s" in page

@@ -321,7 +321,8 @@ class _Window:
         """
         events = self.events
         calls = self._is_synchronization() & (self.operator[:-1] < 0)
-        # Of any type: a slow return is the call's self time, and work that ends after the return has its own.
+        # Not only edges of type _WAIT. If the call returns late, the edge is the call's self time. If the work ends after
+        # the return, by the GPU's clock, the edge is the work's self time.
         wait = ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
         needed = np.zeros(len(calls), dtype=bool)
         needed[self.dst_event[wait & self.names.to_host[events.name[self.src_event]]]] = True

@@ -48,7 +48,7 @@ class Candidate:
 def candidates(window: Window, rows: Rows, length: int, facts: NameFacts) -> Iterator[Candidate]:
     """Yield the fixes that may help a window with these causes of a path of a length, ns.
 
-    `facts` are by family, as the names of the trace are.
+    `facts` is indexed by family, because families have the indices of the trace's names.
     """
     length = max(length, 1)
     causes = _Shown(window, rows, length)
@@ -110,7 +110,7 @@ def _waits(window: Window, length: int, is_own: Flags) -> Iterator[Candidate]:
     around = np.where(around == calls, innermost(line, is_own[events.family], calls), around)
     family = events.family[around]
     waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
-    # A scenario names events of every category, so families of one name are one fix: that of the first.
+    # A scenario's target selects events of every category, so families with the same name form one fix.
     first: dict[str, int] = {}
     of_name = np.array([first.setdefault(name, i) for i, (_, name) in enumerate(events.families)], dtype=np.int64)
     waited = np.bincount(of_name, waited)

@@ -36,7 +36,7 @@ class Fix:
     `name` is the fix's target, `options` are the options of what-if that retime it, `without_profiler` is whether that
     is without the profiler's cost. `saves` is how much shorter the window gets, ns. `same_place` is the index of the
     larger fix that saves the same time, `same_cause` the host's cause that does. Both are None if there is none or it
-    is unknown. `caveat` is what limits the number in this window, beyond the caveat of the fix's kind.
+    is unknown. `caveat` is a caveat about `saves` in addition to that of the fix's kind, or None.
     """
 
     fix: str
@@ -83,7 +83,7 @@ def _caveat(window: Window, scenario: Scenario) -> str | None:
 Saves = Callable[[Scenario], int]
 """Returns the savings of a scenario, ns. Raises NothingMatches if the scenario selects nothing."""
 Caveat = Callable[[Scenario], str | None]
-"""Returns what limits the savings of a scenario in this window or capture, None for nothing."""
+"""Returns the caveat about the savings of a scenario in this window or capture, or None."""
 
 
 def judged(

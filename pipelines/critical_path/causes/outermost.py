@@ -1,4 +1,4 @@
-"""What stands around a call in the user's code: the outermost operator, or the innermost function."""
+"""Events that enclose a call: the outermost operator, and the innermost function of the user's code."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def outermost(line: Timeline, operators: Flags, calls: Ints) -> Ints:
 def innermost(line: Timeline, functions: Flags, calls: Ints) -> Ints:
     """Return for each call the innermost of the functions (k,) around it, as indices of events.
 
-    A call outside all functions is returned itself.
+    For a call outside all functions, it is the call itself.
     """
     marks = np.flatnonzero(functions & line.holding(calls))
     marks = marks[np.lexsort((-line.end[marks], line.at[marks], line.thread[marks]))]
-    # The lowest rank wins, so the last to begin has it.
+    # `Enclosing` picks the lowest rank, so the function that begins last has the lowest.
     around = Enclosing.of(line.thread[marks], line.at[marks], line.end[marks], -np.arange(len(marks)))
     index = around.at_times(line.thread[calls], line.at[calls])
     return np.where(index < 0, calls, np.append(marks, -1)[index])

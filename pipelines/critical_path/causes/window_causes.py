@@ -129,7 +129,11 @@ _READS = (
         ("saves_ns", "BIGINT", "What the window is shorter with it, ns."),
         ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
         ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
-        ("caveat", "VARCHAR", "What limits the number in this window, beyond its kind's caveat; NULL for nothing."),
+        (
+            "caveat",
+            "VARCHAR",
+            "Caveat about saves_ns in this window, in addition to its kind's; NULL if there is none.",
+        ),
     ),
     reads=_READS,
     checks=("unique(window_no, fix, name)",),

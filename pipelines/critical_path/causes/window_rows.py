@@ -87,10 +87,10 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
 
 @dataclass(frozen=True)
 class NameFacts:
-    """What fixes need to know of the names of a trace (n,), indexed as Names.
+    """Facts about the names of a trace (n,) that fixes depend on, indexed like Names.
 
-    `factor` is the best possible duration of its GPU work, relative to the actual one, NaN if unknown. `is_own` marks
-    Python functions of the user's own files.
+    `factor` is the best possible duration of a name's GPU work divided by the actual duration, NaN if unknown. `is_own`
+    marks Python functions in the user's files.
     """
 
     factor: npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ class NameFacts:
 
 
 def name_facts(con: duckdb.DuckDBPyConnection, n_names: int) -> NameFacts:
-    """Return what is known of the names in `_event_names`."""
+    """Return the facts about the names in `_event_names`."""
     facts = NameFacts(np.full(n_names, np.nan), np.zeros(n_names, dtype=bool))
     for name_no, factor in con.execute("FROM _faster_work").fetchall():
         facts.factor[name_no - 1] = factor

@@ -1,4 +1,4 @@
-"""The caveat that GPU work of several streams overlaps: it shares the GPU, so the graph cannot retime it exactly."""
+"""Caveat about streams that overlap: their work shares the GPU, so the graph cannot retime it exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = (
 
 
 def overlap_percent(window: Window) -> float:
-    """Return how much of a window work of several streams of one device overlaps, percent; 0 if that is too little."""
+    """Return the share of a window in which streams of one device overlap, percent; 0 below streams_overlap_percent."""
     line = window.timeline
     overlap_ns, length_ns = window.events.overlap_ns, int(line.dst_at.max() - line.src_at.min())
     is_enough = overlap_ns > 0 and 100 * overlap_ns >= _PERCENT * length_ns
@@ -26,7 +26,7 @@ def overlap_percent(window: Window) -> float:
 
 
 def changes_work(window: Window, changed: Flags) -> bool:
-    """Whether some of the changed edges (m,) are the time of GPU work."""
+    """Return whether any of the changed edges (m,) is self time of GPU work."""
     line = window.timeline
     return bool((changed & line.is_own & (line.owner >= 0) & line.is_work[line.owner]).any())
 

@@ -115,7 +115,7 @@ class Timeline:
     `is_earlier` waits for work from before the window.
 
     `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
-    calls. `recorded_launch` is the call that launched GPU work, -1 if the trace does not say or the call is no event.
+    calls. `recorded_launch` is the call that launched GPU work, -1 if it is unknown or not one of these events.
     """
 
     src: Ints
@@ -139,7 +139,7 @@ class Timeline:
     def launch(self) -> Ints:
         """Return for each event the call that launched it (k,), -1 if there is none."""
         calls = self.recorded_launch.copy()
-        # Work that a user added to the graph has only an edge from its launch, as has work in profile hta.
+        # Work that a user added to the graph, and work in profile hta, has a launch edge, but no recorded launch.
         launches = np.flatnonzero(self.is_launch & self.to_work & (calls[self.dst] < 0))
         calls[self.dst[launches]] = self.src[launches]
         return calls
@@ -160,7 +160,8 @@ class Timeline:
 
         Work behind the waiting work still waits if the waiting work is removed.
         """
-        # If clocks show that the awaited work had not ended yet, the wait leads from its start, as its self time.
+        # If work began before the awaited work ended, by the GPU's clock, the wait is an edge from the start of the awaited
+        # work and counts as that work's self time.
         is_late = self.is_own & (self.src != self.dst)
         return self.to_work & (self.is_earlier | self.is_work[self.src] & (self.is_wait | is_late))
 

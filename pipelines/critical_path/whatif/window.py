@@ -99,7 +99,7 @@ class Events:
 
     @cached_property
     def overlap_ns(self) -> int:
-        """Return how long GPU work of several streams of one device ran at once, ns; of several devices, the longest."""
+        """Return the time in which several streams of a device ran GPU work concurrently, ns: the maximum over devices."""
         works = (self.stream >= 0) & (self.dur > 0)
         start = self.ts[works]
         busy = Stretches.union(self.stream[works], start, start + self.dur[works])

@@ -45,7 +45,7 @@ def print_caveat(kind: str, text: str) -> None:
 
 
 def notices() -> list[str]:
-    """Return what the tables of the answer do not contain, for a page or a comment, which is passed on without stderr."""
+    """Return the notices about missing rows as lines for a page or a pull-request comment, which do not show stderr."""
     return [f"{kind}: {text}" for kind, text in _notices]
 
 

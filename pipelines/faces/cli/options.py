@@ -31,15 +31,17 @@ def local(path: str | Path, instead: str = "give a path on this machine") -> Pat
 def new_file(path: str | Path) -> Path:
     """Return the path of a file to write. Raise typer.BadParameter if its folder does not exist.
 
-    The folder is not made, because the path may be misspelled.
+    The function does not create the folder, because the path may be misspelled.
     """
     file = local(path)
     folder = file.parent
     if os.path.isdir(folder):  # False where Path.is_dir() raises, for a folder that may not be entered
         return file
     if os.path.lexists(folder):
-        raise typer.BadParameter(visible(f"{folder} is not a folder: give another path"))
-    raise typer.BadParameter(visible(f"there is no folder {folder}: mkdir -p {shlex.quote(str(folder))}"))
+        raise typer.BadParameter(visible(f"{folder} is not a folder. Give another path"))
+    raise typer.BadParameter(
+        visible(f"the folder {folder} does not exist. Create it: mkdir -p {shlex.quote(str(folder))}")
+    )
 
 
 def path_option(help: str, metavar: str = "FILE", *names: str, parser: Any = local) -> Any:

@@ -41,7 +41,7 @@ _RETIMING_FLAGS = ("--perfect-overlap", "--without-profiler")
 def retiming_options(text: str, lake: Path | str) -> list[str]:
     """Return the options of a printed what-if command, without `--lake`.
 
-    Raise QueryFailed if one of them is not in _RETIMING or _RETIMING_FLAGS, lacks its value, or names another lake.
+    Raise QueryFailed if an option is not in _RETIMING or _RETIMING_FLAGS, has no value, or names another lake.
     """
     try:
         words = iter(shlex.split(text))
@@ -57,7 +57,7 @@ def retiming_options(text: str, lake: Path | str) -> list[str]:
             known = ", ".join((*_RETIMING, *_RETIMING_FLAGS))
             raise QueryFailed(f"options of what_if cannot have {name!r}", f"They can have {known}.")
         if not equals and (value := next(words, "")) == "":
-            raise QueryFailed(f"{name} lacks its value", "Copy it from `command`.")
+            raise QueryFailed(f"{name} has no value", "Copy the value from `command`.")
         if name != "--lake":
             options.append(f"{name}={value}")
         elif value != absolute_address(lake):

@@ -143,7 +143,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
                 "remove": _text("A target that is gone."),
                 "scale": _text("A target and a factor, such as kernel:*gemm*=0.5."),
                 "window": _text("An annotation, such as ProfilerStep#5; by default all of the trace."),
-                "options": _text("What follows the id in the `command` of a fix or a cause, as printed."),
+                "options": _text("The part of the `command` of a fix or a cause after the id, as printed."),
             },
             ("trace",),
             partial(_what_if, served),

@@ -210,7 +210,7 @@ class TraceAnalysis:
         """
         trace = self.find(rank)
         window = "full" if step is None else f"ProfilerStep#{step}"
-        # Of this trace alone: what another trace lacks is no caveat of the answer.
+        # Of this trace only, because missing rows of another trace are not a caveat of the answer.
         answers = {table: answer(self.lake, query, [trace]) for table, query in queries(trace.trace_id, window).items()}
         lacking = [*dict.fromkeys(caveat for rows in answers.values() for caveat in rows.caveats)]
         explanation = of_rows({table: rows.to_dicts() for table, rows in answers.items()}, Path(trace.path).name)

@@ -62,7 +62,7 @@ class Reports:
                 return made.name
             name = secrets.token_urlsafe(16)
             ingested = await anyio.to_thread.run_sync(_ingested, lake)
-            # What cleans the folder of temporary files may have removed it.
+            # A cleaner of temporary files, such as systemd-tmpfiles, may have deleted the folder.
             Path(self._folder.name).mkdir(mode=0o700, exist_ok=True)
             await _run(lake, ident, self._path(name), self.without_broken)
             state = await anyio.to_thread.run_sync(_state, lake)

@@ -191,11 +191,11 @@ class LoopAnswer:
 
 
 def _end_with_last_step(path: Path, n_complete: int) -> None:
-    """Drop the step that the loop has begun and not completed, and cut what the last step's end leaves open.
+    """Remove the step that the loop did not complete, and shorten the events that last beyond the end of the last step.
 
-    After each step the profiler begins the next, also if there is none. A block without any complete step stays one step.
-    Open events of the loop's thread last until the profiler has stopped, and a step that ends with its optimizer ends inside
-    the optimizer's annotation. The file may have gigabytes, so it is changed in place: what is gone becomes blanks.
+    After each step the profiler begins another, even if the loop has ended. If no step is complete, the block is one step.
+    Open events of the loop's thread last until the profiler has stopped. A step that ends with its optimizer ends inside
+    the optimizer's annotation. The file may have gigabytes, so it is edited in place, and blanks replace removed text.
     """
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
         for begun in re.finditer(_STEP % n_complete, text, re.DOTALL) if n_complete else ():
@@ -213,5 +213,5 @@ def _end_with_last_step(path: Path, n_complete: int) -> None:
 
 
 def _us(text: bytes) -> Decimal:
-    """Return a time of a trace, us. A float of such size is not exact to 1 ns."""
+    """Return a time of a trace, us, as a Decimal, because a float of that magnitude is not exact to 1 ns."""
     return Decimal(text.decode())

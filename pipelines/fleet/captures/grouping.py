@@ -88,7 +88,7 @@ class Capture:
     findings: tuple[Finding, ...]
     roles: tuple[Role, ...] = ()
     lacking: tuple[str, ...] = ()
-    """The tables that lack a trace of it, because a model failed on the trace, each with the trace's id."""
+    """The tables in which a trace of the capture is missing because a model failed on it, each with the trace's id."""
     is_digest: bool = False
     """Whether only digests of its traces are kept, so that its tables stay as they are."""
 
@@ -103,7 +103,7 @@ class Capture:
     def content(self) -> str:
         """Return a hash over the traces, how they are used, roles, and findings, which may be about other jobs in the folder.
 
-        The tables that lack a trace count, too. It changes if results computed from the capture may change.
+        The hash also covers the tables in which a trace is missing. It changes if results computed from the capture may change.
         """
         parts = [f"{member.trace.trace_id}:{member.rank}:{member.left_out_reason}" for member in self.members]
         parts += [f"{role.rank}:{role.role}:{role.group}" for role in self.roles]
@@ -124,8 +124,8 @@ def find_captures(
 
     `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
     `removed`: by group, the batch and the id of the first-ingested trace that was removed from the lake.
-    `lacking`: by trace, the tables that lack it because a model failed on it. `kept`: the ids of captures whose naming
-    trace was removed, by the trace that names them now.
+    `lacking`: by trace id, the tables in which the trace is missing because a model failed on it. `kept`: the ids of
+    captures whose naming trace was removed, by the id of their first remaining trace.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:

@@ -181,7 +181,7 @@ def why_no_path(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
         f"FROM capture_ranks WHERE {of_capture}"
     ).fetchall()
     if not n_paths and (n_used or not n_ranks):  # in a lake that cannot be written
-        return "table capture_paths is not computed for it; where the lake can be written: tracelake materialize capture_paths"
+        return "table capture_paths is not computed for it. Where the lake can be written, run `tracelake materialize capture_paths`"
     if n_without_rank:
         return (
             f"{n_without_rank} of its files do not say which rank they are (no distributedInfo, no rank in the file's name): "

@@ -97,7 +97,11 @@ class JoinableRank:
         ("length_ns", "BIGINT", "How long it takes as it is, ns."),
         ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
         ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
-        ("caveat", "VARCHAR", "What limits the number in this capture, beyond its kind's caveat; NULL for nothing."),
+        (
+            "caveat",
+            "VARCHAR",
+            "Caveat about saves_ns in this capture, in addition to its kind's; NULL if there is none.",
+        ),
     ),
     reads=_READS,
     checks=("unique(capture_id, fix, name)",),

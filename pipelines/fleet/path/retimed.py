@@ -273,7 +273,7 @@ class Retimed:
 
     @cached_property
     def _overlap_percents(self) -> list[float]:
-        """Return for each rank how much of its trace work of several streams overlaps, percent; 0 if that is too little."""
+        """Return `overlap_percent` of each rank."""
         return [overlap_percent(rank_window.window) for rank_window in self.ranks]
 
     def _overlapping(self, change: _Change) -> Iterator[str]:

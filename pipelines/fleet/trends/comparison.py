@@ -107,10 +107,10 @@ class Pair:
 
 
 def recorded(pairs: Sequence[Pair]) -> tuple[bool, bool]:
-    """Return of control and test whether their GPU time is known.
+    """Return for control and test whether their GPU time is known.
 
-    A trace without any GPU work, beside one with GPU work, was recorded without it: its GPU time is not 0 but unknown. A
-    rank without GPU work on both sides, such as one of the CPU alone, takes nothing from the other ranks.
+    If a trace has no GPU work but its counterpart has some, the GPU was not recorded, so the GPU time is unknown, not 0.
+    Ranks without GPU work on both sides, such as ranks that use only the CPU, are ignored.
     """
     has_work = [(pair.control.idle_ns is not None, pair.test.idle_ns is not None) for pair in pairs]
     control, test = (any(of_pair[side] for of_pair in has_work) for side in (0, 1))

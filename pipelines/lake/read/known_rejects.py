@@ -1,4 +1,4 @@
-"""Rejected files that a lake has already, so that a file that stays broken does not get a row of `rejects` each time."""
+"""Rejected files that the store already records, so that a broken file gets one row of `rejects`, not one per attempt."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipelines.models.sqltext import quoted
 
 
 def known_rejects(own: str, rejects: str, traces: str) -> str:
-    """Return the SELECT of path and reason of the rows of `own` that a store has already.
+    """Return the SELECT of path and reason of the new rejects that a store already records.
 
-    `own`: a SELECT of path, reason and seen_at of rejected files; `rejects`, `traces`: SELECTs of the store's rows, or "".
-    If the file was ingested between two attempts, the second one is new, although its reason is the same.
+    `own`: the SELECT of path, reason and seen_at of the new rejects. `rejects`, `traces`: SELECTs of the store's rows, or "".
+    If the file was ingested between two failed attempts, the second failure is new, even if the reason is the same.
     """
     if not rejects:
         return f"SELECT path, reason FROM ({own}) WHERE false"

@@ -93,8 +93,8 @@ def superseded(rows: str) -> str:
     truncated trace's.
 
     A trace of several files (PARTED) that was read before all of them existed is superseded by the later one of these
-    files that contains it. Its path is another one if the first of its files came late. A later run read all processes
-    of these files, so no process supersedes another one. Which run read a trace is known after a merge, too.
+    files that contains it. Its path differs if the file that names it arrived late. A later run read all processes
+    of these files, so no process supersedes another one. `ingest_batch_id` names the run even after a merge.
     """
     columns = (
         "trace_id, coalesce(ingest_batch_id, batch_id) AS batch_id, path, job, rank, status, n_events, "

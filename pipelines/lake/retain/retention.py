@@ -45,7 +45,7 @@ from pipelines.models.sqltext import parquet_rows
 
 GRACE = timedelta(days=1)
 FIRST = "first-"
-"""How names of notices begin that keep the id of a capture, which follows."""
+"""Prefix of the names of notices that keep the id of a capture. The id follows it."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ COLUMNS = {
 def provenance(files: Iterable[Path]) -> dict[Path, list[Path]]:
     """Return the sets: each log by its path, and the files of a debug folder by folder (a single file by its path).
 
-    A file of a debug folder brings the others, because they are about one graph.
+    A file of a debug folder adds the folder's other files, because they describe the same graph.
     """
     files_by_path: dict[Path, list[Path]] = {}
     for path in files:
@@ -117,7 +117,7 @@ def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
         setattr(graph, _part(file) or "", _json(file, content, source.damage))
     if (n_known_bytes := reading.known.get(key)) is not None and n_known_bytes >= n_bytes:
         return Read(key, status="known", state=n_known_bytes)
-    if (former_key := digest.hexdigest()[:16]) in reading.known:  # as 0.2.0 named sets, by their contents, too
+    if (former_key := digest.hexdigest()[:16]) in reading.known:  # 0.2.0 also hashed the contents of the files
         return Read(former_key, status="known", state=reading.known[former_key])
     pid = next((whole(match[1]) for part in reversed(path.absolute().parts) if (match := _PID.search(part))), None)
     faults: list[tuple[str, str]] = []

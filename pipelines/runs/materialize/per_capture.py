@@ -151,9 +151,9 @@ def _compute_captures(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to compute: the new or changed captures, and the batches of unchanged ones (`same`), of which some tables may be stale.
+    """The captures to compute: `new` or changed ones, and unchanged ones (`same`) in `batches`, whose tables may be stale.
 
-    `removed`: ids of captures that no longer exist. `read`: the batches of all traces of these captures.
+    `removed`: ids of captures that no longer exist. `read`: the batches of the traces of `new` and `same`.
     """
 
     state: _State

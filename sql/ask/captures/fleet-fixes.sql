@@ -4,7 +4,7 @@
 -- `percent` is of all time on critical paths. `worst_…` is the trace with the largest saving; `tracelake ask fixes`
 -- lists its changes. A job that is traced more often weighs more.
 -- Words: optimize, save, fix, waste, GPU-hours
-WITH known AS (
+WITH jobs_of_captures AS (
     SELECT c.capture_id, c.job FROM captures AS c
 ),
 ordered AS (
@@ -12,7 +12,7 @@ ordered AS (
         k.job, f.fix, f.n_traces, f.saves_ns, f.trace_id, f.change, f.most_saves_percent,
         row_number() OVER (PARTITION BY f.fix ORDER BY f.most_saves_ns DESC, f.trace_id) AS place
     FROM fix_totals AS f
-    JOIN known AS k ON k.capture_id = f.capture_id
+    JOIN jobs_of_captures AS k ON k.capture_id = f.capture_id
 ),
 sums AS (
     SELECT
@@ -25,7 +25,7 @@ sums AS (
 whole AS (
     SELECT sum(w.duration_ns) AS duration_ns
     FROM cause_totals AS w
-    JOIN known AS k ON k.capture_id = w.capture_id
+    JOIN jobs_of_captures AS k ON k.capture_id = w.capture_id
 )
 SELECT
     s.fix, CAST(s.n_traces AS BIGINT) AS n_traces, round(s.saves_ns / 3.6e12, 9) AS gpu_hours,

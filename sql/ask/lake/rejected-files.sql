@@ -6,8 +6,8 @@ FROM rejects AS r
 WHERE
     NOT contains(r.reason, 'superseded by trace')  -- was ingested, but a better trace of the same events is shown
     AND NOT EXISTS (
-        -- Of a file with several traces, one may be rejected in the same batch, which began before that. compact may
-        -- have merged that batch with others.
+        -- A batch may ingest one trace of a file and reject another. A batch id begins with the time at which the batch
+        -- began, which is before seen_at for the same batch. compact may have given two batches the same batch_id.
         SELECT 1
         FROM traces AS later
         WHERE

@@ -1,4 +1,4 @@
--- One row: a kind of change that makes traces of a capture faster, with what it saves in all of them.
+-- One row: a kind of fix of a capture, with its savings summed over the capture's traces.
 -- How: fixes of the window `full`. Of several changes of a kind in a trace, only the largest counts, because savings do
 -- not add up.
 -- scope: capture
@@ -21,11 +21,11 @@ largest AS (
 SELECT
     capture_id,  -- The capture.
     fix,  -- The kind of fix, in fix_kinds.
-    TRY_CAST(count(*) AS BIGINT) AS n_traces,  -- Number of traces that it makes faster.
-    TRY_CAST(sum(saves_ns) AS BIGINT) AS saves_ns,  -- What it saves in all of them, ns.
-    max(CASE WHEN place = 1 THEN trace_id END) AS trace_id,  -- The trace in which it saves most.
+    TRY_CAST(count(*) AS BIGINT) AS n_traces,  -- Number of traces that the fix makes faster.
+    TRY_CAST(sum(saves_ns) AS BIGINT) AS saves_ns,  -- Sum of the savings in these traces, ns.
+    max(CASE WHEN place = 1 THEN trace_id END) AS trace_id,  -- The trace with the largest saving.
     max(CASE WHEN place = 1 THEN change END) AS change,  -- The change to make in that trace.
-    TRY_CAST(max(CASE WHEN place = 1 THEN saves_ns END) AS BIGINT) AS most_saves_ns,  -- Saved in that trace, ns.
-    max(CASE WHEN place = 1 THEN saves_percent END) AS most_saves_percent  -- The same in percent of its window.
+    TRY_CAST(max(CASE WHEN place = 1 THEN saves_ns END) AS BIGINT) AS most_saves_ns,  -- Saving in that trace, ns.
+    max(CASE WHEN place = 1 THEN saves_percent END) AS most_saves_percent  -- That saving in percent of the window.
 FROM largest
 GROUP BY capture_id, fix

@@ -31,7 +31,7 @@ linked AS (
     WINDOW sampled AS (PARTITION BY recording_id, gpu_index ORDER BY t_unix_ns)
 ),
 links AS (
-    -- Of the host's GPUs those with the name of the recording's device: nothing tells which of them it is.
+    -- All GPUs of the host with the name of the recording's device, because the recording does not identify its GPU.
     SELECT DISTINCT
         b.recording_id, CAST(g.gpu_index AS VARCHAR) AS device,
         1e9 * v.link_unidirectional_gigabytes_per_s AS nvlink_bytes_per_s,
@@ -150,7 +150,7 @@ SELECT
     min(r.value) AS least,  -- Smallest sample.
     max(r.value) AS most,  -- Largest sample.
     -- For NVLink and PCIe: the mean in percent of what the links carry in one direction, by the data sheet of the
-    -- recording's device. It is the GPU's, not the span's own: other work of the GPU counts, and an NVLink rate covers
+    -- recording's device. It covers the GPU, not only the span: other work of the GPU counts, and an NVLink rate covers
     -- the whole interval between two samples. NULL for other readings, for a GPU of another name than the recording's
     -- device, and if the rate of the device's links is unknown.
     100 * avg(r.value) / CASE

@@ -252,7 +252,7 @@ GROUP BY s.trace_id, s.step, b.first_ns, b.last_ns, b.n_transfers;
 -- model: _step_times
 -- One row: a profiler step with its measured times and the ideal times of its operators and collectives.
 -- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work. What a
--- step launched is unknown if the trace has the launch of no GPU work.
+-- step launched is unknown if the trace has no launches of GPU work.
 WITH ops AS (
     SELECT
         o.trace_id, o.op_event_id, min(s.step) AS step
@@ -291,7 +291,7 @@ SELECT
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
     -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.stall_ns, 0) END AS stall_ns,
-    -- False if the trace has GPU work, but the launch of none; NULL without GPU work.
+    -- False if the trace has GPU work but no launches; NULL without GPU work.
     g.n_launched > 0 AS has_launches,
     -- Time with copies to the device, ns; NULL without GPU work whose launch is in the trace.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.htod_ns, 0) END AS htod_ns,
@@ -363,7 +363,7 @@ SELECT
     -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL like htod_ns.
     TRY_CAST(save_ns AS BIGINT) AS save_ns,
     -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL, where T_actual is 0, or if
-    -- the trace has GPU work but the launch of none.
+    -- the trace has GPU work but no launches.
     CAST(longest_ns AS DOUBLE) / duration_ns AS efficiency,
     -- The longest stage: load, comp or save, the first of equal ones; NULL where efficiency is NULL.
     CASE

@@ -1,4 +1,4 @@
-"""Requests by halves to a server, short; and it sees what it is there to see."""
+"""The attack with partial requests on a server, short; and the failures that it has to detect."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ NOT_AMONG_THEM = {
 
 
 def check(traces: list[Path]) -> dict[Path, Asked]:
-    """Of several traces each command gives its number, and the change of the second run is among the fixes. Returns them."""
+    """Check that each command returns its number, and that the second run's change is a fix. Return the subjects by trace."""
     subjects = dict(zip(traces, asked_all(traces), strict=True))
     assert {trace.name: answers for trace, subject in subjects.items() if (answers := wrong(subject))} == {}
     fixed = {FIXED[trace]: subject.why().fixes for trace, subject in subjects.items() if trace in FIXED}

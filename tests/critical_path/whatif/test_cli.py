@@ -63,7 +63,9 @@ def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(tra
     )
     assert json.loads(what_if(saved, "--remove", "cpu", "--json").stdout)["caveats"] == said[1]
     for words in (("--remove", "cpu"), ("--sensitivity",)):
-        assert "what streams waited for is not in the trace" in " ".join(what_if(saved, *words).stdout.split())
+        assert "which stream or call waited for which work is not in the trace" in " ".join(
+            what_if(saved, *words).stdout.split()
+        )
 
 
 @pytest.mark.slow  # 2 s: one scenario is below

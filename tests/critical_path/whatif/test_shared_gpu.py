@@ -1,4 +1,4 @@
-"""Numbers that depend on GPU work of streams that overlap say so: on both sides of the threshold, and where nothing overlaps."""
+"""The caveat overlapping_streams: on both sides of its threshold, and without overlap."""
 
 from __future__ import annotations
 

@@ -59,10 +59,13 @@ def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_work(
     (tmp_path / "trace.json").write_text("broken")  # which reading it would say
     page, words = tmp_path / "not there" / "x", tuple(word.format(tmp_path / "trace.json") for word in words)
     refused = plain(run(*words, page, code=2))
-    assert plain(f"there is no folder {page.parent}: mkdir -p '{page.parent}'") in refused and not page.parent.exists()
+    assert (
+        plain(f"the folder {page.parent} does not exist. Create it: mkdir -p '{page.parent}'") in refused
+        and not page.parent.exists()
+    )
     assert plain("trace.json is not a folder") in plain(run(*words, tmp_path / "trace.json" / "x", code=2))
     page.parent.mkdir()
-    assert plain("there is no folder") not in plain(run(*words, page, code=1))
+    assert plain("Create it: mkdir") not in plain(run(*words, page, code=1))
 
 
 def plain(said: Result | str) -> str:

@@ -1,4 +1,4 @@
-"""What limits an answer stands beside it: every kind of finding, in every command, as text and as JSON, and in every other face."""
+"""Caveats of answers: every kind of limiting finding in every command, as text and as JSON, and in every other interface."""
 
 from __future__ import annotations
 
@@ -497,7 +497,7 @@ def test_a_query_has_what_limits_the_traces_and_captures_that_it_reads(
 def test_damaged_findings_do_not_stop_a_query(con: duckdb.DuckDBPyConnection) -> None:
     con.execute("DROP TABLE findings; CREATE VIEW findings AS SELECT error('findings.parquet is missing') AS trace_id")
     (caveat,) = caveats_of_query(con, "FROM kernels")
-    assert caveat.startswith("what limits the answer is not known: ")
+    assert caveat.startswith("the caveats of the answer are unknown: ")
 
 
 def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyConnection) -> None:

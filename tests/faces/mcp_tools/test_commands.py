@@ -106,7 +106,7 @@ def test_printed_options_reach_what_if(options: str, words: list[str], words_of_
         ("tracelake what-if abcd --remove x", "cannot have 'tracelake'"),
         ("--remove x --lake /other", "'/other' is another lake"),
         ("--remove x --lake /data", "'/data' is another lake"),
-        ("--scale", "--scale lacks its value"),
+        ("--scale", "--scale has no value"),
         ("--remove 'x", "No closing quotation"),
         ("--lake /data/lake", "needs a change"),
         ("", "needs a change"),

@@ -299,7 +299,7 @@ def test_exposed_communication() -> None:
 @pytest.mark.parametrize(
     ("n_ranks", "world_size", "parts"),
     [
-        (1, 8, (None, None, 12)), (1, None, (None, None, 12)),  # nobody knows whether the others were late
+        (1, 8, (None, None, 12)), (1, None, (None, None, 12)),  # it is unknown whether the other ranks were late
         (1, 1, (0, 7, 5)), (2, 8, (0, 7, 5)), (2, None, (0, 7, 5)),
     ],
 )  # fmt: skip

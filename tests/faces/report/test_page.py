@@ -273,7 +273,7 @@ def test_a_page_of_a_digest_claims_nothing_about_what_is_gone() -> None:
             is_straggler=rank == 1, agreement=1, culprit_uncertain=False)  # fmt: skip
     page = Page(page_of(find_subject(con, "c0ffee"), ["left out: <x>.json"]))
     assert set(page.texts) == {"", "verdict", "stragglers", "breakdown", "steps", "path", "quality"}
-    assert "This page lacks what a digest does not keep: kernels, launches" in page.texts[""]
+    assert "Only a digest is kept, so this page does not show kernels, launches" in page.texts[""]
     assert "left out: <x>.json" in page.texts[""]
     assert "Rank 1 is a straggler" in page.texts["verdict"] and "straggler: rank 1" in page.texts["stragglers"]
     for section in ("stragglers", "path", "quality"):

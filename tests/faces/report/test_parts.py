@@ -61,9 +61,7 @@ def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
         (
             [0, 1, 2, 3, 4, 5],
             [f"rank {rank}: {rank} waits" for rank in range(5)]
-            + [
-                "rank 5: likewise, with other numbers; table critical_path_caveats has the numbers of caveat no_sync_events"
-            ],
+            + ["rank 5: the same with other numbers (see caveat no_sync_events in table critical_path_caveats)"],
         ),
     ],
 )

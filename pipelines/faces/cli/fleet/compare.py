@@ -143,7 +143,7 @@ def _sides(control: str, test: str, baseline: str | None, lake: Path | str) -> t
 def _where_to_look(
     by: str, names: tuple[str, str], options: Sequence[str], lake: Path | str, process: str | None
 ) -> list[str]:
-    """Return the commands that show more. `options`: those that select the compared windows. `process`: of the test."""
+    """Return commands that show more. `options` select the compared windows. `process` is the test's process, or None."""
     other = "kernel" if by != "kernel" else "operator"
     of_process = ["--process", process] if process else []
     return [

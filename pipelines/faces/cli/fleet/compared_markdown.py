@@ -30,7 +30,7 @@ def markdown(
     blocks += ["\n".join(f"> {in_markdown(note)}" for note in notes)] if notes else []
     blocks.append(_sides(comparison, names))
     blocks.append(_rows("Where the time goes", causes, _changed(causes)[:_CAUSES]))
-    if comparison.by != CAUSE:  # otherwise it would be the same rows again
+    if comparison.by != CAUSE:  # the causes are already listed above
         has_gpu_time = comparison.whole.rows and all(recorded(comparison.whole.pairs))
         title = "GPU time" if has_gpu_time else "Own time on the host"
         rows = comparison.whole.rows if has_gpu_time else comparison.whole.host

@@ -140,7 +140,7 @@ def answer_query(
 ) -> None:
     """Print the answer to a query, as a table its first `limit` rows (0: all), with `how_to_see_all` if there are more.
 
-    `is_of_part`: it is about a part of the lake, and the caller has printed what limits that.
+    `is_of_part`: the query reads a part of the lake, and the caller has printed the caveats of that part.
     """
     import duckdb
 

@@ -158,7 +158,7 @@ def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder
                 other.execute(f"COPY (FROM {table}) TO {quoted(file)} (FORMAT parquet)")
     except TraceRejected:
         if n := len(processes_of(Path(capture))):
-            # The reader's remedy is --process, which is for TRACE.
+            # The reader's message recommends --process, which applies to TRACE only.
             raise fail(f"{capture} has {n} processes", "Give --capture-trace a file of one process.") from None
         raise
     views = {name for (name,) in con.execute("SELECT view_name FROM duckdb_views()").fetchall()}

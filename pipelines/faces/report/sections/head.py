@@ -15,8 +15,8 @@ from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.tables import answer, table
 
 _OF_DIGEST = (
-    "This page lacks what a digest does not keep: kernels, launches, utilization, collectives, memory, spans, and the events "
-    "on the critical path."
+    "Only a digest is kept, so this page does not show kernels, launches, utilization, collectives, memory, spans, and the "
+    "events on the critical path."
 )
 
 
@@ -61,7 +61,7 @@ def _ranks(traces: list[Row]) -> str:
 
 
 def _device(row: Row, is_digest: bool) -> str:
-    """Return the name of a device, and whether it has no peaks, which is not known of a digest."""
+    """Return the name of a device, with a note if its peaks are unknown. A digest does not contain the device's key."""
     if row["name"] is None:
         return "unknown"
     return row["name"] + ("" if row["device_key"] or is_digest else " (unknown device: no peaks)")

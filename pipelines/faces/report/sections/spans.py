@@ -110,7 +110,7 @@ def without_time(subject: Subject) -> Section | None:
 
 
 def _by_rank(title: str, times: Iterable[tuple[int | str, str, float]], unit: str) -> str | None:
-    """Return the honeycomb of the layers with the most time. `times`: rank, or name of one without, layer and time."""
+    """Return the honeycomb of the layers with the most time. `times`: rank or recording id, layer, and time in `unit`."""
     total: dict[str, float] = {}
     cells: dict[int | str, dict[str, float]] = {}
     for rank, name, ms in times:

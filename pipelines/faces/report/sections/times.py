@@ -14,7 +14,7 @@ from pipelines.faces.report.tables import answer, table
 from pipelines.fleet.path.answer import PathRefused, capture_path
 
 _TARGET = "last_gpu_end"
-_TEXTS = 5  # of a caveat
+_TEXTS = 5  # maximum number of texts of a caveat
 _BREAKDOWN = {
     "computing": "compute",
     "exposed communication": "communication",
@@ -202,7 +202,7 @@ def critical_path(subject: Subject) -> Section:
 def _caveats(subject: Subject) -> Markup:
     """Return the caveats of the paths, each text once with the ranks that it applies to; those of the shown rank first.
 
-    Texts of a caveat differ in their numbers. Of those beyond the first _TEXTS only the ranks are named.
+    The texts of a caveat differ in their numbers. After the first _TEXTS texts, only the ranks are listed.
     """
     rows_by_text: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     rows = subject.rows_of_all("path-warnings")
@@ -213,8 +213,8 @@ def _caveats(subject: Subject) -> Markup:
         texts = [*by_text.values()]
         lines += [_caveat(*rows) for rows in texts[:_TEXTS]]
         if others := [label(row) for rows in texts[_TEXTS:] for row in rows]:
-            where = f"table critical_path_caveats has the numbers of caveat {caveat}"
-            lines.append(macros.verdict(f"{', '.join(others)}: likewise, with other numbers; {where}"))
+            where = f"see caveat {caveat} in table critical_path_caveats"
+            lines.append(macros.verdict(f"{', '.join(others)}: the same with other numbers ({where})"))
     return Markup().join(lines)
 
 
