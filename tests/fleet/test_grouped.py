@@ -12,6 +12,7 @@ from pipelines.fleet.captures.roles import ROLES
 from pipelines.lake.commit.catalog_file import note
 from pipelines.lake.retain.compaction import compact
 from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.runs.materialize import per_capture, per_trace
 from tests.lake.test_incremental import CAPTURES, World
 
@@ -135,3 +136,23 @@ def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
     assert len(changed()) == 1
     world.captures()
     assert changed() == []
+
+
+def test_what_came_in_while_a_model_failed_has_its_tables_before_its_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure changes a capture, so that the captures are compared again, now with the trace that came in."""
+    world = World(tmp_path, 0)
+    world.add("a")
+
+    def failing(*_: object, on_model: Callable[[str], None], **__: object) -> None:
+        on_model("kernels")
+        monkeypatch.setattr(per_trace, "run_models", run_models)
+        world.add("b")
+        raise ValueError("this trace is odd")
+
+    monkeypatch.setattr(per_capture, "trace_tables", lambda *_: ["kernels"])
+    monkeypatch.setattr(per_trace, "run_models", failing)
+    world.captures()
+    assert [[*world.lake.versions_of(batch, ["kernels"])] for batch in world.lake.batches()] == [["kernels"]] * 2
+    assert per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True).changed == []

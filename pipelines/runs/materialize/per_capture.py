@@ -129,12 +129,14 @@ def _compute_captures(
     catalog = lake.catalog()
     requested = requested_captures(catalog, tables)
     catalog.refuse_errors(requested)
-    work = _plan(lake, catalog, requested, force, part)
-    if sources := trace_tables(catalog, requested):
+    work, sources = _plan(lake, catalog, requested, force, part), trace_tables(catalog, requested)
+    while sources:
         yield from compute_traces(lake, sources, work.read, on_step=say)
-        if lacking(look(lake.root).entries) != lacking(work.state.now.entries):
-            # Models failed on other traces than before, which changes the captures of these traces.
-            work = _plan(lake, catalog, requested, force, part)
+        if lacking(look(lake.root).entries) == lacking(work.state.now.entries):
+            break
+        # Models failed on other traces than before, which changes the captures of these traces. The new plan may
+        # contain traces that were ingested in the meantime, so their tables are computed before it is carried out.
+        work = _plan(lake, catalog, requested, force, part)
     state, known_rows = work.state, work.state.known
     if (
         work.new or work.removed
