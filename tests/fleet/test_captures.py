@@ -135,6 +135,14 @@ def test_an_id_is_kept_unless_another_capture_has_it() -> None:
         assert len({capture.capture_id for capture in captures}) == len(captures)
 
 
+def test_an_id_that_traces_of_two_captures_kept_stays_with_the_first_ingested_of_them() -> None:
+    late, early = ([trace(f"{n}{rank}", rank, 1_000 * n, batch_id=str(2 - n)) for rank in range(2)] for n in range(2))
+    kept = {rank_trace.trace_id: "h" for rank_trace in (*late, *early)}
+    captures = find_captures([*late, *early], removed={"g": ("0", "x")}, kept=kept)
+    ids = {frozenset(members(capture)): capture.capture_id for capture in captures}
+    assert ids[frozenset({"10", "11"})] == "h" and ids[frozenset({"00", "01"})] not in ("g", "h")
+
+
 def test_content_changes_with_what_the_user_tells() -> None:
     (plain,) = find_captures([trace("a", 0), trace("b", 1)])
     roles = [Role("a", 0, "dp", "x"), Role(None, 1, "dp", "y"), Role("b", 0, "dp", "z"), Role(None, 9, "dp", "z")]

@@ -25,6 +25,7 @@ from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.folder import FolderStore
 from tests.effort import SLOW
 from tests.harness import kernel
+from tests.lake.world import write_trace
 
 SECOND = 1_000_000
 JOINED = "SELECT t.trace_id, c.capture_id FROM traces AS t JOIN captures AS c USING (capture_id)"
@@ -141,6 +142,24 @@ def test_a_capture_keeps_its_id_without_the_trace_that_names_it(
         assert dict(truth(lake)) == {name: capture for name, capture in before.items() if name not in gone}
     ingest([tmp_path / "in"], lake)
     assert dict(truth(lake)) == before
+
+
+def test_a_capture_keeps_its_id_when_a_whole_file_supersedes_what_named_it_after_forget(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
+    files = [write_trace(tmp_path / f"rank{rank}.json", rank, 8, distributedInfo={"rank": rank}) for rank in range(3)]
+    whole = {str(path): path.read_text() for path in files}
+    for path in files:
+        path.write_text(whole[str(path)][: len(whole[str(path)]) * 2 // 3])
+    paths = {row.trace_id: row.path for row in ingest(files, lake).rows}
+    naming, next_naming, last = sorted(map(str, paths))
+    (capture_id,) = {*dict(truth(lake)).values()}
+    forget(lake, naming)
+    path = Path(paths[next_naming])
+    path.write_text(whole[str(path)])
+    (row,) = ingest([path], lake).rows
+    assert dict(truth(lake)) == {row.trace_id: capture_id, last: capture_id}
 
 
 def as_digests(lake: Lake) -> None:

@@ -125,7 +125,7 @@ def find_captures(
     `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
     `removed`: by group, the batch and the id of the first-ingested trace that was removed from the lake.
     `lacking`: by trace id, the tables in which the trace is missing because a model failed on it. `kept`: the ids of
-    captures whose naming trace was removed, by the id of their first remaining trace.
+    captures whose naming trace was removed, by the ids of the traces that remained.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
@@ -138,12 +138,15 @@ def find_captures(
         _, first_id = min(first, removed.get(group_id, first))
         named_parts = list(_of_digests(members, digest_of))
         parts = _parts([trace for trace in members if trace.trace_id not in digest_of])
+        parts.sort(key=lambda part: min(map(ingested, part)))  # the first-ingested of several parts keeps an id
         own = [_own_id(group_id, part, first_id) for part in parts]
         taken = {*own, *(name for name, _ in named_parts)}
         for name, part in zip(own, parts, strict=True):
             _, named_by = min(map(ingested, part))
             kept_id = kept.get(named_by, name)
-            named_parts.append((name if kept_id in taken else kept_id, part))
+            part_id = name if kept_id in taken else kept_id
+            taken.add(part_id)
+            named_parts.append((part_id, part))
         for name, part in named_parts:
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}

@@ -136,7 +136,7 @@ def removed_firsts(lake: Lake) -> dict[str, tuple[str, str]]:
 
 
 def kept_ids(lake: Lake) -> dict[str, str]:
-    """Return the ids of captures whose naming trace was forgotten, by the trace that names them now."""
+    """Return the ids of captures whose naming trace was forgotten, by the ids of the traces that remained."""
     noted = (json.loads(row.brief) for name, row in content(lake.root).notices.items() if name.startswith(FIRST))
     return {trace_id: capture_id for notice in noted for trace_id, capture_id in notice.get("kept", {}).items()}
 
