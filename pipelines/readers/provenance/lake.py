@@ -1,6 +1,7 @@
 """Ingestion of torch.compile's provenance. The log of a process is one set, and so are the files of a debug folder.
 
-A log that has grown replaces its earlier rows, and so does a debug folder, whose files may arrive one after another.
+A log that has grown replaces its earlier rows. So does a debug folder of another size, because its files may arrive one
+after another, or be written again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pyarrow as pa
 from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.inputs.growing_logs import not_longer, unpacked_bytes
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.source import Source, TooLarge, head_of
@@ -30,6 +30,7 @@ TABLE, KERNELS, NODES, FRAMES, FINDINGS = (
     *("compile_provenance", "compiled_kernels", "compiled_kernel_nodes", "compiled_kernel_frames"),
     "compile_findings",
 )
+_LOG, _FOLDER = "log", "debug_folder"
 MOST_JSON = 32 << 20  # bytes of one file of a debug folder; 75,000 kernels with 8 nodes each have 31 MB
 MOST_NAMES = 5_000_000  # nodes and frames of a set; bounded because a file may repeat long lists
 _PARTS = {
@@ -92,8 +93,8 @@ def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Re
             for graph in log:
                 written.add(graph, log.faults)
         key = hashlib.sha256(log.first_line or b"").hexdigest()[:16]
-        if (n_known_bytes := reading.known.get(key)) is not None and n_known_bytes >= source.unpacked_bytes:
-            return Read(key, status="known", state=n_known_bytes)
+        if not _is_news(reading.known.get(key), _LOG, source.unpacked_bytes):
+            return Read(key, status="known")
         rank = rank_from_name(path.name) if log.rank is None else log.rank
         if source.damage:
             log.faults.append(("cut_file", source.damage))
@@ -115,10 +116,10 @@ def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
         digest.update(content)
         n_bytes += len(content)
         setattr(graph, _part(file) or "", _json(file, content, source.damage))
-    if (n_known_bytes := reading.known.get(key)) is not None and n_known_bytes >= n_bytes:
-        return Read(key, status="known", state=n_known_bytes)
+    if not _is_news(reading.known.get(key), _FOLDER, n_bytes):
+        return Read(key, status="known")
     if (former_key := digest.hexdigest()[:16]) in reading.known:  # 0.2.0 also hashed the contents of the files
-        return Read(former_key, status="known", state=reading.known[former_key])
+        return Read(former_key, status="known")
     pid = next((whole(match[1]) for part in reversed(path.absolute().parts) if (match := _PID.search(part))), None)
     faults: list[tuple[str, str]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +173,7 @@ def _put(
     )
     row = {
         **reading.file_columns(path),
-        "source": "debug_folder" if _part(path) else "log",
+        "source": _FOLDER if _part(path) else _LOG,
         "rank": rank,
         "pid": pid,
         "n_graphs": written.n_graphs,
@@ -185,7 +186,7 @@ def _put(
         reason = f"{len(faults):,} parts could not be read: compile_findings"
     elif not rows.count(KERNELS):
         reason = "it holds no provenance: compile with INDUCTOR_PROVENANCE=1"
-    return Read(key, rows.count(KERNELS), "partial" if reason else "ok", reason, n_bytes)
+    return Read(key, rows.count(KERNELS), "partial" if reason else "ok", reason, _state(row))
 
 
 class _Written:
@@ -243,11 +244,32 @@ def _listed(texts: Iterable[str]) -> str | None:
     return ", ".join(sorted(set(texts))) or None
 
 
+def _state(row: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the kind of a set and its decompressed size, bytes."""
+    return row["source"], row["unpacked_bytes"]
+
+
+def _settled(known: dict[str, tuple[str, int]], read: dict[str, tuple[str, int]]) -> set[str]:
+    """Return the keys of the sets of which the lake has at least what was read."""
+    return {key for key, stored in known.items() if key not in read or not _is_news(stored, *read[key])}
+
+
+def _is_news(stored: tuple[str, int] | None, source: str, n_bytes: int) -> bool:
+    """Return whether a set has other data than the lake.
+
+    A shorter log is an older copy. A debug folder brings all of its files, so any other size means that it was written again.
+    """
+    if stored is None:
+        return True
+    _, n_stored_bytes = stored
+    return n_bytes != n_stored_bytes if source == _FOLDER else n_bytes > n_stored_bytes
+
+
 INPUT = SetInput(
     scope="compile_provenance",
     suffixes=(".json", ".json.gz", ".log", ".log.gz"),
     recognise=provenance,
     read=read_provenance,
-    state=unpacked_bytes,
-    settled=not_longer,
+    state=_state,
+    settled=_settled,
 )

@@ -121,6 +121,22 @@ def test_the_files_of_a_debug_folder_are_one_set_whichever_comes_first(tmp_path:
     assert kernels == [("add, le, relu", "/m.py:7 forward, /m.py:9 f"), ("addmm", None)]
 
 
+def test_a_debug_folder_that_is_written_again_replaces_what_was_read_of_it(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    files = (folder_file(tmp_path, {f"{name}:1": {"mm": []}}) for name in ("longer", "short", "short"))
+    assert [row.status for file in files for row in ingest([file], lake).rows] == ["ok", "ok", "known"]
+    with lake.connect(["compiled_kernels"]) as con:
+        assert rows(con, "SELECT name FROM compiled_kernels") == [("short",)]
+
+
+@pytest.mark.parametrize(("source", "news"), [("log", {11}), ("debug_folder", {9, 11})])
+def test_a_shorter_log_is_an_older_copy_and_a_shorter_debug_folder_is_not(source: str, news: set[int]) -> None:
+    assert INPUT.state and INPUT.state({"source": source, "unpacked_bytes": 10}) == (source, 10)
+    for n_bytes in (9, 10, 11):
+        settled = INPUT.settled({"set": (source, 10), "other": (source, 10)}, {"set": (source, n_bytes)})
+        assert settled == ({"other"} if n_bytes in news else {"set", "other"})
+
+
 def test_each_rank_counts_though_all_compile_the_same(tmp_path: Path) -> None:
     files = [folder_file(tmp_path, GRAPH, pid) for pid in (41, 42)]
     assert rows(loaded(INPUT, files), "SELECT pid FROM compile_provenance ORDER BY pid") == [(41,), (42,)]
