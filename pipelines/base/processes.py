@@ -7,6 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
 
 def this_process() -> str:
     """Return `host:pid:start` of this process: a later process with the same pid has another start."""
@@ -31,27 +33,35 @@ def is_alive(process: str) -> bool:
     return started != "ended" and ("" in (start, started) or started == start)
 
 
+def this_machine() -> str:
+    """Return an id of this machine until its next boot, or its host name on a system without such ids."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()
+
+
 def owner_mark() -> str:
     """Return `host:pid:start@namespace` of this process, for the name of a folder that belongs to it (`is_running_here`)."""
-    return f"{this_process()}@{_pid_namespace()}"
+    return f"{this_process()}@{_namespace()}"
 
 
 def is_running_here(mark: str) -> bool | None:
     """Return whether the process of an `owner_mark` runs, or None if that is unknown.
 
-    It is unknown for a text that is not an `owner_mark`, and for a process of another host or of another PID namespace,
-    such as a container with the host's name.
+    It is unknown for a text that is not an `owner_mark`, and for a process of another host, of another machine or
+    container with the host's name, or from before the machine was booted.
     """
     process, _, namespace = mark.rpartition("@")
-    if process.count(":") < 2 or namespace != _pid_namespace():
+    if process.count(":") < 2 or namespace != _namespace():
         return None
     return is_alive(process) if process.rsplit(":", 2)[0] == socket.gethostname() else None
 
 
-def _pid_namespace() -> str:
-    """Return the inode of this process's PID namespace, or an empty text without /proc."""
+def _namespace() -> str:
+    """Return the machine and the inode of this process's PID namespace, or an empty text without /proc.
+
+    Machines have the same inode for their first namespace.
+    """
     try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
+        return f"{this_machine()}.{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return ""
 

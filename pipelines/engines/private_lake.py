@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.base.processes import is_alive, this_process
+from pipelines.base.processes import is_alive, this_machine, this_process
 from pipelines.engines.worker_share import take_share
 from pipelines.lake import Lake
 from pipelines.runs.store import StoreError, open_store
@@ -19,7 +19,6 @@ from pipelines.runs.store import StoreError, open_store
 SCRATCH = "TRACELAKE_SCRATCH"
 """Environment variable: the folder for the lakes of units on a worker. Default: the system's temporary folder."""
 _PREFIX = "tracelake-unit@"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _OURS = "TRACELAKE_"
 _OWN = (SCRATCH, "TRACELAKE_THREADS", "TRACELAKE_MEMORY")  # a worker has its own disk and size
 
@@ -70,8 +69,7 @@ def _home(root: Path) -> str:
     """Return an id of this machine and the folder on it. Containers of one machine may share both."""
     try:
         status = root.stat()
-        machine = _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()
-        return f"{machine}:{status.st_dev}:{status.st_ino}"  # the top folders of several disks have one inode number
+        return f"{this_machine()}:{status.st_dev}:{status.st_ino}"  # the top folders of several disks have one inode number
     except OSError as error:
         return str(error)
 

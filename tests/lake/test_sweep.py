@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.base import processes
 from pipelines.base.processes import is_running_here, owner_mark
 from pipelines.base.whole_file import write_whole
 from pipelines.lake import Batch, Lake
@@ -139,3 +140,15 @@ def test_owners_that_cannot_be_seen_are_neither_running_nor_ended() -> None:
     process, _, namespace = owner_mark().rpartition("@")
     assert is_running_here(owner_mark()) is True and is_running_here(f"{process}0@{namespace}") is False
     assert [is_running_here(mark) for mark in ("", "@", "a:b@", f"h:1:2@{namespace}", process)] == [None] * 5
+
+
+def test_a_process_of_another_machine_with_this_host_s_name_cannot_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first PID namespace has the same number on every machine."""
+    process, _, namespace = owner_mark().rpartition("@")
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("another\n")
+    monkeypatch.setattr(processes, "_BOOT", boot_id)
+    assert is_running_here(owner_mark()) is True
+    assert is_running_here(f"{process}0@{namespace}") is None
