@@ -6,7 +6,7 @@ trace that overlaps no preceding trace of the capture, or whose rank the capture
 is named after its first-ingested trace, so its id stays when late ranks arrive. The capture with the group's first
 trace has the group's id. If that trace was removed from the lake, no other capture gets the id, because it would mean
 another capture than before. If `forget` removed the trace that a capture is named after, the capture's other traces
-keep its id.
+keep its id. A DuckLake does not record which traces were removed, so neither holds there.
 
 A truncated file may have lost the base of its times, so its date is unknown even if the dates of the other traces are
 known. Such traces join the only capture of the group, or form separate captures if there are several. They never replace a
