@@ -7,15 +7,19 @@ capture without some of its ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.units import counted
 from pipelines.models.questions import Limit, part_of
 from pipelines.models.sqltext import quoted, row
 
+if TYPE_CHECKING:
+    from pipelines.lake.read.sandbox import LockedLake
+
 _TRUNCATED = "truncated"
 _SHOWN = 5
+_PART = 100  # rows fetched at a time
 _TABLES = {"trace": ("findings", "quality"), "capture": ("capture_quality",)}
 """The tables whose rows are the findings."""
 
@@ -180,12 +184,12 @@ def findings_of_newest(con: Any, jobs: Iterable[Mapping[str, Any]]) -> list[Limi
     ]
 
 
-def caveats_of_query(con: Any, query: str) -> list[str]:
+def caveats_of_query(locked: LockedLake, query: str) -> list[str]:
     """Return the caveats about the traces and captures in the tables that a query reads, a sentence per check.
 
     If the query selects traces or captures by id, only these count, otherwise all in the lake. A query of the findings
-    themselves has no caveats. `con` is an open connection to the lake, which also parses the query. No table is computed,
-    so captures that are not in `capture_quality` yet have no findings.
+    themselves has no caveats. No table is computed, so captures that are not in `capture_quality` yet have no findings.
+    Raise LimitReached and QueryStopped as the query itself does, because the counts read tables of the lake, too.
     """
     # Imported here, because every command imports this module, and most commands need not import DuckDB.
     import duckdb
@@ -195,6 +199,7 @@ def caveats_of_query(con: Any, query: str) -> list[str]:
     from pipelines.lake.read.query_tables import tables_named, tables_read
     from pipelines.models.catalog import load_catalog
 
+    con = locked.con
     models, names = load_catalog().models, tables_named(query, con)
     # Without `traces`, because few queries of it use its column capture_id. `tables_read` adds the tables that views read.
     read = {*names, *tables_read(query, con)} - {MARK}
@@ -215,7 +220,10 @@ def caveats_of_query(con: Any, query: str) -> list[str]:
         ids[scope] = condition.ids if condition and not condition.others else ()
     counts = " UNION ALL ".join(_count_query(scope, ids) for scope in scopes)
     try:
-        by_check = {check: values for check, *values in con.execute(counts).fetchall()}
+        with locked.asked(counts) as answer:
+            assert answer is not None  # a SELECT has an answer
+            # In parts, because the limit of rows is that of the user's query.
+            by_check = {check: values for part in answer.parts(_PART) for check, *values in part}
     except duckdb.Error as error:  # a file of the findings is damaged
         return [f"the caveats of the answer are unknown: {str(error).splitlines()[0]}"]
     # `TablesOfLake.reduced` reports the tables in which digests have no rows.

@@ -85,7 +85,7 @@ class LakeQuery:
                     *requested.reduced,
                     *caveats(locked.con, requested.read),
                     *store.outdated(locked.con, tables),
-                    *(caveats_of_query(locked.con, self.query) if self.is_of_user else ()),
+                    *(caveats_of_query(locked, self.query) if self.is_of_user else ()),
                 ]
                 with locked.asked(self.query) as result:
                     assert result is not None  # a read-only statement has an answer

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pipelines.faces.notebook import TraceAnalysis
 from pipelines.fleet.trends import fleet_today
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.read.sandbox import Limits
+from pipelines.lake.read.sandbox import LimitReached, Limits, LockedLake, QueryStopped
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.materialize.run_order import materialize_all
@@ -456,6 +456,13 @@ def con() -> duckdb.DuckDBPyConnection:
     return con
 
 
+@pytest.fixture
+def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
+    """The same tables, to be read within limits."""
+    with LockedLake(lambda _: con) as locked:
+        yield locked
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -487,17 +494,36 @@ def con() -> duckdb.DuckDBPyConnection:
     ],
 )  # fmt: skip
 def test_a_query_has_what_limits_the_traces_and_captures_that_it_reads(
-    query: str, said: list[str], con: duckdb.DuckDBPyConnection
+    query: str, said: list[str], locked: LockedLake
 ) -> None:
-    assert caveats_of_query(con, query) == said
-    con.execute("DELETE FROM findings; DELETE FROM capture_quality")
-    assert caveats_of_query(con, query) == []  # of an intact lake
+    assert caveats_of_query(locked, query) == said
+    locked.con.execute("DELETE FROM findings; DELETE FROM capture_quality")
+    assert caveats_of_query(locked, query) == []  # of an intact lake
 
 
-def test_damaged_findings_do_not_stop_a_query(con: duckdb.DuckDBPyConnection) -> None:
-    con.execute("DROP TABLE findings; CREATE VIEW findings AS SELECT error('findings.parquet is missing') AS trace_id")
-    (caveat,) = caveats_of_query(con, "FROM kernels")
-    assert caveat.startswith("the caveats of the answer are unknown: ")
+def test_damaged_findings_do_not_stop_a_query(locked: LockedLake) -> None:
+    locked.con.execute(
+        "DROP TABLE findings; CREATE VIEW findings AS SELECT *, error('findings.parquet is missing') AS trace_id "
+        "FROM (VALUES ('truncated', 'cut')) AS f(check_name, detail)"
+    )
+    (caveat,) = caveats_of_query(locked, "FROM kernels")
+    assert caveat == "the caveats of the answer are unknown: Invalid Input Error: findings.parquet is missing"
+
+
+def test_the_limits_of_a_query_hold_for_its_caveats(locked: LockedLake) -> None:
+    locked.limits = Limits(seconds=60, rows=1)
+    assert len(caveats_of_query(locked, "FROM straggler_ranks")) == 3  # these are not rows of the user's answer
+    locked.con.execute(
+        "ALTER TABLE findings RENAME TO few; CREATE VIEW findings AS SELECT few.* FROM few, range(1000000000000) AS t(i) "
+        "WHERE hash(i) = 1"
+    )
+    locked.limits = Limits(seconds=0.1)
+    with pytest.raises(LimitReached, match=r"stopped after 0\.1 s"):
+        caveats_of_query(locked, "FROM kernels")
+    locked.limits = Limits(seconds=60)
+    locked.stop()
+    with pytest.raises(QueryStopped):
+        caveats_of_query(locked, "FROM kernels")
 
 
 def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyConnection) -> None:

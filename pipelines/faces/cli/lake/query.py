@@ -178,7 +178,7 @@ def answer_query(
         with opened[0] as locked:
             tell_damage(caveats(locked.con, fresh.read))
             tell_outdated(store.outdated(locked.con, tables))
-            for caveat in () if is_of_part else caveats_of_query(locked.con, opened[1]):
+            for caveat in () if is_of_part else caveats_of_query(locked, opened[1]):
                 print_caveat("caveat", caveat)
             max_rows_shown = limit + 1 if limit and format is Format.table else 0
             running_query = (
