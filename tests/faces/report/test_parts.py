@@ -20,7 +20,7 @@ from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.curve import STRETCHES
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.launches import queue
-from pipelines.faces.report.sections.times import _caveats, breakdown
+from pipelines.faces.report.sections.times import _caveats, _through, breakdown
 from pipelines.faces.report.tables import _tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
@@ -94,6 +94,22 @@ def test_exposed_communication_is_split_only_if_other_ranks_are_known(wait_ns: i
         rows_of_all=lambda *_: [row], rows_of_capture=lambda question: answers.get(question, [])
     )
     assert ("waiting for late ranks, " in breakdown(subject).body) == is_split
+
+
+def test_a_page_says_that_the_path_through_a_capture_is_gone_while_the_shown_rank_is_whole() -> None:
+    """A killed reduction leaves such a capture: its tables and rank b are digests, and rank a is not."""
+    con, types = duckdb.connect(), types_of_tables(load_catalog())
+    rows = {
+        "captures": "'c' AS capture_id",
+        "capture_paths": "'c' AS capture_id, 'last_gpu_end' AS target, 7980000 AS span_ns",
+        "capture_ranks": "'c' AS capture_id, unnest(['a', 'b']) AS trace_id",
+        "findings": "'b' AS trace_id, 'reduced_to_digest' AS check_name",
+    }
+    for table, values in rows.items():
+        con.execute(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in types[table])})")
+        con.execute(f"INSERT INTO {table} BY NAME SELECT {values}")
+    subject: Any = SimpleNamespace(con=con, capture_id="c", traces=[{"trace_id": "a"}, {"trace_id": "b"}])
+    assert "only a digest of this capture is kept" in _through(subject)
 
 
 @settings(max_examples=examples(100))

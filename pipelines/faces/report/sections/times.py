@@ -12,6 +12,7 @@ from pipelines.faces.report.macros import bars, macros
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.tables import answer, table
 from pipelines.fleet.path.answer import PathRefused, capture_path
+from pipelines.lake.read.one_trace import OnlyDigest
 
 _TARGET = "last_gpu_end"
 _TEXTS = 5  # maximum number of texts of a caveat
@@ -230,7 +231,7 @@ def _through(subject: Subject) -> Markup:
     heading = macros.heading("through all ranks, to the last end on a GPU")
     try:
         path = capture_path(subject.con, subject.capture_id, _TARGET)
-    except PathRefused as error:
+    except (PathRefused, OnlyDigest) as error:
         return heading + macros.missing(str(error))
     us_by_rank: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for segment in path.segments:
