@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +41,7 @@ class Reports:
     def __init__(self, lake: Path | str, without_broken: bool = False) -> None:
         """`without_broken`: make them without missing or damaged files."""
         self.lake, self.without_broken = lake, without_broken
-        self._folder = tempfile.TemporaryDirectory(prefix="tracelake-reports-")
+        self._folder = _new_folder()
         self._made: dict[str, _Made] = {}
         self._making = anyio.Lock()
 
@@ -57,13 +59,20 @@ class Reports:
             raise QueryFailed("reports need a lake in a folder", "`tracelake report` takes the trace's files.")
         lake = self.lake
         async with self._making:
+            if not _is_own(self._folder.name):
+                # A cleaner of temporary files, such as systemd-tmpfiles, deleted it, after which others may take its name.
+                self.close()
+                self._folder = _new_folder()
             made = self._made.get(ident)
-            if made and made.state and made.state == await anyio.to_thread.run_sync(_state, lake):
+            if (
+                made
+                and made.state
+                and self.page(made.name)
+                and made.state == await anyio.to_thread.run_sync(_state, lake)
+            ):
                 return made.name
             name = secrets.token_urlsafe(16)
             ingested = await anyio.to_thread.run_sync(_ingested, lake)
-            # A cleaner of temporary files, such as systemd-tmpfiles, may have deleted the folder.
-            Path(self._folder.name).mkdir(mode=0o700, exist_ok=True)
             await _run(lake, ident, self._path(name), self.without_broken)
             state = await anyio.to_thread.run_sync(_state, lake)
             is_current = await anyio.to_thread.run_sync(_ingested, lake) == ingested
@@ -73,13 +82,17 @@ class Reports:
             return name
 
     def page(self, name: str) -> Path | None:
-        """Return the file of a finished report, or None for any other name, so that a request cannot name a path."""
+        """Return the file of a finished report, or None for any other name, so that a request cannot name a path.
+
+        None also if the file is gone, which a cleaner of temporary files may have deleted.
+        """
         is_made = any(made.name == name for made in self._made.values())
-        return self._path(name) if is_made else None
+        return path if is_made and (path := self._path(name)).is_file() else None
 
     def close(self) -> None:
         """Remove all reports."""
-        self._folder.cleanup()
+        with suppress(OSError):  # the folder of another user, who took its name
+            self._folder.cleanup()
 
     def _path(self, name: str) -> Path:
         return Path(self._folder.name) / f"{name}.html"
@@ -105,6 +118,18 @@ def existence(ident: str) -> str:
         f"SELECT 1 FROM traces WHERE trace_id = {quoted(ident)} OR capture_id = {quoted(ident)} "
         f"UNION ALL SELECT 1 FROM captures WHERE capture_id = {quoted(ident)} AND NOT is_gone"
     )
+
+
+def _new_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tracelake-reports-")
+
+
+def _is_own(folder: str) -> bool:
+    """Return whether the path is a folder of this process's user, not a link to one."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(folder)
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return False
 
 
 def _state(lake: Path) -> str | None:

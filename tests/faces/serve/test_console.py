@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import anyio
@@ -439,6 +441,42 @@ def test_a_report_is_made_again_if_files_came_while_it_was_made(
     names = anyio.run(make_thrice)
     assert names[0] != names[1] == names[2] and made.page(names[0]) is None
     made.close()
+
+
+@pytest.mark.parametrize("after", ["it is kept", "it is gone", "a link has its name", "another user has its name"])
+def test_reports_get_a_new_folder_unless_the_old_folder_is_still_their_own(
+    after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def report(root: Path, ident: str, out: Path, without_broken: bool) -> None:
+        out.write_text("a report")
+
+    monkeypatch.setattr(reports, "_run", report)
+    monkeypatch.setattr(reports, "_state", lambda root: "unchanged")
+    for name in ("lake", "theirs"):
+        (tmp_path / name).mkdir()
+    made, own = reports.Reports(tmp_path / "lake"), os.geteuid()
+
+    async def make_twice() -> tuple[Path | None, Path | None]:
+        first = made.page(name := await made.make("abcd"))
+        assert first is not None
+        if after != "it is kept":
+            shutil.rmtree(first.parent)
+            assert made.page(name) is None
+        if after == "a link has its name":
+            first.parent.symlink_to(tmp_path / "theirs")
+        if after == "another user has its name":
+            first.parent.mkdir()
+            monkeypatch.setattr(reports.os, "geteuid", lambda: own + 1)
+        return first, made.page(await made.make("abcd"))
+
+    first, second = anyio.run(make_twice)
+    assert first is not None and second is not None and second.is_file()
+    assert (second == first) == (second.parent == first.parent) == (after == "it is kept")
+    assert second.parent.stat().st_mode & 0o777 == 0o700 and not [*(tmp_path / "theirs").iterdir()]
+    made.close()
+    assert not second.parent.exists()
+    if first.parent.is_symlink():
+        first.parent.unlink()
 
 
 @pytest.mark.slow
