@@ -3,12 +3,17 @@
 -- Waiting disappears if the late rank is on time (`stragglers`). Transfer disappears if it is overlapped or faster. In
 -- `unsplit_ns`, the two cannot be distinguished, because the collectives are not matched or not used
 -- (`capture_quality` contains the reason), or because the other ranks of the job are not in the lake: `wait_ns` and
--- `transfer_ns` are then NULL.
+-- `transfer_ns` are then NULL. Without exposed communication, there is nothing to distinguish, and all three are 0.
 -- Words: exposed communication, straggler, overlap
 WITH parts AS (
     SELECT
         c.job, c.started_at, c.capture_id, g.rank, g.device, g.cause, g.gpu_ns, g.hidden_ns,
-        coalesce(c.n_ranks = 1 AND coalesce(c.world_size, 2) > 1, FALSE) AS is_alone
+        -- Without communication nothing is unknown. A job of one process has none, and its traces often no world size.
+        coalesce(c.n_ranks = 1 AND coalesce(c.world_size, 2) > 1, FALSE)
+        AND bool_or(
+            g.cause IN ('straggler_wait', 'exposed_communication', 'unsplit_communication')
+            AND coalesce(g.gpu_ns, 0) > 0
+        ) OVER (PARTITION BY g.capture_id) AS is_alone
     FROM gpu_time_by_cause AS g
     JOIN captures AS c ON g.capture_id = c.capture_id
     WHERE g.device IS NOT NULL

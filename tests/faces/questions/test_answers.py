@@ -316,6 +316,22 @@ def test_waiting_for_ranks_that_are_not_in_the_lake_is_unknown(
     assert asked("exposed-communication", columns, captures=captures, gpu_time_by_cause=causes) == [parts]
 
 
+@pytest.mark.parametrize("cause", ["exposed_communication", "unsplit_communication"])
+@pytest.mark.parametrize("world_size", [None, 8])
+def test_a_rank_alone_without_exposed_communication_waits_for_no_other(world_size: int | None, cause: str) -> None:
+    """Nor do its other devices, whose communication is divided as that of the first."""
+    captures = of("capture_id job n_ranks world_size", ("c", "j", 1, world_size))
+    for ns, parts in ((0, (0, 0, 0)), (1, (None, None, 1))):
+        causes = of(
+            "capture_id rank device cause gpu_ns hidden_ns",
+            ("c", 0, 0, cause, ns, 0), ("c", 0, 0, "compute", 10, 0), ("c", 0, 1, "compute", 10, 0),
+        )  # fmt: skip
+        answer = asked(
+            "exposed-communication", "wait_ns transfer_ns unsplit_ns", captures=captures, gpu_time_by_cause=causes
+        )
+        assert answer == [parts, (*parts[:2], 0)]
+
+
 FIXES = of(
     "trace_id window_id fix name change saves_ns saves_percent options caveat",
     ("a", "full", "do_not_wait", "aten::item", "do not wait", 1_800_000_000, 45.0, "--remove wait:aten::item", "it is late"),
