@@ -368,6 +368,7 @@ def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
     ]
     of_a = asked("fleet-fixes", columns, {"job": "j"}, fix_totals=totals, cause_totals=whole)
     assert of_a == [("do_not_wait", 1, 0.0005, 45.0, "j", "a.json", "do not wait", 45.0)]
+    assert question_named("fleet-fixes").limits == ["job", "capture"]  # its table has a row for all traces of a capture
 
 
 def test_path_names() -> None:
