@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
 
 from bench.attack import tools
+from bench.attack.__main__ import main
+from bench.attack.tally import Tally
 from bench.attack.tools import KINDS, SHARED, attack, made, tried
 from pipelines.readers import events_by_sql
 from pipelines.readers.counters.rocprof import Rocprof
@@ -64,3 +67,22 @@ def test_memory_and_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     name, whole, _ = KINDS[kind]
     monkeypatch.setattr(tools, "SECONDS", 0.0)
     assert tried(kind, name, whole())[0] == "traceback"
+
+
+@pytest.mark.parametrize(("lost", "status"), [(0, 0), (1, 1)])
+def test_the_table_of_attacks_and_its_exit_status(
+    lost: int, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def attack(n: int, seed: int) -> Tally:
+        sizes.append((n, seed))
+        return Tally("files of a test", tried=n, survived=n - lost, lost=lost, notes=["a line is missing"] * lost)
+
+    monkeypatch.setattr(tools, "attack", attack)
+    monkeypatch.setattr(sys, "argv", ["attack", "--only", "tools", "--short", "--seed", "3"])
+    assert main() == status
+    assert sizes == [(50, 3)]
+    printed = capsys.readouterr()
+    assert "files of a test" in printed.out and printed.out.count("tools: a line is missing") == lost
+    assert printed.err == "tools: 50 tried\n"
