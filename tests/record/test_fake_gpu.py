@@ -78,8 +78,10 @@ def test_the_profilers_cost_of_a_call(gpu: FakeGpu, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("hip", "has_tf32"), [(None, True), ("6.4", False)])
 def test_peaks_of_a_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, hip: str | None, has_tf32: bool) -> None:
     monkeypatch.setattr(torch.version, "hip", hip)
-    assert ("tf32", torch.float32, True) in peaks._types(torch, "cuda:0") or not has_tf32
-    assert len(peaks._types(torch, "cuda:0")) == 3 + has_tf32
+    types = {name: (dtype, is_tf32) for name, dtype, is_tf32 in peaks._types(torch, "cuda:0")}
+    assert [*types] == ["fp32", *(["tf32"] if has_tf32 else []), "bf16", "fp16"]
+    assert types["fp32"] == (torch.float32, False)
+    assert types.get("tf32") == ((torch.float32, True) if has_tf32 else None)
     assert peaks.device_name("cuda:0") == "NVIDIA H100 80GB HBM3"
     runs: list[int] = []
     peaks._best(lambda: runs.append(gpu.n_waits), torch, "cuda:0", 1e-3)
