@@ -51,15 +51,15 @@ def busiest(window: Window, weight: np.ndarray) -> int:
 
 
 def check_faster(answer: Comparison) -> None:
-    """What holds where nothing takes longer."""
+    """Check the bounds of a scenario in which nothing takes longer."""
     window = answer.before.window
     weight = Weights.of(window, answer.scenario).path
     assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
     assert answer.after.length_us <= answer.before.length_us
 
 
-def check_fixes(subject: Asked) -> None:
-    """The same for each fix of the whole trace."""
+def check_fixes(subject: Asked) -> int:
+    """Check the bounds for each fix of the whole trace. Return their number."""
     rows = subject.con.execute(
         "SELECT options, without_profiler FROM fixes WHERE trace_id = ? AND window_id = 'full'", [subject.trace_id]
     ).fetchall()
@@ -67,6 +67,7 @@ def check_fixes(subject: Asked) -> None:
         window = subject.without_profiler if without_profiler else subject.window
         (answer,) = answers(window, [scenario_of(options)])
         check_faster(answer)
+    return len(rows)
 
 
 def check(window: Window) -> None:
@@ -91,6 +92,8 @@ def check(window: Window) -> None:
 @pytest.mark.slow  # predictions against programs that run again are in test_truth.py
 def test_small_shared_traces(shared: Path) -> None:
     paths = [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
+    n_fixes = 0
     for subject in asked_all(paths):
         check(subject.window)
-        check_fixes(subject)
+        n_fixes += check_fixes(subject)
+    assert n_fixes, "no trace has a fix"
