@@ -1,4 +1,4 @@
-"""Twenty questions over the protocol, with what an agent has to conclude and what it must not (twenty_questions.toml)."""
+"""Twenty questions over the protocol, or without the extra mcp to the tools, with what an agent has to conclude and what it must not (twenty_questions.toml)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
+from pipelines.faces.mcp_tools.tools import Served, make_tools
+from pipelines.faces.untrusted_queries import QueryFailed
 from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
+from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
-from tests.faces.mcp_tools.test_server import WITH_SDK, new_client
+from tests.faces.mcp_tools.test_server import new_client
 
 QUESTIONS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("twenty_questions.toml").read_text())[
     "questions"
@@ -34,24 +39,46 @@ Ask = Callable[..., tuple[bool, str]]
 """Calls a tool by name, with its arguments: whether it refuses, and its text."""
 
 
-@pytest.fixture(scope="module")
-def asked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, dict[str, str]]]:
-    """A client of the server of a lake with all files of the questions, and the id of each trace or capture."""
-    lake, ids = Lake(tmp_path_factory.mktemp("questions") / "lake"), {}
-    for name in sorted(FILES):
-        path = shared / "traces" / name
-        report = ingest(sorted(path.glob("*.json.gz")) if path.is_dir() else [path], lake, job=path.name)
-        ids[name] = report.rows[0].trace_id or ""
-    materialize_all(lake, [*TABLES, *CAPTURE_TABLES, "captures"])
+@contextmanager
+def over_protocol(lake: Path) -> Iterator[Ask]:
+    """Ask through a client of the server of a lake."""
     with (
         import_module("anyio.from_thread").start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(new_client(lake.root)) as client,
+        portal.wrap_async_context_manager(new_client(lake)) as client,
     ):
 
         def ask(tool: str, **arguments: Any) -> tuple[bool, str]:
             result = portal.call(client.call_tool, tool, arguments)
             return result.is_error, result.content[0].text
 
+        yield ask
+
+
+@contextmanager
+def of_tools(lake: Path) -> Iterator[Ask]:
+    """Ask the tools of a lake themselves, which needs no extra."""
+    tools = make_tools(Served(lake, Limits()))
+
+    def ask(tool: str, **arguments: Any) -> tuple[bool, str]:
+        try:
+            start, _ = tools[tool].start(**tools[tool].checked(arguments))
+            return False, start()
+        except QueryFailed as error:
+            return True, f"error: {error}"
+
+    yield ask
+
+
+@pytest.fixture(scope="module")
+def asked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, dict[str, str]]]:
+    """What asks about a lake with all files of the questions, and the id of each trace or capture."""
+    lake, ids = Lake(tmp_path_factory.mktemp("questions") / "lake"), {}
+    for name in sorted(FILES):
+        path = shared / "traces" / name
+        report = ingest(sorted(path.glob("*.json.gz")) if path.is_dir() else [path], lake, job=path.name)
+        ids[name] = report.rows[0].trace_id or ""
+    materialize_all(lake, [*TABLES, *CAPTURE_TABLES, "captures"])
+    with (of_tools if find_spec("mcp") is None else over_protocol)(lake.root) as ask:
         _, captures = ask("sql", query="SELECT capture_id, job FROM captures")
         jobs = {job: capture for capture, job in json.loads(captures)["rows"]}
         yield ask, ids | {name: jobs[Path(name).name] for name in ids if (shared / "traces" / name).is_dir()}
@@ -86,7 +113,6 @@ def test_there_are_twenty() -> None:
 
 
 @pytest.mark.slow
-@WITH_SDK
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["question"])
 def test_a_question(question: dict[str, Any], asked: tuple[Ask, dict[str, str]], shared: Path) -> None:
     ask, id_of = asked
