@@ -290,6 +290,7 @@ FIRST_CASES = {case: BATCH.append(in_form(*case)) for case in CASES[1::8]}
 )
 def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) -> None:
     """The first eighth of the cases has each program and each form."""
+    assert {name for name, _ in FIRST_CASES} == PROGRAMS.keys() and {form for _, form in FIRST_CASES} == FORMS.keys()
     programs = {name: make() for name, make in PROGRAMS.items()}
     if cases[0] in FIRST_CASES:
         connections = (BATCH.show(FIRST_CASES[case]) for case in cases)
