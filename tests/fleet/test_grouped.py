@@ -110,6 +110,7 @@ def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
     assert state.seen == known_groups.ALL and len(state.changed) == 1
 
 
+@pytest.mark.slow  # computes captures twice; a gone batch of captures is above
 def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

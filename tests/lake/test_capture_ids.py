@@ -123,6 +123,7 @@ def test_no_capture_takes_over_the_id_of_one_that_was_forgotten(
     assert dict(truth(lake)) == {**first, **later}
 
 
+@pytest.mark.slow  # three forgets; one that names its capture is above
 def test_a_capture_keeps_its_id_without_the_trace_that_names_it(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

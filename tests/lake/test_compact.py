@@ -200,6 +200,7 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     assert not check(lake).faults
 
 
+@pytest.mark.slow  # two ingests and two compactions
 def test_what_was_rejected_stays_rejected_in_a_merged_batch(tmp_path: Path) -> None:
     """As one process of a file of two. A file that a later run of the day read stays read."""
     lake, late, two = Lake(tmp_path / "lake"), tmp_path / "late.json", write_trace(tmp_path / "two.json", 1)

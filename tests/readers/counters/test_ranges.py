@@ -156,6 +156,7 @@ def test_the_lake_has_the_counters_with_the_trace(tmp_path: Path) -> None:
     assert rows == [("a.json", "a.json", READ, 7)]
 
 
+@pytest.mark.slow  # three ingests, two forgets and a commit: tests/runs/test_forget.py
 def test_counters_go_and_come_back_with_their_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
     files = [write(tmp_path / f"{name}.json", [KERNEL, counted(GEMM, **{READ: 7})], name=name) for name in "ab"]

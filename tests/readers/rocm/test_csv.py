@@ -159,6 +159,7 @@ def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str
     assert f"superseded by trace {second.trace_id}" in reason
 
 
+@pytest.mark.slow  # two ingests and two compactions; superseding is above
 @pytest.mark.parametrize("first", ["kernel_trace", "hip_api_trace"])
 def test_a_trace_without_all_its_files_stays_away(tmp_path: Path, first: str) -> None:
     """Whichever file came first, and after its batch was merged with that of the whole trace."""
