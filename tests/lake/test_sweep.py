@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -93,23 +92,18 @@ def test_half_written_files_are_swept_after_a_day(tmp_path: Path, folder: str, m
     assert Lake(tmp_path).sweep() == [part] and not part.exists()
 
 
-# A run that stages a file and is killed.
-_KILLED = """
-import os, signal, sys
-from pipelines.lake import Batch, Lake
-(Lake(sys.argv[1]).staging(Batch.new()) / "events.parquet").touch()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 _DAY = 24 * 3600
+_NO_PID = 999_999_999
+"""More than the largest pid of Linux."""
 
 
 @pytest.mark.parametrize("by_commit", [True, False])
 def test_what_a_killed_run_staged_goes_with_the_next_commit(tmp_path: Path, by_commit: bool) -> None:
     lake = Lake(tmp_path)
     mine = lake.staging(Batch.new())
-    assert subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)]).returncode == -signal.SIGKILL
-    (staged,) = set(tmp_path.glob(f"{STAGING}/*")) - {mine}
-    assert (staged / "events.parquet").exists()
+    staged = tmp_path / STAGING / mine.name.replace(f":{os.getpid()}:", f":{_NO_PID}:")
+    staged.mkdir()
+    (staged / "events.parquet").touch()
     if by_commit:  # each begins with a folder of its own
         assert lake.staging(Batch.new()).exists()
     else:
