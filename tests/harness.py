@@ -57,6 +57,18 @@ def kernel(
     return x(cat, name, ts, dur, stream, device, correlation=correlation, stream=stream, device=device)
 
 
+def launched(
+    start: float, gpu: tuple[float, float], number: int, name: str = "gemm", **where: Any
+) -> list[dict[str, Any]]:
+    """A call of 5 us, and when its kernel starts and how long it takes."""
+    return [call("cudaLaunchKernel", start, 5, number), kernel(name, *gpu, number, **where)]
+
+
+def without(event: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return an event without a key."""
+    return {name: value for name, value in event.items() if name != key}
+
+
 def sync(
     name: str, ts: float, dur: float, correlation: int, stream: int = -1, device: int = 0, **args: Any
 ) -> dict[str, Any]:

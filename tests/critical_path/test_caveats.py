@@ -25,7 +25,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.batch import Batch
-from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, sync, x
+from tests.harness import ANSWERED, answer_in, answers, call, connect, kernel, op, sync, without, x
 
 
 def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
@@ -81,10 +81,6 @@ def launched(name: str, launch: float, start: float, dur: float, number: int, st
     return [call("cudaLaunchKernel", launch, 5, number), kernel(name, start, dur, number, stream)]
 
 
-def without_name(event: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in event.items() if key != "name"}
-
-
 def test_a_whole_path_without_doubts_has_no_caveat(traces: Batch) -> None:
     assert set(caveats_in(traces, "capture", "")) == {"first_step"}
     assert caveats_in(traces, "capture", "ProfilerStep#1") == {}
@@ -108,7 +104,7 @@ TRACES: dict[str, list[dict[str, Any]]] = {
     "idle": [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)],
     "idle beside work without a name": [
         *launched("gemm", 10, 20, 100, 1),
-        *(call("cudaLaunchKernel", 15, 2, 3), without_name(kernel("", 4120, 1080, 3, stream=20))),
+        *(call("cudaLaunchKernel", 15, 2, 3), without(kernel("", 4120, 1080, 3, stream=20), "name")),
         *launched("gemm", 20, 5120, 100, 2),
     ],
     "early": launched("gemm", 10, 8, 100, 1),

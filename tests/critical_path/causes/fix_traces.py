@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.harness import call, kernel, op, x
+from tests.harness import call, kernel, launched, op, x
 
 Event = dict[str, Any]
 Trace = list[Event]
@@ -15,17 +15,12 @@ def annotation(name: str, start: float, takes: float) -> Event:
     return x("user_annotation", name, start, takes)
 
 
-def launch(start: float, gpu: tuple[float, float], number: int, name: str = "gemm", **where: Any) -> Trace:
-    """A call of 5 us, and when its kernel starts and how long it takes."""
-    return [call("cudaLaunchKernel", start, 5, number), kernel(name, *gpu, number, **where)]
-
-
 def synchronized_steps(first_wait: float) -> Trace:
     """Four steps of 1000 us with a kernel of 500 us, and a call that waits for it; then the host has 400 us of its own."""
     events: Trace = []
     for i in range(4):
         at = 1000 * i
-        events += [op("aten::mm", at, 10), *launch(at + 2, (at + 20, 500), 10 * i + 1)]
+        events += [op("aten::mm", at, 10), *launched(at + 2, (at + 20, 500), 10 * i + 1)]
         events += [op("aten::item", at + 30, first_wait - 30), op("aten::copy_", at + 31, first_wait - 32)]
         events += [call("cudaMemcpyAsync", at + 32, 3, 10 * i + 2)]
         events += [kernel("Memcpy DtoH (Device -> Pinned)", at + 521, 2, 10 * i + 2, cat="gpu_memcpy")]
@@ -35,14 +30,14 @@ def synchronized_steps(first_wait: float) -> Trace:
 
 
 def loading(name: str) -> Trace:
-    return [annotation(name, 0, 400), op("aten::mm", 400, 10), *launch(402, (420, 800), 1)]
+    return [annotation(name, 0, 400), op("aten::mm", 400, 10), *launched(402, (420, 800), 1)]
 
 
 def copying(name: str, bytes_copied: int | None = None) -> Trace:
     copy = kernel(name, 10, 400, 1, cat="gpu_memcpy")
     copy["args"] |= {} if bytes_copied is None else {"bytes": bytes_copied}
     first = [op("aten::to", 0, 10), call("cudaMemcpyAsync", 2, 5, 1), copy]
-    return [*first, op("aten::mm", 10, 10), *launch(12, (411, 800), 2)]
+    return [*first, op("aten::mm", 10, 10), *launched(12, (411, 800), 2)]
 
 
 def operators(takes: float, kernel_takes: float) -> Trace:
@@ -51,44 +46,48 @@ def operators(takes: float, kernel_takes: float) -> Trace:
     free = 0.0
     for number, start in enumerate(starts):
         free = max(free + 1, start + 20)
-        events += [op("aten::mul", start, takes), *launch(start + 2, (free, kernel_takes), number + 1)]
+        events += [op("aten::mul", start, takes), *launched(start + 2, (free, kernel_takes), number + 1)]
         free += kernel_takes
     return events
 
 
 def optimizer(launches: int) -> Trace:
     """A step of an optimizer with so many launches, each behind an operator's 50 us, behind a product."""
-    events = [op("aten::mm", 0, 10), *launch(2, (20, 30), 1), annotation("Optimizer.step#Adam.step", 50, 50 * launches)]
+    events = [
+        op("aten::mm", 0, 10),
+        *launched(2, (20, 30), 1),
+        annotation("Optimizer.step#Adam.step", 50, 50 * launches),
+    ]
     for i in range(launches):
         start = 50 + 50 * i
-        events += [op("aten::add_", start, 50), *launch(start + 20, (start + 30, 2), i + 2, "add")]
+        events += [op("aten::add_", start, 50), *launched(start + 20, (start + 30, 2), i + 2, "add")]
     return events
 
 
 def pausing(event: Event) -> Trace:
     """A thread that is held up between two operators with a kernel each."""
-    before = [op("aten::mm", 0, 10), *launch(2, (20, 50), 1)]
-    return [*before, event, op("aten::mm", 500, 10), *launch(502, (520, 50), 2)]
+    before = [op("aten::mm", 0, 10), *launched(2, (20, 50), 1)]
+    return [*before, event, op("aten::mm", 500, 10), *launched(502, (520, 50), 2)]
 
 
 def collective(name: str) -> Trace:
     """A kernel of 400 us and a product of 500 us behind it."""
-    gather = [op("c10d::work", 0, 10), *launch(2, (20, 400), 1, name)]
-    return [*gather, op("aten::mm", 10, 10), *launch(12, (421, 500), 2)]
+    gather = [op("c10d::work", 0, 10), *launched(2, (20, 400), 1, name)]
+    return [*gather, op("aten::mm", 10, 10), *launched(12, (421, 500), 2)]
 
 
-def preparing(launched: float) -> Trace:
+def preparing(launched_us: float) -> Trace:
     """A function of the host of 400 us in which so much of 1000 us of GPU work is launched."""
-    inside = [op("aten::to", 390, 10), *launch(392, (410, launched), 1, "cast")]
+    inside = [op("aten::to", 390, 10), *launched(392, (410, launched_us), 1, "cast")]
     return [
         *(annotation("prepare", 0, 400), *inside),
-        *(op("aten::mm", 400, 10), *launch(402, (411 + launched, 1000 - launched), 2)),
+        *(op("aten::mm", 400, 10), *launched(402, (411 + launched_us, 1000 - launched_us), 2)),
     ]
 
 
 def products(name: str, device: dict[str, Any] | None = None) -> dict[str, Any]:
     """A kernel by name, on an H100 or on a device that the trace does not name."""
-    events = [op("aten::mm", 0, 10), *launch(2, (20, 800), 1, name)]
+    events = [op("aten::mm", 0, 10), *launched(2, (20, 800), 1, name)]
     return {"traceEvents": events, "deviceProperties": [device] if device else []}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces.advice import advice_of
-from tests.harness import kernel, rows_of
+from tests.harness import kernel, rows_of, without
 
 ANNOTATIONS = {
     "data_loading": (
@@ -157,8 +157,7 @@ def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
 
 def test_work_without_a_name_has_a_class() -> None:
     """Whether the name is empty, or is not there, or both."""
-    empty, missing = kernel("", 20, 5, 2), kernel("", 10, 5, 1)
-    del missing["name"]
+    empty, missing = kernel("", 20, 5, 2), without(kernel("", 10, 5, 1), "name")
     for trace in ([missing], [empty], [missing, empty]):
         assert rows_of(trace, "_event_names", "name, kind, class, n_events") == [
             ("", "kernel", "COMPUTATION", len(trace))

@@ -24,7 +24,7 @@ from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.critical_path.test_covers import frame
 from tests.effort import first_of
-from tests.harness import call, connect_all, op, x
+from tests.harness import call, connect_all, launched, op, x
 from tests.pages import DOCS
 
 from .commands import TRACE, asked
@@ -34,7 +34,6 @@ from .fix_traces import (
     annotation,
     copies,
     copying,
-    launch,
     optimizer,
     products,
     synchronized_steps,
@@ -189,7 +188,7 @@ def waiting_twice(second: float) -> list[dict[str, Any]]:
     """Two calls wait for a kernel each, of which the second has so much; what follows either is short."""
     events: list[dict[str, Any]] = []
     for number, (at, takes, name) in enumerate(((0, 500, "aten::item"), (600, second, "aten::nonzero"))):
-        events += [op("aten::mm", at, 10), *launch(at + 2, (at + 20, takes), 10 * number + 1)]
+        events += [op("aten::mm", at, 10), *launched(at + 2, (at + 20, takes), 10 * number + 1)]
         events += [op(name, at + 10, takes + 22), call("cudaStreamSynchronize", at + 14, takes + 16, 10 * number + 2)]
         events += [annotation("log", at + takes + 40, 40)]
     return events
@@ -200,21 +199,21 @@ def pausing_for(us: float) -> list[dict[str, Any]]:
     events = []
     for i in range(4):
         at = i * (100 + us)
-        events += [op("aten::mul", at, 100), *launch(at + 10, (at + 30, 2), i + 1)]
+        events += [op("aten::mul", at, 100), *launched(at + 10, (at + 30, 2), i + 1)]
     return events
 
 
 def launching(us: float) -> list[dict[str, Any]]:
     """A function of 400 us that launches so much of the GPU's work, and 900 us of it outside."""
-    inside = [op("aten::to", 390, 10), *launch(392, (410, us), 1, "cast")]
-    return [annotation("prepare", 0, 400), *inside, op("aten::mm", 400, 10), *launch(402, (411 + us, 900), 2)]
+    inside = [op("aten::to", 390, 10), *launched(392, (410, us), 1, "cast")]
+    return [annotation("prepare", 0, 400), *inside, op("aten::mm", 400, 10), *launched(402, (411 + us, 900), 2)]
 
 
 def inside_another(us: float) -> list[dict[str, Any]]:
     """So much of the 100 us of one function is inside of another one."""
     return [
         *(op("a", 0, 10), annotation("outer", 10, 300), annotation("inner", 20, us)),
-        *(op("b", 310, 10), annotation("inner", 330, 100 - us), op("c", 450, 10), *launch(452, (470, 10), 1)),
+        *(op("b", 310, 10), annotation("inner", 330, 100 - us), op("c", 450, 10), *launched(452, (470, 10), 1)),
     ]
 
 
@@ -235,27 +234,27 @@ IS_A_GAP = 500_000
 
 def freeing(name: str) -> list[dict[str, Any]]:
     """A call that returns 100 us after the kernel before it has ended, and a kernel that follows 400 us of the host."""
-    first = [op("aten::mm", 0, 10), *launch(2, (20, 500), 1)]
+    first = [op("aten::mm", 0, 10), *launched(2, (20, 500), 1)]
     return [
         *first,
         call(name, 20, 600, 2),
         annotation("log", 630, 400),
         op("aten::mm", 1040, 10),
-        *launch(1042, (1060, 50), 3),
+        *launched(1042, (1060, 50), 3),
     ]
 
 
 def waiting_behind() -> list[dict[str, Any]]:
     """A call that waits begins when an operator ends, and another operator when that one began."""
-    first = [op("aten::t", 0, 4), op("aten::mm", 4, 16), *launch(6, (30, 500), 1)]
-    later = [annotation("log", 560, 400), op("aten::mm", 970, 10), *launch(972, (990, 50), 3)]
+    first = [op("aten::t", 0, 4), op("aten::mm", 4, 16), *launched(6, (30, 500), 1)]
+    later = [annotation("log", 560, 400), op("aten::mm", 970, 10), *launched(972, (990, 50), 3)]
     return [*first, call("cudaDeviceSynchronize", 20, 515, 2), *later]
 
 
-BESIDE = [op("aten::bmm", 20, 10), *launch(22, (40, 300), 3, stream=20)]
-"""A product on a stream of its own, beside a copy or a product."""
-COLLECTED = [op("aten::mm", 0, 10), *launch(2, (20, 300), 1), *BESIDE]
-COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launch(2042, (2060, 50), 2)]
+ON_ANOTHER_STREAM = [op("aten::bmm", 20, 10), *launched(22, (40, 300), 3, stream=20)]
+"""A product on another stream than a copy or a product."""
+COLLECTED = [op("aten::mm", 0, 10), *launched(2, (20, 300), 1), *ON_ANOTHER_STREAM]
+COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launched(2042, (2060, 50), 2)]
 
 WAITS_IN = "train.py(55): step"
 LIBRARIES = [frame("threading.py(1): run", -30, 1100), frame("torch/cuda/__init__.py(9): synchronize", 20, 520)]
@@ -263,9 +262,9 @@ FUNCTIONS = [LIBRARIES[0], frame("train.py(7): main", -20, 1080), frame(WAITS_IN
 FUNCTIONS += [frame("train.py(90): log", 560, 300)]
 
 CUT = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 1000) for n in (1, 2)]
-CUT += [op("aten::mm", 1000, 10), *launch(1002, (1020, 1500), 1)]
+CUT += [op("aten::mm", 1000, 10), *launched(1002, (1020, 1500), 1)]
 CUT += [op("aten::item", 2010, 600), call("cudaStreamSynchronize", 2012, 590, 2)]
-CUT += [annotation("gc.collect", 2620, 300), op("aten::mm", 2930, 10), *launch(2932, (2950, 20), 3)]
+CUT += [annotation("gc.collect", 2620, 300), op("aten::mm", 2930, 10), *launched(2932, (2950, 20), 3)]
 """Two steps; the second one waits for GPU work of the first."""
 
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
@@ -273,7 +272,7 @@ HOST_ONLY += [annotation("Optimizer.step#SGD.step", 1000, 300), op("aten::add_",
 HOST_ONLY += [annotation("train", 1300, 300), op("aten::mm", 1400, 200)]
 GPU_ONLY = [event for event in synchronized_steps(530) if event["cat"] in ("kernel", "gpu_memcpy")]
 APART = [*collected(100)[:2], op("b", 200, 10), annotation("prepare", 210, 500), op("c", 710, 10)]
-APART += launch(712, (730, 10), 1)
+APART += launched(712, (730, 10), 1)
 SB = "Cijk_Ailk_Bljk_SB_MT128x64x16_MI16x16x4x1_SN"
 S_B = "Cijk_Alik_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x64_MI16x16x1_SN"
 V100, MI210, MI300X = (
@@ -299,12 +298,12 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
     "frees": freeing("cudaFree"),
-    "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launch(1402, (1420, 800), 1)],
+    "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launched(1402, (1420, 800), 1)],
     "waits behind an operator": waiting_behind(),
     "waits in a function": [*FUNCTIONS, *waiting_behind()],
     "waits in functions of libraries": [*LIBRARIES, *waiting_behind()],
-    "copies beside": [*copying(PAGEABLE), *BESIDE],
-    "collects beside": COLLECTED,
+    "copies with overlap": [*copying(PAGEABLE), *ON_ANOTHER_STREAM],
+    "collection with overlap": COLLECTED,
     "cut": CUT,
     "host only": HOST_ONLY,
     "gpu only": GPU_ONLY,
@@ -320,7 +319,7 @@ QUICK = {
     *("apart", "waits twice", "waits at the end", "waits behind an operator", "host only", "gpu only"),
     *PRECISIONS,
     *("cut", "Nsight"),
-    *("copies beside", "collects beside", "waits in a function", "waits in functions of libraries"),
+    *("copies with overlap", "collection with overlap", "waits in a function", "waits in functions of libraries"),
 }
 """The traces of the tests that are not slow."""
 
@@ -493,9 +492,11 @@ def test_a_fix_of_gpu_work_says_that_streams_overlap(all_fixes: dict[str, Fixes]
     """And one of the host does not; what-if's sides are in tests/critical_path/whatif/test_shared_gpu.py."""
     caveats = {row["fix"]: row["caveat"] for row in rule_rows("fix_kinds")}
     shared = "GPU work of several streams overlaps for 0.30 ms ("
-    beside, alone = (all_fixes[name]["copy_ahead", PAGEABLE].caveat for name in ("copies beside", "copy_ahead has"))
-    assert alone == caveats["copy_ahead"] and (beside or "").startswith(f"{alone}; {shared}")
-    assert all_fixes["collects beside"]["no_gc", ""].caveat is None
+    overlapping, alone = (
+        all_fixes[name]["copy_ahead", PAGEABLE].caveat for name in ("copies with overlap", "copy_ahead has")
+    )
+    assert alone == caveats["copy_ahead"] and (overlapping or "").startswith(f"{alone}; {shared}")
+    assert all_fixes["collection with overlap"]["no_gc", ""].caveat is None
 
 
 def test_a_trace_that_lacks_a_side_has_only_fixes_of_the_other(hand_made: dict[str, Saved]) -> None:
@@ -530,7 +531,7 @@ def test_fixes_that_cannot_be_judged_are_absent_and_never_zero(
     name: str, absent: set[str], shared: Path, request: pytest.FixtureRequest
 ) -> None:
     saved = request.getfixturevalue("hand_made" if name in QUICK else "more_made")[name]
-    assert all(saves > 0 for saves in saved.values()) and not kinds(saved) & absent
+    assert saved and all(saves > 0 for saves in saved.values()) and not kinds(saved) & absent
     assert name != "cut" or saved["no_gc", ""] == pytest.approx(300_000, abs=1)
 
 

@@ -13,8 +13,8 @@ from pipelines.critical_path.causes.fix_candidates import _copies
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.targets import NothingMatches, by_name
 from tests.critical_path.causes.commands import TRACE, Asked, asked_all, savings
-from tests.critical_path.causes.fix_traces import annotation, launch
-from tests.harness import call, kernel, op, x
+from tests.critical_path.causes.fix_traces import annotation
+from tests.harness import call, kernel, launched, op, x
 
 NAMES = (
     "layer:3",
@@ -69,8 +69,8 @@ def synchronized(returns: float) -> list[dict[str, Any]]:
     """A kernel that ends at 520, a synchronization that returns so much later, and 400 us of the host."""
     at = 520 + returns
     return [
-        op("aten::mm", 0, 12), *launch(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, at - 20, 2),
-        annotation("log", at + 25, 400), op("aten::mm", at + 435, 10), *launch(at + 437, (at + 455, 50), 3),
+        op("aten::mm", 0, 12), *launched(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, at - 20, 2),
+        annotation("log", at + 25, 400), op("aten::mm", at + 435, 10), *launched(at + 437, (at + 455, 50), 3),
     ]  # fmt: skip
 
 
@@ -79,29 +79,29 @@ RETURNS = {"synchronized": 15, "synchronized, slow to return": 60, "synchronized
 TRACES: dict[str, list[dict[str, Any]]] = {
     **{
         name: [
-            op("aten::mm", 0, 10), *launch(2, (20, 30), 1), annotation(name, 50, 5000),
-            op("aten::mm", 5060, 10), *launch(5062, (5080, 30), 2),
+            op("aten::mm", 0, 10), *launched(2, (20, 30), 1), annotation(name, 50, 5000),
+            op("aten::mm", 5060, 10), *launched(5062, (5080, 30), 2),
         ]
         for name in ANNOTATED
     },
     "patterns": [
-        op("aten::mm", 0, 10), *launch(2, (20, 300), 1, POINTERS[0]), *launch(10, (330, 400), 2, POINTERS[1]),
-        annotation("pre\npare", 800, 5000), op("aten::mm", 5810, 10), *launch(5812, (5830, 30), 3),
+        op("aten::mm", 0, 10), *launched(2, (20, 300), 1, POINTERS[0]), *launched(10, (330, 400), 2, POINTERS[1]),
+        annotation("pre\npare", 800, 5000), op("aten::mm", 5810, 10), *launched(5812, (5830, 30), 3),
         *(
             event
             for number, name in enumerate((*POINTERS, "k(float&, int)", "k(float[*], int)"), 4)
-            for event in launch(5780 + 10 * number, (5470 + 100 * number, 80 + number), number, name)
+            for event in launched(5780 + 10 * number, (5470 + 100 * number, 80 + number), number, name)
         ),
     ],
     "compiled": [
-        op("triton_add", 0, 10), *launch(2, (20, 300), 1, "triton_add"), *launch(30, (330, 300), 2, "triton_add"),
-        op("aten::mm", 40, 10), *launch(42, (640, 30), 3),
+        op("triton_add", 0, 10), *launched(2, (20, 300), 1, "triton_add"), *launched(30, (330, 300), 2, "triton_add"),
+        op("aten::mm", 40, 10), *launched(42, (640, 30), 3),
     ],
     **{name: synchronized(returns) for name, returns in RETURNS.items()},
     "short calls": [
-        op("aten::mm", 0, 10), *launch(2, (20, 30), 1), x("python_function", FUNCTION, 50, 500),
+        op("aten::mm", 0, 10), *launched(2, (20, 30), 1), x("python_function", FUNCTION, 50, 500),
         *(x("python_function", FUNCTION, start, 9) for start in range(600, 900, 10)),  # threshold frame_ns: 10 us
-        op("aten::mm", 905, 10), *launch(907, (925, 30), 2),
+        op("aten::mm", 905, 10), *launched(907, (925, 30), 2),
     ],
     "copies": [
         op("aten::to", 0, 5),
@@ -117,7 +117,7 @@ TRACES: dict[str, list[dict[str, Any]]] = {
         *of_process(100, 0, (20, 30), 1), *of_process(100, 1000, (1020, 500), 2), *of_process(200, 5, (60, 30), 3),
         *of_process(200, 3000, (3020, 500), 4), *of_process(100, 5000, (5020, 30), 5),
     ],
-    "steps": [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launch(20, (40, 500), 1)],
+    "steps": [annotation("ProfilerStep#7", 0, 1000), op("aten::mm", 0, 900), *launched(20, (40, 500), 1)],
 }  # fmt: skip
 
 

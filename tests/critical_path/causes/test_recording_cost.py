@@ -20,9 +20,9 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_profile
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect_all, kernel, only, op, x
+from tests.harness import connect_all, kernel, launched, only, op, x
 
-from .fix_traces import annotation, launch
+from .fix_traces import annotation
 from .recorded import COST, document, program
 
 FREE = dict.fromkeys(COST, 0.0)
@@ -100,7 +100,7 @@ def steps_in_any_order() -> list[dict[str, Any]]:
 def two_steps(length: float) -> list[dict[str, Any]]:
     """Of this length each, in a window of 1 ms."""
     steps = (annotation("ProfilerStep#1", 0, length), annotation("ProfilerStep#2", length, length))
-    return [op("aten::mm", 0, 1000), *launch(10, (30, 300), 1), *steps]
+    return [op("aten::mm", 0, 1000), *launched(10, (30, 300), 1), *steps]
 
 
 PROGRAM = program(1, COST)

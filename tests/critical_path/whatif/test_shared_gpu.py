@@ -8,19 +8,19 @@ import pytest
 
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
-from tests.harness import call, kernel, op
+from tests.harness import launched, op
 
 from .windows import MADE, window_of
 
 
-def beside(overlap: float, stream: int = 20, device: int = 0) -> list[dict[str, Any]]:
+def overlapping_products(overlap: float, stream: int = 20, device: int = 0) -> list[dict[str, Any]]:
     """A window of 1000 us in which a product on another stream begins so long before the end of that on stream 7."""
-    first = [op("aten::mm", 0, 10), call("cudaLaunchKernel", 2, 5, 1), kernel("gemm", 20, 500, 1)]
+    first = [op("aten::mm", 0, 10), *launched(2, (20, 500), 1)]
     starts = 520 - overlap
     return [
         *first,
-        *(op("aten::bmm", 10, 10), call("cudaLaunchKernel", 12, 5, 2)),
-        kernel("other", starts, 1000 - starts, 2, stream, device),
+        op("aten::bmm", 10, 10),
+        *launched(12, (starts, 1000 - starts), 2, "other", stream=stream, device=device),
     ]
 
 
@@ -29,10 +29,10 @@ SIDES = {"streams_overlap_percent": (10, 9.999)}
 BOUNDARIES = (SIDES,)
 _ENOUGH, _LESS = SIDES["streams_overlap_percent"]
 MADE |= {
-    "streams overlap": beside(_ENOUGH),
-    "streams overlap for less": beside(_LESS),
-    "one stream overlaps": beside(100, stream=7),
-    "devices overlap": beside(100, device=1),
+    "streams overlap": overlapping_products(_ENOUGH),
+    "streams overlap for less": overlapping_products(_LESS),
+    "one stream overlaps": overlapping_products(100, stream=7),
+    "devices overlap": overlapping_products(100, device=1),
 }
 
 

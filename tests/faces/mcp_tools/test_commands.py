@@ -22,9 +22,9 @@ from pipelines.lake.read.sandbox import Limits, QueryStopped
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.folder import FolderStore
-from tests.critical_path.causes.fix_traces import FLOAT32, H100, annotation, launch, loading
+from tests.critical_path.causes.fix_traces import FLOAT32, H100, annotation, loading
 from tests.faces.cli.test_pull_requests import trace
-from tests.harness import call, op
+from tests.harness import call, launched, op
 
 SKILL = Path(commands.__file__).with_name("skill.md").read_text()
 
@@ -60,7 +60,7 @@ def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]
 def test_the_options_of_each_fix_give_what_it_saves(tmp_path: Path) -> None:
     """On a window that lacks a pinned loader, lower precision, a wait less, and garbage collected elsewhere."""
     events = [*loading("enumerate(DataLoader)#_SingleProcess"), call("cudaDeviceSynchronize", 412, 830, 8)]
-    events += [annotation("gc.collect", 1250, 300), op("aten::mm", 1550, 10), *launch(1552, (1570, 300), 2, FLOAT32)]
+    events += [annotation("gc.collect", 1250, 300), op("aten::mm", 1550, 10), *launched(1552, (1570, 300), 2, FLOAT32)]
     file = tmp_path / "a.json"
     file.write_text(json.dumps({"traceEvents": events, "deviceProperties": [H100]}))
     (row,) = ingest([file], Lake(tmp_path / "lake")).rows

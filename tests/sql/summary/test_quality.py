@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.effort import SLOW
-from tests.harness import call, each, kernel, op, sync, x
+from tests.harness import call, each, kernel, op, sync, without, x
 
 RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
-
-
-def without(event: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in event.items() if name != key}
 
 
 CHECKS: list[tuple[str, int | None, list[dict]]] = [
