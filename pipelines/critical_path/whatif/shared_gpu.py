@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pipelines.critical_path.whatif.window import Window
 
 _PERCENT = threshold("streams_overlap_percent")
-SHARED = (
-    "it shares the GPU, so if the work of one stream changes, that of the others gets faster or slower, too, which is "
+_SHARED = (
+    "the streams share the GPU, so if the work of one stream changes, the work of the others gets faster or slower, which is "
     "not counted"
 )
 
@@ -31,13 +31,16 @@ def changes_work(window: Window, changed: Flags) -> bool:
     return bool((changed & line.is_own & (line.owner >= 0) & line.is_work[line.owner]).any())
 
 
+def overlap_text(overlap: str, where: str) -> str:
+    """Return the text of the caveat. `overlap`: how long streams overlap. `where`: of which windows."""
+    return f"GPU work of several streams overlaps for {overlap} ({where}): {_SHARED}"
+
+
 def overlapping_streams(window: Window, changed: Flags) -> list[dict[str, Any]]:
     """Return the caveat that the streams of a window overlap, if some of the changed edges (m,) are GPU work."""
     percent = overlap_percent(window)
     if not percent or not changes_work(window, changed):
         return []
     overlap_us = window.events.overlap_ns / 1000
-    detail = (
-        f"GPU work of several streams overlaps for {overlap_us / 1000:.2f} ms ({percent:.1f} % of the window): {SHARED}"
-    )
+    detail = overlap_text(f"{overlap_us / 1000:.2f} ms", f"{percent:.1f} % of the window")
     return [{"caveat": "overlapping_streams", "severity": "info", "n": 1, "time_us": overlap_us, "detail": detail}]

@@ -22,7 +22,7 @@ from pipelines.critical_path.whatif.change import changed
 from pipelines.critical_path.whatif.overlap import hidden_communication
 from pipelines.critical_path.whatif.owners import unselected
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.shared_gpu import SHARED, changes_work, overlap_percent
+from pipelines.critical_path.whatif.shared_gpu import changes_work, overlap_percent, overlap_text
 from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
 from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.trace_gaps import LACKING, long_gaps
@@ -290,7 +290,7 @@ class Retimed:
             ranks = ", ".join(map(str, [*percents][:_MOST_RANKS]))
             more = f" and {len(percents) - _MOST_RANKS} more" if len(percents) > _MOST_RANKS else ""
             most = max(percents.values())
-            yield f"GPU work of several streams overlaps for up to {most:.1f} % of a trace (ranks {ranks}{more}): {SHARED}"
+            yield overlap_text(f"up to {most:.1f} % of a trace", f"ranks {ranks}{more}")
 
 
 @dataclass
