@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.attack import beside, disk, flips, kills, ranks
+from bench.attack import concurrent_compact, disk, flips, kills, ranks
 from bench.attack.breaks import try_once
 from bench.attack.children import End, inject, why_no_strace
 from bench.attack.tally import Tally
@@ -83,8 +83,8 @@ def test_a_damaged_layout_and_catalog_are_mended(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow  # 10 s
-def test_compact_beside_materialize() -> None:
-    tally = beside.attack(1, SEED)
+def test_compact_during_materialize() -> None:
+    tally = concurrent_compact.attack(1, SEED)
     assert (tally.tried, tally.survived) == (1, 1), tally.notes
 
 

@@ -20,31 +20,33 @@ def attack(n: int, seed: int) -> Tally:
     """Run both commands `n` times, on a lake of several small batches whose tables are not computed."""
     tally, choice = Tally("compact during materialize"), random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        made = stage(Scene("beside", (ingest, *(_more,) * (BATCHES - 1)), materialize), Path(folder), ranks=1)
+        world = stage(
+            Scene("concurrent_compact", (ingest, *(_more,) * (BATCHES - 1)), materialize), Path(folder), ranks=1
+        )
         began = time.monotonic()
-        made.reset()
-        run(materialize, made.lake, made.source)
-        lasting = time.monotonic() - began
+        world.reset()
+        run(materialize, world.lake, world.source)
+        duration_s = time.monotonic() - began
         for _ in range(n):
-            made.reset()
-            at = choice.uniform(0, lasting)
+            world.reset()
+            delay_s = choice.uniform(0, duration_s)
             tally.tried += 1
             with ThreadPoolExecutor(1) as pool:
-                computing = pool.submit(run, materialize, made.lake, made.source)
-                time.sleep(at)
-                ends = {"compact": run(compact, made.lake), "materialize": computing.result()}
-            label = f"compact {at:.2f} s after materialize"
+                computing = pool.submit(run, materialize, world.lake, world.source)
+                time.sleep(delay_s)
+                ends = {"compact": run(compact, world.lake), "materialize": computing.result()}
+            label = f"compact {delay_s:.2f} s after materialize"
             if bad := [name for name, end in ends.items() if end.has_traceback or end.code]:
                 tally.tracebacks += any(end.has_traceback for end in ends.values())
                 tally.silent += not any(end.has_traceback for end in ends.values())
                 tally.notes += [f"{label}: {name}: {ends[name].code} {ends[name].said.strip()[-200:]}" for name in bad]
-            elif half := wholeness(made.lake):
+            elif problem := wholeness(world.lake):
                 tally.silent += 1
-                tally.notes.append(f"{label}: half visible: {half}")
-            elif gone := missing(made.wanted, now := rows(made.lake)):
+                tally.notes.append(f"{label}: half visible: {problem}")
+            elif missing_tables := missing(world.wanted, current_rows := rows(world.lake)):
                 tally.lost += 1
-                tally.notes.append(f"{label}: rows of {', '.join(gone)} are missing")
-            elif now != made.wanted:
+                tally.notes.append(f"{label}: rows of {', '.join(missing_tables)} are missing")
+            elif current_rows != world.wanted:
                 tally.silent += 1
                 tally.notes.append(f"{label}: rows are duplicated or changed")
             else:
