@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from tests.lake.world import PROCESSES
 PROCESSES.set_forkserver_preload(["bench.attack.warm"])
 Verb = Callable[..., object]
 _SECONDS = 300
+ROOT = Path(__file__).parents[2]
+TRACELAKE = (sys.executable, "-m", "tracelake")
+"""The command, to be run in ROOT."""
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,18 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench.attack.children import ROOT, TRACELAKE
 from bench.attack.tally import Tally
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from tests.faces.serve.world import Server, until
 from tests.lake.world import capture
 
-_ROOT = Path(__file__).parents[2]
 _RANKS = 2
 _PATHS = ("/why", "/query", "/question", "/download", "/report")
 _SQL = "SELECT * FROM kernels"
@@ -39,7 +38,7 @@ def attack(n: int, seed: int) -> Tally:
         log = Path(folder, "stderr")
         words = ["serve", "--port", "0", "--lake", str(Path(folder, "lake"))]
         with log.open("w") as stderr:
-            process = subprocess.Popen([sys.executable, "-m", "tracelake", *words], cwd=_ROOT, stderr=stderr)
+            process = subprocess.Popen([*TRACELAKE, *words], cwd=ROOT, stderr=stderr)
         try:
             until(lambda: process.poll() is not None or _port(log) is not None)
             server = Server(_port(log) or 0, None)

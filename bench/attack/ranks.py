@@ -6,15 +6,14 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from bench.attack.children import ROOT, TRACELAKE
 from bench.attack.tally import Tally
 from pipelines.synthetic import CaptureSpec, write_capture
 
 COMMANDS = ("why", "stragglers")
-_ROOT = Path(__file__).parents[2]
 _SPEC = CaptureSpec(ranks=4, steps=2, layers=2, seed=7)
 
 
@@ -36,8 +35,8 @@ def attack(n: int, seed: int) -> Tally:
 
 def try_once(words: list[str], ranks: list[int], tally: Tally) -> None:
     """Run the command, and check that a caveat names the missing ranks."""
-    command = [sys.executable, "-m", "tracelake", *words]
-    done = subprocess.run(command, cwd=_ROOT, text=True, capture_output=True, check=False)
+    command = [*TRACELAKE, *words]
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
     where = f"{words[0]} without rank {', '.join(map(str, ranks))}"
     tally.tried += 1
     if "Traceback" in done.stderr or done.returncode:

@@ -10,20 +10,18 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.attack.children import ROOT, TRACELAKE
 from bench.attack.tally import Tally
 from pipelines.lake.commit.manifest import shown
 from pipelines.lake.lake import Lake
 from pipelines.synthetic import CaptureSpec, write_capture
 
 LIMIT_S = 2.0
-_ROOT = Path(__file__).parents[2]
-_TRACELAKE = (sys.executable, "-m", "tracelake")
 _SPEC = CaptureSpec(ranks=1, steps=60, layers=8, ops_per_layer=6, seed=3)
 
 
@@ -83,8 +81,8 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally, lim
     lake = _lake(world, name)
     words = world.commands(lake)[name]
     process = subprocess.Popen(
-        [*_TRACELAKE, *words],
-        **{"cwd": _ROOT, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        [*TRACELAKE, *words],
+        **{"cwd": ROOT, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
         env={**os.environ, "TMPDIR": str(world.temporary)},
     )
     try:
@@ -136,4 +134,4 @@ def _seconds(world: World, name: str) -> float:
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*_TRACELAKE, *words], cwd=_ROOT, text=True, capture_output=True, check=False)
+    return subprocess.run([*TRACELAKE, *words], cwd=ROOT, text=True, capture_output=True, check=False)

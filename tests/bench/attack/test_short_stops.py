@@ -22,7 +22,7 @@ def test_commands_stop_at_random_moments(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_a_stopped_command_leaves_in_tmpdir_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stops, "_TRACELAKE", ("sh", "-c", 'mkdir "$TMPDIR/tmp-left"'))
+    monkeypatch.setattr(stops, "TRACELAKE", ("sh", "-c", 'mkdir "$TMPDIR/tmp-left"'))
     world, tally = stops.World(tmp_path, tmp_path / "trace.json"), Tally("t")
     world.temporary.mkdir()
     stops.stop_once(world, "ingest", signal.SIGINT, 60, tally, inf)
