@@ -20,7 +20,7 @@ from pipelines.fleet.trends.comparison import (
     Window,
     _as_long_as_its_path,
     compare_pairs,
-    recorded,
+    gpu_time_known,
 )
 from pipelines.fleet.trends.comparison_verdict import changed_most, doubts, judge, named, sentence
 from tests.fleet.compare_world import small
@@ -335,7 +335,7 @@ def test_gpu_time_is_known_where_it_was_recorded(
     idle: list[tuple[int | None, int | None]], expected: tuple[bool, bool]
 ) -> None:
     assert (
-        recorded([Pair("", n, *(Window("t", 7, 0, 9, 9, ns, 0) for ns in both)) for n, both in enumerate(idle)])
+        gpu_time_known([Pair("", n, *(Window("t", 7, 0, 9, 9, ns, 0) for ns in both)) for n, both in enumerate(idle)])
         == expected
     )
 

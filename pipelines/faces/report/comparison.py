@@ -14,7 +14,7 @@ from pipelines.faces.report.macros import macros
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
 from pipelines.faces.report.tables import table
-from pipelines.fleet.trends.comparison import CAUSE, Comparison, Difference, Part, Trace, recorded, totals
+from pipelines.fleet.trends.comparison import CAUSE, Comparison, Difference, Part, Trace, gpu_time_known, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
     in_words,
@@ -89,7 +89,7 @@ def waterfall_of(comparison: Comparison) -> str | None:
 
     Times are means of the windows.
     """
-    if comparison.by != CAUSE and not all(recorded(comparison.whole.pairs)):
+    if comparison.by != CAUSE and not comparison.whole.has_gpu_time:
         return None
     windows = len(comparison.pairs)
     control, test = (ns / windows for ns in totals(comparison.whole.rows))
@@ -132,7 +132,7 @@ def _places(comparison: Comparison) -> Section | None:
 
 def _place(part: Part) -> dict[str, Any]:
     control, test = lengths(part.pairs)
-    gpu, is_known = totals(part.categories), all(recorded(part.pairs))
+    gpu, is_known = totals(part.categories), part.has_gpu_time
     return {
         "where": part.pairs[0].where,
         "control_ns": control,
@@ -151,7 +151,7 @@ def _steps(comparison: Comparison) -> Section | None:
         control_ns, test_ns, is_known = (
             step.pair.control.duration_ns,
             step.pair.test.duration_ns,
-            all(recorded([step.pair])),
+            all(gpu_time_known([step.pair])),
         )
         most = (
             f"{difference(step.gpu.changed_ns)} {step.gpu.changed_name}" if step.gpu.changed_name and is_known else ""

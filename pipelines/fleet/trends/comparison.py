@@ -106,7 +106,7 @@ class Pair:
     test: Window
 
 
-def recorded(pairs: Sequence[Pair]) -> tuple[bool, bool]:
+def gpu_time_known(pairs: Sequence[Pair]) -> tuple[bool, bool]:
     """Return for control and test whether their GPU time is known.
 
     If a trace has no GPU work but its counterpart has some, the GPU was not recorded, so the GPU time is unknown, not 0.
@@ -170,6 +170,11 @@ class Part:
     causes: list[Difference] = field(default_factory=list)
     owners: list[Difference] = field(default_factory=list)
     host: list[Difference] = field(default_factory=list)
+
+    @property
+    def has_gpu_time(self) -> bool:
+        """Return whether the GPU time of both sides is known."""
+        return all(gpu_time_known(self.pairs))
 
     @property
     def has_gpu_work(self) -> bool:

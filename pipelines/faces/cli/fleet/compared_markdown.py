@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipelines.base import units
 from pipelines.base.foreign_text import in_markdown, visible
-from pipelines.fleet.trends.comparison import CAUSE, Comparison, Difference, recorded, totals
+from pipelines.fleet.trends.comparison import CAUSE, Comparison, Difference, gpu_time_known, totals
 from pipelines.fleet.trends.comparison_verdict import in_words, lengths, percent, sentence
 
 _CAUSES = 8  # rows
@@ -31,7 +31,7 @@ def markdown(
     blocks.append(_sides(comparison, names))
     blocks.append(_rows("Where the time goes", causes, _changed(causes)[:_CAUSES]))
     if comparison.by != CAUSE:  # the causes are already listed above
-        has_gpu_time = comparison.whole.rows and all(recorded(comparison.whole.pairs))
+        has_gpu_time = comparison.whole.rows and comparison.whole.has_gpu_time
         title = "GPU time" if has_gpu_time else "Own time on the host"
         rows = comparison.whole.rows if has_gpu_time else comparison.whole.host
         blocks.append(_rows(title, comparison, rows[: limit or None]))
@@ -44,9 +44,9 @@ def _sides(comparison: Comparison, names: tuple[str, str]) -> str:
     n, gpu = len(comparison.pairs), totals(comparison.whole.categories)
     control, test = lengths(comparison.whole.pairs)
     length = (units.time(control), units.time(test), percent(control, test))
-    are_recorded = recorded(comparison.whole.pairs)
-    times = [units.time(ns / n) if known else "not recorded" for ns, known in zip(gpu, are_recorded, strict=True)]
-    gpu_time = (*times, percent(*gpu) if all(are_recorded) else "")
+    are_known = gpu_time_known(comparison.whole.pairs)
+    times = [units.time(ns / n) if is_known else "not recorded" for ns, is_known in zip(gpu, are_known, strict=True)]
+    gpu_time = (*times, percent(*gpu) if all(are_known) else "")
     names_in_markdown = [in_markdown(name) for name in names]
     rows = [("", *names_in_markdown, "change"), ("length", *length), ("GPU time", *gpu_time)]
     head, *lines = (f"| {' | '.join(row)} |" for row in rows)

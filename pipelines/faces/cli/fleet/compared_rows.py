@@ -16,7 +16,7 @@ from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import Kind, fitted_table
-from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, recorded, totals
+from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, gpu_time_known, totals
 from pipelines.fleet.trends.comparison_verdict import (
     changed_most,
     in_words,
@@ -83,7 +83,7 @@ def _window(part: Part, name: str, traces: Sequence[Trace], side: int) -> dict[s
         "median_ns": round(median(step[side] for step in lengths_of_steps(part.pairs))),
         "host_ns": None if None in host else round(fmean(ns for ns in host if ns is not None)),
         "worst_ns": max(window.duration_ns for window in windows),
-        "gpu_ns": totals(part.categories)[side] if recorded(part.pairs)[side] else None,
+        "gpu_ns": totals(part.categories)[side] if gpu_time_known(part.pairs)[side] else None,
         "idle_ns": None if None in idle else sum(ns for ns in idle if ns is not None),
         "earlier_ns": sum(window.earlier_ns for window in windows),
         "is_partial": any(trace.is_cut for trace in used_traces),
@@ -92,7 +92,7 @@ def _window(part: Part, name: str, traces: Sequence[Trace], side: int) -> dict[s
 
 def _step(compared: OnePair) -> dict[str, Any]:
     pair = compared.pair
-    has_control, has_test = recorded([pair])
+    has_control, has_test = gpu_time_known([pair])
     has_grown = has_control and has_test and compared.gpu.grown_ns > 0
     return {
         "rank": pair.rank,
@@ -173,7 +173,7 @@ def _rank_table(comparison: Comparison, width: int) -> Table:
         gpu = totals(part.categories)
         change = (units.difference((gpu.test_ns - gpu.control_ns) / len(part.pairs)), visible(changed_most(part)))
         times = (units.time(control), units.time(test), percent(control, test))
-        rows.append((visible(part.pairs[0].where), *times, *(change if all(recorded(part.pairs)) else ("", ""))))
+        rows.append((visible(part.pairs[0].where), *times, *(change if part.has_gpu_time else ("", ""))))
     headings = ("", ">control", ">test", ">change", ">GPU time", "of that most")
     return fitted_table(headings, rows, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
 
