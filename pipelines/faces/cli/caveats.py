@@ -45,7 +45,7 @@ def print_caveat(kind: str, text: str) -> None:
 
 
 def notices() -> list[str]:
-    """Return the notices about missing rows as lines for a page or a pull-request comment, which do not show stderr."""
+    """Return the notices about missing rows as lines for a page, which does not show stderr."""
     return [f"{kind}: {text}" for kind, text in _notices]
 
 
@@ -75,6 +75,11 @@ def lines_of(findings: Collection[LimitingFinding]) -> Iterator[Text]:
 def noted() -> list[LimitingFinding]:
     """Return the noted findings."""
     return list((_noted or {}).values())
+
+
+def lines() -> list[str]:
+    """Return the noted caveats, at most five of each check, and the notices, for a page or a pull-request comment."""
+    return [*sentences(noted()), *notices()]
 
 
 def with_caveats(value: Any) -> Any:

@@ -270,8 +270,13 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
     findings = [
         LimitingFinding(str(i), f"{i}.json", "unread_events", "warning", "an event is unread") for i in range(n)
     ]
-    lines = [line.plain for line in caveats.lines_of(findings)]
-    assert lines[5:] == ([f"caveat: the same holds for {more}"] if more else [])
+    printed = [line.plain for line in caveats.lines_of(findings)]
+    assert printed[5:] == ([f"caveat: the same holds for {more}"] if more else [])
+    caveats.begin()
+    caveats.add(findings)
+    caveats.print_caveat("left out", "a trace")
+    assert caveats.lines() == [*(text.removeprefix("caveat: ") for text in printed), "left out: a trace"]
+    caveats.begin()
 
 
 # ---- faces other than commands of a trace or a capture

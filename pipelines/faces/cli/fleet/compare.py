@@ -110,8 +110,7 @@ def compare(
         causes = compare_pairs(con, chosen.pairs, "cause") if format is Format.markdown else None
     notes = [*doubts(chosen.pairs, *sides), *chosen.left_out]
     if to:
-        limits = (*(finding.sentence for finding in caveats.noted()), *caveats.notices())
-        _write(to, comparison, (control, test), sides, [*notes, *limits])
+        _write(to, comparison, (control, test), sides, [*caveats.lines(), *notes])
     if json:
         print_json(as_json(comparison, (control, test), sides, notes))
     elif causes:
@@ -165,7 +164,7 @@ def _print_markdown(
     from pipelines.fleet.trends.comparison_verdict import judge
 
     judged = "" if limit_percent is None else judge(comparison, limit_percent).sentence
-    limits = [*(finding.sentence for finding in caveats.noted()), *caveats.notices()]
+    limits = caveats.lines()
     caveats.begin()  # they are in the text
     typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged, commands))
 
