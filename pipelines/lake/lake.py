@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -135,6 +135,13 @@ class Lake:
             _remove(self._ended_staging())
             folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    @staticmethod
+    def unstage(folder: Path) -> None:
+        """Delete a folder in a staging folder, and the staging folder if it is empty then."""
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # not empty
+            folder.parent.rmdir()
 
     def _ended_staging(self) -> list[Path]:
         """Return the staging folders whose process has ended, and those of unknown processes that are a day old."""

@@ -111,6 +111,18 @@ def test_what_a_killed_run_staged_goes_with_the_next_commit(tmp_path: Path, by_c
     assert not staged.exists() and mine.exists()
 
 
+def test_a_staging_folder_goes_with_its_last_folder(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    staging = lake.staging(Batch.new())
+    for name in ("first", "last"):
+        (staging / name).mkdir()
+        (staging / name / "events.parquet").touch()
+    lake.unstage(staging / "first")
+    assert [path.name for path in staging.iterdir()] == ["last"]
+    lake.unstage(staging / "last")
+    assert not staging.exists()
+
+
 def test_the_folder_of_a_running_process_stays_and_an_unknown_one_goes_after_a_day(tmp_path: Path) -> None:
     """Whose pid is of another host, of another container with this host's name, or not noted, may be running."""
     process, _, namespace = owner_mark().rpartition("@")

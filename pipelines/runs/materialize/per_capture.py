@@ -8,10 +8,8 @@ place in one step.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -406,9 +404,7 @@ def _compute_once(
         lake.put_all(batch, staged)
         return [Materialized(table, batch, s.n_rows or 0, took.get(table, 0.0)) for table, s in staged.items()]
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):  # not empty
-            folder.parent.rmdir()
+        lake.unstage(folder)
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:

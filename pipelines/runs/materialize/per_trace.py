@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,9 +188,7 @@ def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
             raise BrokenFiles(broken) from None
         raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):  # not empty
-            folder.parent.rmdir()
+        lake.unstage(folder)
 
 
 def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:

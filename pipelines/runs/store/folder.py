@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -156,9 +156,7 @@ class FolderStore:
                 mine = replace(mine, files={table: staged for table, staged in mine.files.items() if table != REJECTS})
             return mine, {mark: left_out.get(mark, set()) | late.get(mark, set()) for mark in {*left_out, *late}}
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # not empty
-                folder.parent.rmdir()
+            lake.unstage(folder)
 
     def _has(self, batch: UnitBatch) -> bool:
         return any(table_file(self.lake.root, mark, batch.batch).exists() for mark in KEYS)
