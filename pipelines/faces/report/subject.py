@@ -22,6 +22,8 @@ from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
 Row = dict[str, Any]
+ONLY_DIGEST = "only a digest is kept"
+"""Why a part of a page is missing."""
 
 # Tables of a page, computed if they are missing in the lake.
 TABLES = (

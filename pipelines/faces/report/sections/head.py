@@ -11,7 +11,7 @@ from pipelines.base.units import count, time
 from pipelines.faces.limiting_findings import findings_of_captures, findings_of_traces
 from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.macros import macros
-from pipelines.faces.report.subject import Row, Subject, label
+from pipelines.faces.report.subject import ONLY_DIGEST, Row, Subject, label
 from pipelines.faces.report.tables import answer, table
 
 _OF_DIGEST = (
@@ -81,7 +81,7 @@ def quality(subject: Subject) -> Section:
 
 def _without_span(subject: Subject) -> Markup:
     if subject.is_digest:
-        return macros.missing("only a digest is kept")
+        return macros.missing(ONLY_DIGEST)
     if reasons := answer(subject, "without-span"):
         return reasons
     if subject.rows("breakdown"):

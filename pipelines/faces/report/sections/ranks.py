@@ -7,7 +7,7 @@ from markupsafe import Markup
 from pipelines.base.units import share
 from pipelines.faces.report.blocks import Section, section
 from pipelines.faces.report.macros import macros
-from pipelines.faces.report.subject import Subject
+from pipelines.faces.report.subject import ONLY_DIGEST, Subject
 from pipelines.faces.report.tables import table
 from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.fleet.heat_map import METRICS, rank_step_heat_map
@@ -24,7 +24,7 @@ def stragglers(subject: Subject) -> Section:
     if result.matched_by:
         evidence = evidence_in_words(list(result.matched_by))
         note = f"{note} {evidence[:1].upper()}{evidence[1:]}."
-    why_no_step = "only a digest is kept" if subject.is_digest else "there are no profiler steps"
+    why_no_step = ONLY_DIGEST if subject.is_digest else "there are no profiler steps"
     return section(
         "stragglers",
         title,

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from pipelines.base.units import percent, time
 from pipelines.faces.report.blocks import Part, Section, section
 from pipelines.faces.report.macros import bars, macros
-from pipelines.faces.report.subject import Row, Subject, label
+from pipelines.faces.report.subject import ONLY_DIGEST, Row, Subject, label
 from pipelines.faces.report.tables import answer, table
 from pipelines.fleet.path.answer import PathRefused, capture_path
 from pipelines.lake.read.one_trace import OnlyDigest
@@ -178,7 +178,7 @@ def critical_path(subject: Subject) -> Section:
     for row in subject.rows_of_all("path-bounds"):
         by_trace[row["trace_id"]].append(row)
     if not by_trace:
-        why = "only a digest is kept" if subject.is_digest else "no trace has a critical path"
+        why = ONLY_DIGEST if subject.is_digest else "no trace has a critical path"
         missing = macros.missing(why)
         return section("path", "Critical path", missing, _caveats(subject))
     stacked = [
