@@ -64,7 +64,7 @@ def of_tools(lake: Path) -> Iterator[Ask]:
             start, _ = tools[tool].start(**tools[tool].checked(arguments))
             return False, start()
         except QueryFailed as error:
-            return True, f"error: {error}"
+            return True, f"error: {error} {error.hint}"
 
     yield ask
 
