@@ -531,7 +531,8 @@ def test_fixes_that_cannot_be_judged_are_absent_and_never_zero(
     name: str, absent: set[str], shared: Path, request: pytest.FixtureRequest
 ) -> None:
     saved = request.getfixturevalue("hand_made" if name in QUICK else "more_made")[name]
-    assert saved and all(saves > 0 for saves in saved.values()) and not kinds(saved) & absent
+    assert saved or name == "Nsight", "no fix at all"  # of Nsight, one percent of a run, which has none
+    assert all(saves > 0 for saves in saved.values()) and not kinds(saved) & absent
     assert name != "cut" or saved["no_gc", ""] == pytest.approx(300_000, abs=1)
 
 
