@@ -102,6 +102,6 @@ def name_facts(con: duckdb.DuckDBPyConnection, n_names: int) -> NameFacts:
     facts = NameFacts(np.full(n_names, np.nan), np.zeros(n_names, dtype=bool))
     for name_no, factor in con.execute("FROM _faster_work").fetchall():
         facts.factor[name_no - 1] = factor
-    own = con.execute("SELECT name_no FROM _event_names WHERE is_own_function").fetchnumpy()["name_no"]
-    facts.is_own[own - 1] = True
+    for (name_no,) in con.execute("SELECT name_no FROM _event_names WHERE is_own_function").fetchall():
+        facts.is_own[name_no - 1] = True
     return facts
