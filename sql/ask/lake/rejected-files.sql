@@ -14,7 +14,14 @@ WHERE
             later.path = r.path AND later.ingested_at > r.seen_at
             AND (
                 later.batch_id <> r.batch_id
-                OR left(later.ingest_batch_id, 21) > strftime(r.seen_at, '%Y%m%dT%H%M%S%f')
+                OR TRY_CAST(
+                    concat(
+                        substr(later.ingest_batch_id, 1, 4), '-', substr(later.ingest_batch_id, 5, 2), '-',
+                        substr(later.ingest_batch_id, 7, 2), ' ', substr(later.ingest_batch_id, 10, 2), ':',
+                        substr(later.ingest_batch_id, 12, 2), ':', substr(later.ingest_batch_id, 14, 2), '.',
+                        substr(later.ingest_batch_id, 16, 6)
+                    ) AS TIMESTAMP
+                ) > r.seen_at
             )
     )
 QUALIFY row_number() OVER (PARTITION BY r.path ORDER BY r.seen_at DESC, r.reason) = 1
