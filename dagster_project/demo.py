@@ -1,11 +1,16 @@
-"""The whole job in this process, for `make demo`: no daemon, history or logs, and callbacks for a progress bar."""
+"""The whole job in this process, for `make demo`: no daemon or logs, and callbacks for a progress bar.
 
+The run is in the history that `tracelake ui` shows for the lake.
+"""
+
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+HISTORY = ".dagster"  # where `tracelake ui` keeps it in a lake
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -25,6 +30,7 @@ def materialize_all(
 
     from assets.metadata import today
     from dagster_project.definitions import definitions
+    from dagster_project.serve import prepare
 
     def heard(entry: dg.EventLogEntry) -> None:
         event = entry.dagster_event
@@ -36,7 +42,10 @@ def materialize_all(
     ops = {"ingest": {"config": {"files": files}}, "overlay": {"config": {"of": "all"}}}
     config: dict[str, Any] = {"ops": ops, **QUIET}
     whole_job = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
-    with dg.DagsterInstance.ephemeral() as instance:
+    home = Path(lake_path).absolute() / HISTORY
+    os.environ["DAGSTER_HOME"] = str(home)  # dagster.yaml reads it
+    prepare(home)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.add_event_listener(run_id, heard)
         result = whole_job.execute_in_process(
             run_config=config, instance=instance, partition_key=today(), raise_on_error=False, run_id=run_id

@@ -53,10 +53,10 @@ class Cause:
     def title(self) -> str:
         """Return the display name.
 
-        In a window without GPU work, drop "(launch bound)" and "that nothing needed", which cannot be known.
+        In a window without GPU work, drop "(launch bound)" and "unnecessary", which cannot be known.
         """
         title = self.kind["title"]
-        return title if self.on_gpu else title.partition(" (")[0].removesuffix(" that nothing needed")
+        return title if self.on_gpu else title.partition(" (")[0].removeprefix("unnecessary ")
 
     @cached_property
     def duration(self) -> int:

@@ -27,7 +27,8 @@ def _bar(answer: Any) -> str:
         title = f"{cause.title}: {share}"
         parts += f'<span title="{_text(title)}" style="width:{cause.share:.2f}%;background:{colour}"></span>'
         if cause.share >= _LEAST:
-            legend += f'<span style="color:{colour}">&#9632;</span> {_text(cause.title)} {share} &emsp;'
+            square = f'<span style="color:{colour}">&#9632;</span>'
+            legend += f'<span style="white-space:nowrap">{square} {_text(cause.title)} {share}</span> &emsp;'
     return f'<div style="display:flex;height:18px;max-width:60em">{parts}</div><p>{legend}</p>'
 
 

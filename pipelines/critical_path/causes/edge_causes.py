@@ -315,7 +315,7 @@ class _Window:
         return host | gap
 
     def _of_synchronizations(self) -> None:
-        """Set the cause of time after a synchronization that nothing needed.
+        """Set the cause of time after an unnecessary synchronization.
 
         After it, the GPU is idle until the next work starts.
         """
