@@ -320,12 +320,19 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
 
 
 @pytest.mark.slow
-def test_materialize_all_reports_each_asset_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_materialize_all_reports_each_asset_once_and_keeps_the_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tracelake ui` reads the history from there."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))  # it sets another one, which ends with the test
     file = write_trace(tmp_path / "rank0.json")
     done: list[str] = []
     assert materialize_all(tmp_path / "lake", [file], done.append)
     assert sorted(done) == asset_names()
     assert capfd.readouterr().err == ""
+    with dg.DagsterInstance.from_config(str(tmp_path / "lake" / ".dagster")) as instance:
+        (run,) = instance.get_runs()
+        assert run.is_success and instance.get_latest_materialization_event(dg.AssetKey("critical_path"))
 
 
 AFTER = ("step_times", "captures", "capture_ranks", "rank_steps")
