@@ -120,7 +120,7 @@ def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Pat
 def test_what_it_was_computed_with_is_in_it(trace: Path, tmp_path: Path) -> None:
     con, _ = saved(trace, tmp_path / "a.zip", "hta", "ProfilerStep", overrides={("hta", "zero_weight_launch"): "true"})
     meta = restore_path(tmp_path / "a.zip").meta
-    assert (meta["version"], meta["profile"]) == (3, "hta")
+    assert (meta["version"], meta["profile"]) == (4, "hta")
     assert meta["trace"]["file"] == trace.name
     assert meta["window"]["annotation"] == "ProfilerStep"
     bounds = con.execute("SELECT start_ns, end_ns FROM critical_path_windows").fetchall()

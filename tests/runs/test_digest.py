@@ -163,7 +163,8 @@ def without(text: str) -> Any:
         return isinstance(value, str) and "its digest sums up" in value
 
     def cleaned(value: Any) -> Any:
-        if isinstance(value, dict) and "fixes" in value:  # the largest fixes, and of each cause the largest names
+        is_why = isinstance(value, dict) and "fixes" in value and "jobs" not in value  # not an answer of `fleet`
+        if is_why:  # the largest fixes, and of each cause the largest names
             by_cause: dict[str, float] = {}
             for cause in value["causes"]:
                 by_cause[cause["cause"]] = round(by_cause.get(cause["cause"], 0) + cause["duration_us"], 3)

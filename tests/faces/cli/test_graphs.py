@@ -41,7 +41,7 @@ def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, sour
     alone = json.loads(tracelake("graphs", replays, "--json").stdout)
     assert (alone["n_replays"], alone["n_kernels"], alone["known_ns"]) == (3, 96, 0)
     (caveat,) = alone["caveats"]  # NULL says which inputs would tell
-    assert "not known" in caveat["detail"] and "(--capture-trace), a few steps without graphs" in caveat["detail"]
+    assert "are unknown" in caveat["detail"] and "(--capture-trace), a few steps without graphs" in caveat["detail"]
     done = tracelake("graphs", replays, "--capture-trace", startup, "--json")
     both = json.loads(done.stdout)
     assert both["caveats"] == []
