@@ -8,9 +8,12 @@ In a function the expressions are constants: 32,000 names cost 0.4 s instead of 
 
 from __future__ import annotations
 
-import duckdb
+from typing import TYPE_CHECKING
 
 from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    import duckdb  # a wheel is built without it (setup.py)
 
 # Table of rules → arguments of its function, and the columns they are matched with: `…pattern` is a regular expression.
 FUNCTIONS: dict[str, dict[str, str]] = {
