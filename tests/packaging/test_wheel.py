@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -44,6 +47,20 @@ def test_all_files_are_in_the_wheel_and_under_names_of_ours(wheel: Path) -> None
     expected = {name.replace("sql/", "pipelines/_sql/", 1) if name.startswith("sql/") else name for name in names}
     cached = {f"pipelines/_cache/{name}.json" for name in ("catalog", "sources", "versions")}
     assert expected | cached == {name for name in listed if ".dist-info/" not in name}
+
+
+def test_a_wheel_is_built_with_its_build_requirements_alone(tmp_path: Path) -> None:
+    """pip builds it in an environment of its own; here the other packages are hidden."""
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(('duckdb', 'pyarrow', 'numpy', 'networkx', 'typer', 'rich')));"
+        "from pipelines.models.catalog import load_catalog; from pipelines.models.sources import code_versions;"
+        "load_catalog(); code_versions()"
+    )
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_first_command_of_a_user_parses_nothing(core: Environment, folder: Path, tmp_path: Path) -> None:
