@@ -219,7 +219,7 @@ def test_nfs_locks_files_for_writers_only(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(errno.EBADF, "Bad file descriptor")
 
     file = leave(TraceHandler("lake", None, str(tmp_path / "traces")), 1)
-    monkeypatch.setattr(os, "nice", lambda by: None)
+    monkeypatch.setattr(deliver, "_lower_priority", lambda: None)
     monkeypatch.setattr(deliver.fcntl, "flock", flock)
     assert deliver.main([str(file), str(tmp_path / "traces"), "", ""]) == 0
     assert not file.exists() and len(list((tmp_path / "traces").glob("*.gz"))) == 1
@@ -264,7 +264,7 @@ def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monk
     target = tmp_path / "traces"
     file = leave(TraceHandler("lake", None, str(target)), 1)
     arguments = [str(file), str(target), str(tmp_path / "lake"), ""]
-    monkeypatch.setattr(os, "nice", lambda by: None)
+    monkeypatch.setattr(deliver, "_lower_priority", lambda: None)
     for module, name in ((deliver.shutil, "copyfileobj"), (deliver.os, "replace"), (deliver.subprocess, "run")):
         step = getattr(module, name)
         for is_done in (False, True):
