@@ -50,6 +50,7 @@ PUBLISHED = {
 """The public table that shows the rows of a private model. Tables that read the model are downstream of that table."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
+WHOLE = 4_000  # characters of a cell with caveats: none is cut
 _LOGS = 5000  # files; if there are more, count their rows in Parquet instead of reading the logs of their batches
 
 

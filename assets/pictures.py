@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 
-from assets.metadata import markdown_table
+from assets.metadata import WHOLE, markdown_table
 from pipelines.base.foreign_text import in_markdown
 from pipelines.faces.report.pictures.cause_lanes import cause_lanes
 from pipelines.faces.report.sections.ranks import rank_map_svg
@@ -30,7 +30,6 @@ _ANSWERED = ("critical_path", "causes", "fixes")
 _SAMPLED = ("span_samples", "span_sample_operators", "recordings")
 """Stored tables from which the pictures of recordings are drawn. The page of the first table shows them."""
 _MOST_TRACES = 10  # traces
-_WHOLE = 4_000  # characters of a cell: no caveat of a trace is cut
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
     FROM captures AS c
@@ -82,7 +81,7 @@ def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
         return {}
     title = "where the time goes: causes of the newest traces"
     svg = cause_lanes(title, answers)
-    sentences = markdown_table(["trace", "why", "caveats"], [_sentence(*row) for row in answers], _WHOLE)
+    sentences = markdown_table(["trace", "why", "caveats"], [_sentence(*row) for row in answers], WHOLE)
     changes = markdown_table(
         ["trace", "what would help", "saves"], [fix for row in answers for fix in _fixes(*row)], 400
     )

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from assets.metadata import EVERY_DAY, OWNERS, markdown_table, with_tables_behind
+from assets.metadata import EVERY_DAY, OWNERS, WHOLE, markdown_table, with_tables_behind
 from pipelines.base.whole_file import write_whole
 from pipelines.faces.limiting_findings import findings_of_newest, sentences
 from pipelines.faces.report.fleet import fleet_page
@@ -74,7 +74,7 @@ def today_page(lake: dg.ResourceParam[Lake], store: dg.ResourceParam[Store]) -> 
             "files_not_read": fleet.n_rejects,
             "findings": len(finding_rows),
             "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], finding_rows[:_SHOWN], width=400)),
-            **({"caveats": dg.MetadataValue.md(markdown_table(["caveat"], caveats, width=400))} if caveats else {}),
+            **({"caveats": dg.MetadataValue.md(markdown_table(["caveat"], caveats, WHOLE))} if caveats else {}),
             "what_would_help": dg.MetadataValue.md(markdown_table([*_FIX_COLUMNS], fixes)),
             "newest_captures": dg.MetadataValue.md(markdown_table(columns, rows)),
         }

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-HISTORY = ".dagster"  # where `tracelake ui` keeps it in a lake
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -31,6 +30,7 @@ def materialize_all(
     from assets.metadata import today
     from dagster_project.definitions import definitions
     from dagster_project.serve import prepare
+    from pipelines.lake.status import DAGSTER
 
     def heard(entry: dg.EventLogEntry) -> None:
         event = entry.dagster_event
@@ -42,7 +42,7 @@ def materialize_all(
     ops = {"ingest": {"config": {"files": files}}, "overlay": {"config": {"of": "all"}}}
     config: dict[str, Any] = {"ops": ops, **QUIET}
     whole_job = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
-    home = Path(lake_path).absolute() / HISTORY
+    home = Path(lake_path).absolute() / DAGSTER
     os.environ["DAGSTER_HOME"] = str(home)  # dagster.yaml reads it
     prepare(home)
     with dg.DagsterInstance.from_config(str(home)) as instance:

@@ -29,7 +29,9 @@ from pipelines.models.questions import rejected_files
 from pipelines.models.sqltext import quoted
 
 DAY = timedelta(days=1)
-RUNS = Path(".dagster", "history", "runs.db")
+DAGSTER = ".dagster"
+"""Folder of a lake with the history of its runs, which `tracelake ui` shows."""
+RUNS = Path(DAGSTER, "history", "runs.db")
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def _disk(result: Status, lake: Lake, now: float) -> None:
     disk = shutil.disk_usage(lake.root)
     result.free_bytes, result.free_percent = disk.free, round(100 * disk.free / disk.total, 2) if disk.total else 0.0
     result.lake_bytes = _size(lake.root)
-    result.dagster_bytes = _size(lake.root / ".dagster")
+    result.dagster_bytes = _size(lake.root / DAGSTER)
 
 
 def _size(folder: Path) -> int:

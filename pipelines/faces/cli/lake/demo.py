@@ -140,10 +140,11 @@ def ui(
     Example: `tracelake ui --lake /data/lake`
     """
     need("dagster", "tracelake ui")
+    from pipelines.lake.status import DAGSTER
     from pipelines.runs.store import open_store
 
     store = open_store(lake)
-    home = store.lake.root / ".dagster" if store.lake else Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
+    home = store.lake.root / DAGSTER if store.lake else Path(os.environ.get("DAGSTER_HOME") or DAGSTER).absolute()
     folders = {name: os.path.abspath(os.environ[name]) for name in _FOLDERS if os.environ.get(name)}
     env = {
         **os.environ,
