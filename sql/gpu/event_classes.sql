@@ -14,6 +14,13 @@ WITH kinds AS (
 names AS (
     SELECT DISTINCT cat, name FROM kinds
 ),
+-- _kernel_class has the names of all traces, and in this trace the event may be a CPU event. A condition on one side in
+-- a LEFT JOIN would compare every pair of names, so such events have no category to join on.
+sided AS (
+    SELECT k.*, CASE WHEN k.has_stream OR s.side IN ('gpu', 'sync') THEN k.cat END AS gpu_cat
+    FROM kinds AS k
+    LEFT JOIN category_sides AS s ON s.cat = k.cat
+),
 fitting AS (
     SELECT n.cat, n.name, r.class, r.rule_id, r.fused
     FROM (
@@ -34,10 +41,7 @@ SELECT
     h.rule_id AS hta_rule_id,  -- Rule in kernel_classes that decided hta_class.
     k.n_events,  -- Number of events.
     TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events all count.
-FROM kinds AS k
+FROM sided AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
-LEFT JOIN category_sides AS s ON s.cat = k.cat
--- _kernel_class has the names of all traces, and in this trace the event may be a CPU event.
 LEFT JOIN _kernel_class AS h
-    ON h.profile = 'hta' AND h.cat = k.cat AND h.name IS NOT DISTINCT FROM k.name
-        AND (k.has_stream OR s.side IN ('gpu', 'sync'))
+    ON h.profile = 'hta' AND h.cat = k.gpu_cat AND h.name IS NOT DISTINCT FROM k.name

@@ -69,7 +69,7 @@ def failing(cons: list[Failing], of: str, **how: bool) -> Callable[..., list[Mod
     return run
 
 
-def rows(lake: Lake, query: str) -> list[tuple]:
+def analyst_rows(lake: Lake, query: str) -> list[tuple]:
     with lake.connect(["traces"]) as con:
         con.execute("SELECT 1 FROM traces").fetchall()
     with duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True) as con:
@@ -139,16 +139,16 @@ def test_tables_are_whole_and_a_finding_says_so(lake: Lake, monkeypatch: pytest.
     per_trace.materialize(lake, [*TABLES, "trace_devices"], force=True)  # the last does without kernels
     assert shown(lake, TABLES) == whole
     assert [con.n_failed for con in cons] == ([1, 0] if fatal else [1])
-    assert rows(lake, FAILURES) == [(table, "kernels", "optimizer_off") for table in TABLES]
-    assert len(rows(lake, "FROM model_failures WHERE table_name = 'kernels'")) == len(lake.known_traces())
-    assert all("INTERNAL Error" in reason for (reason,) in rows(lake, "SELECT reason FROM model_failures"))
+    assert analyst_rows(lake, FAILURES) == [(table, "kernels", "optimizer_off") for table in TABLES]
+    assert len(analyst_rows(lake, "FROM model_failures WHERE table_name = 'kernels'")) == len(lake.known_traces())
+    assert all("INTERNAL Error" in reason for (reason,) in analyst_rows(lake, "SELECT reason FROM model_failures"))
     with duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True) as con:
         assert caveats(con, TABLES) == [] and fleet_today(con).n_failures == 0
     said = CliRunner().invoke(app, ["status", "--lake", str(lake.root), "--json"]).output
     assert '"failed_models": []' in said
     monkeypatch.undo()
     per_trace.materialize(lake, TABLES, force=True)
-    assert rows(lake, FAILURES) == []
+    assert analyst_rows(lake, FAILURES) == []
 
 
 @pytest.mark.slow  # 2 s: a model that fails is left out in test_run.py, too
@@ -156,10 +156,10 @@ def test_what_fails_always_is_left_out(lake: Lake, monkeypatch: pytest.MonkeyPat
     tables, traces = ["temporal_breakdown", "launches"], len(lake.known_traces())
     monkeypatch.setattr(per_trace, "run_models", failing([], "merged_intervals", always=True, fatal=True))
     per_trace.materialize(lake, tables)
-    assert rows(lake, FAILURES) == [("temporal_breakdown", "merged_intervals", "left_out")]
-    assert rows(lake, "SELECT count(*), count(DISTINCT trace_id) FROM model_failures") == [(traces, traces)]
-    assert rows(lake, "SELECT count(*) FROM temporal_breakdown") == [(0,)]
-    assert rows(lake, "SELECT count(DISTINCT trace_id) FROM launches") == [(traces,)]
+    assert analyst_rows(lake, FAILURES) == [("temporal_breakdown", "merged_intervals", "left_out")]
+    assert analyst_rows(lake, "SELECT count(*), count(DISTINCT trace_id) FROM model_failures") == [(traces, traces)]
+    assert analyst_rows(lake, "SELECT count(*) FROM temporal_breakdown") == [(0,)]
+    assert analyst_rows(lake, "SELECT count(DISTINCT trace_id) FROM launches") == [(traces,)]
     with duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True) as con:
         assert [said.split(",")[0] for said in caveats(con, tables)] == [f"temporal_breakdown lacks {traces} traces"]
 
@@ -174,7 +174,7 @@ def test_tables_of_captures_are_whole_too(lake: Lake, tmp_path: Path, monkeypatc
     assert shown(lake, tables) == whole
     assert [con.n_failed for con in cons] == [1, 0]
     query = "SELECT count(*), count(DISTINCT batch_id) FROM model_failures WHERE table_name = 'capture_ranks' AND outcome = 'optimizer_off'"
-    assert rows(lake, f"{query} AND trace_id IS NULL") == [(1, 1)]
+    assert analyst_rows(lake, f"{query} AND trace_id IS NULL") == [(1, 1)]
     ingest([write_trace(tmp_path / "more.json", 9)], lake)  # a capture of its own: what was published is added to
     per_capture.materialize_captures(lake, tables)
-    assert rows(lake, query) == [(2, 2)]
+    assert analyst_rows(lake, query) == [(2, 2)]
