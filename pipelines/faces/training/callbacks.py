@@ -13,8 +13,9 @@ def hugging_face_callback(
 ) -> Any:
     """Return a TrainerCallback for `Trainer(callbacks=[…])` that profiles and hands each trace on.
 
-    An error of the profiler never stops training: it is a RuntimeWarning, and the profiler stops. `on_trace_ready`: as of torch.profiler, such as `trace_handler(…)`. Of the steps, `wait` are skipped, `warmup` warm the
-    profiler up and `active` are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError without transformers.
+    An error of the profiler never stops training: it is a RuntimeWarning, and the profiler stops. `on_trace_ready`: as of
+    torch.profiler, such as `trace_handler(…)`. Of the steps, `wait` are skipped, `warmup` warm the profiler up and `active`
+    are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError without transformers.
     """
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
@@ -46,7 +47,7 @@ def lightning_callback(
     except ModuleNotFoundError:
         from pytorch_lightning.callbacks import Callback  # pyright: ignore[reportMissingImports]
 
-    class ProfilerCallback(Callback):
+    class ProfilerCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]  # of either package
         def __init__(self) -> None:
             self._loop = _ProfiledLoop(on_trace_ready, wait, warmup, active, repeat)
 
