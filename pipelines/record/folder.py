@@ -63,6 +63,7 @@ SCHEMAS = {
     "span_sample_operators": _schema(
         "recording_id op dims types concrete", "step span_id n_calls n_calls_own n_calls_recompute"
     ),
+    "span_sample_modules": _schema("recording_id name", "step n_calls n_modules hook_ns", bools="is_census"),
 }
 PART_ROWS = 20_000
 FLUSH_SECONDS = 5.0

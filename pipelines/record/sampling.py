@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from statistics import fmean, median
 
 HIGHEST_RATE = 0.05
 """Highest share of steps that a budget samples, and the share before a sampled step's cost is known."""
+LOWEST_RATE = 0.01
+"""Lowest share of steps that a budget samples. It measures fewer modules in a sampled step instead."""
 N_PLAIN = 5
 """Number of unsampled steps with which a sampled step must be comparable before a budget samples one."""
 _RECENT_PLAIN, _RECENT_SAMPLED = 31, 8
@@ -16,10 +19,14 @@ _RECENT_PLAIN, _RECENT_SAMPLED = 31, 8
 class Sampling:
     """Choice of steps, by a draw per step from a seed: a step is sampled if its draw is below `rate`.
 
-    `rate`: the share, fixed, or None for a budget. `budget`: the share of the loop's time that sampling may take. Then
-    the rate follows from what sampled steps took longer than others, and no step is sampled while more was spent than
-    the budget allows so far. Ranks with the same seed and rate sample the same steps. With a budget their rates differ,
-    so a rank with a lower rate leaves out some of the steps that the others sample. Times are the host's, ns.
+    `rate`: the share, fixed, or None for a budget. `budget`: the share of the loop's time that sampling may take. The rule
+    of a budget: rate = budget * time of a plain step / what sampled steps took longer, from LOWEST_RATE to HIGHEST_RATE.
+    If all modules of a step take too long for LOWEST_RATE, sampled steps measure only as many modules as the budget allows
+    at that rate (`allowed_ns`). No step is sampled while more was spent than the budget allows so far. So fewer steps than
+    the rate's are sampled after a step that took longer, such as a census, or if a single module takes longer.
+
+    Ranks with the same seed and rate sample the same steps. With a budget their rates differ, so a rank with a lower rate
+    leaves out some of the steps that the others sample. Times are the host's, ns.
     """
 
     def __init__(self, rate: float | None, budget: float, seed: int) -> None:
@@ -32,12 +39,24 @@ class Sampling:
         self._dice = random.Random(seed)
         self._plain: deque[int] = deque(maxlen=_RECENT_PLAIN)
         self._extra: deque[int] = deque(maxlen=_RECENT_SAMPLED)
+        self._outside: deque[int] = deque(maxlen=_RECENT_SAMPLED)  # extra time outside hooks, without censuses
         self._elapsed_ns = self._cost_ns = 0
 
     @property
     def cost_ns(self) -> int | None:
         """Return the time that sampling has taken, ns, or None if no sampled step could be compared with others yet."""
         return self._cost_ns if self._extra else None
+
+    @property
+    def allowed_ns(self) -> float:
+        """Return the time that the next sampled step may spend in hooks on modules, ns: infinite at a fixed rate.
+
+        It is what a sampled step may take longer at the lowest rate, less what recent ones took longer outside the hooks (for
+        the step itself, and for PyTorch to call the hooks).
+        """
+        if self._budget is None or not self._plain:
+            return math.inf
+        return self._budget * median(self._plain) / LOWEST_RATE - (median(self._outside) if self._outside else 0)
 
     def choose(self) -> bool:
         """Return whether to sample the next step. Call it once per step."""
@@ -52,16 +71,19 @@ class Sampling:
         self._elapsed_ns += ns
         self._plain.append(ns)
 
-    def sampled_step(self, ns: int) -> None:
-        """Note the time of a sampled step."""
+    def sampled_step(self, ns: int, hook_ns: int | None = None) -> None:
+        """Note the time of a sampled step. `hook_ns`: the part in hooks on modules; None for a census."""
         self._elapsed_ns += ns
         if not self._plain:
             return
         plain_ns = median(self._plain)
         self._extra.append(max(0, round(ns - plain_ns)))
+        if hook_ns is not None:
+            self._outside.append(self._extra[-1] - hook_ns)
         self.spent(self._extra[-1])
         if self._budget is not None:
-            self.rate = min(HIGHEST_RATE, self._budget * plain_ns / max(1.0, fmean(self._extra)))
+            allowed_rate = self._budget * plain_ns / max(1.0, fmean(self._extra))
+            self.rate = min(HIGHEST_RATE, max(LOWEST_RATE, allowed_rate))
 
     def spent(self, ns: int) -> None:
         """Note time that sampling took outside the sampled steps."""

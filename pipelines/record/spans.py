@@ -8,8 +8,9 @@
 User code can be a span, too: `with spans.span("load", source="disk"):`, or `@spans.span("load")`. `always=True` is for rare
 long work, which is recorded at any rate.
 
-Steps that are not sampled run the plain model, because hooks are installed only during a sampled step. The first sampled step
-is a census. Later sampled steps are censuses, too, less and less often, while new inputs appear. The operators of a census are
+Steps that are not sampled run the plain model, because hooks are installed only during a sampled step. If a budget does not
+allow all modules in a sampled step, they take turns, and the others have no hooks. The first sampled step is a census, of all
+modules. Later sampled steps are censuses, too, less and less often, while new inputs appear. The operators of a census are
 counted, so that the lake has the work of all steps with such inputs. The times of a census are marked.
 
 On CUDA, times come from events on the stream, read when they are done, so no step waits for the GPU. On other devices, times
@@ -37,6 +38,7 @@ from pipelines.record.clocks import Clock, CudaClock, HostClock
 from pipelines.record.folder import Recording
 from pipelines.record.modules.graph import modules_of
 from pipelines.record.modules.hooks import why
+from pipelines.record.modules.turns import Turns
 from pipelines.record.peaks import device_name
 from pipelines.record.perf_event.thread_counters import ThreadCounters
 from pipelines.record.sampling import Sampling
@@ -63,7 +65,8 @@ def record_spans(
     """Return a recorder for a training loop.
 
     `budget`: share of the loop's time that sampling may take. The recorder compares sampled steps with the others and
-    samples more or fewer of them, at most one in 20. `rate`: sample this share of the steps instead, 0 to 1, whatever it
+    samples more or fewer of them, at most one in 20. If that would be less than one in 100, each sampled step measures
+    only some modules, in turn (see `Sampling`). `rate`: sample this share of the steps instead, 0 to 1, whatever it
     costs. Ranks with the same seed and rate sample the same steps; with a budget, steps of which each rank samples as
     many as it can afford. `count_operators`: make censuses. Without them the lake has times
     but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
@@ -95,7 +98,7 @@ class SpanRecorder:
         cpu_counters: bool,
     ) -> None:
         self.n_steps, self.n_sampled, self.n_censuses = 0, 0, 0
-        self._sampling = sampling
+        self._sampling, self._turns = sampling, Turns()
         self.unhooked: dict[str, dict[str, str]] = {}
         self._model = model
         self._clock: Clock = HostClock()
@@ -103,6 +106,7 @@ class SpanRecorder:
         self._described: dict[str, Any] = {}
         self._open: list[SampledStep] = []  # steps measured on the host but not finished on the GPU yet
         self._counted: set[Inputs] = set()  # inputs whose work a census has counted
+        self._untimed: set[str] = set()  # names of spans whose work no clock followed, except own code
         self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
         self._counters = ThreadCounters() if cpu_counters else None
@@ -143,7 +147,8 @@ class SpanRecorder:
         finally:
             self._sampled = None
             self._safely(self._keep, sampled)
-            self._sampling.sampled_step(time.perf_counter_ns() - began_ns)
+            hook_ns = None if sampled.is_census else sum(sampled.hook_ns.values())
+            self._sampling.sampled_step(time.perf_counter_ns() - began_ns, hook_ns)
 
     @contextmanager
     def span(self, name: str, *, always: bool = False, **metadata: Any) -> Iterator[None]:
@@ -253,20 +258,33 @@ class SpanRecorder:
         # 8th … sampled step may be a census.
         is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
         self.n_censuses += is_census
-        modules = modules_of(self._model)
-        return SampledStep(number, modules, self._clock, self._note, is_census=is_census, counters=self._counters)
+        modules = list(modules_of(self._model))
+        # A census is of all modules, because the work of one that it left out would be unknown.
+        measured = modules if is_census else self._turns.next(modules, self._sampling.allowed_ns)
+        return SampledStep(
+            number,
+            measured,
+            self._clock,
+            self._note,
+            is_census=is_census,
+            counters=self._counters,
+            of_all=modules,
+            untimed=self._untimed,
+        )
 
     def _follow_model(self) -> None:
         """Set the clock of the model's device, which may have changed since the recorder was created."""
         device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         if device == self._device:
             return
-        self._device = device
+        self._device, self._untimed = device, set()
         self._clock = CudaClock(device) if device.type == "cuda" else HostClock()
         self._described = {"source": self._clock.name, "device": str(device), **_described(device)}
 
     def _keep(self, sampled: SampledStep) -> None:
         self._open.append(sampled)
+        self._turns.measured(sampled.hook_ns)
+        self._untimed |= sampled.untimed
         if sampled.is_census:
             self._counted |= sampled.inputs
         self._is_new = not sampled.inputs <= self._counted
@@ -280,8 +298,10 @@ class SpanRecorder:
 
     def _write(self, sampled: SampledStep) -> None:
         if self._recording is not None:
-            self._recording.add("span_samples", sampled.rows())
-            self._recording.add("span_sample_operators", sampled.operator_rows())
+            rows, operators = sampled.rows(), sampled.operator_rows()
+            self._recording.add("span_samples", rows)
+            self._recording.add("span_sample_operators", operators)
+            self._recording.add("span_sample_modules", sampled.module_rows())
 
     def _safely(self, call: Callable[..., Any], *args: Any) -> Any:
         """Return the call's result. If it raises, record the error in `unhooked` and return None."""

@@ -1,4 +1,4 @@
-"""One sampled step, with hooks on all modules and on the autograd nodes where a module's backward begins and ends.
+"""One sampled step, with hooks on modules and on the autograd nodes where a module's backward begins and ends.
 
 Afterward each span has one row. A module's backward runs from the arrival of the gradient of one of its outputs to the last of
 its nodes that passes a gradient on to an input or a parameter. Node hooks are used instead of PyTorch's backward hooks of
@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
@@ -18,10 +19,11 @@ from typing import Any
 
 import torch
 
-from pipelines.record.clocks import Clock
+from pipelines.record.clocks import HOST_CALLS, Clock
 from pipelines.record.modules.graph import boundary, class_of, tensors_in
 from pipelines.record.modules.hooks import Hooks, Noted
 from pipelines.record.modules.operators import OperatorCalls
+from pipelines.record.modules.turns import Named
 from pipelines.record.perf_event.thread_counters import ThreadCounters, between
 from pipelines.record.span import Inputs, Span
 
@@ -34,21 +36,28 @@ class SampledStep:
     """A step whose spans are measured. Run the step inside `recorded()`, and read `rows()` once `is_done`.
 
     A census also counts the operators in the spans, which makes them slower. Modules that cannot be measured are skipped and
-    reported to `noted`.
+    reported to `noted`. `of_all`: all modules of the model, if `modules` are only some of them. `untimed`: names of spans
+    whose work no clock followed in other steps.
     """
 
     def __init__(
         self,
         number: int,
-        modules: Iterable[tuple[torch.nn.Module, str]],
+        modules: Named,
         clock: Clock,
         noted: Noted,
         *,
         is_census: bool = False,
         first_id: int = 0,
         counters: ThreadCounters | None = None,
+        of_all: Named | None = None,
+        untimed: Collection[str] = (),
     ) -> None:
-        self.number, self._modules, self._clock, self._noted = number, list(modules), clock, noted
+        self.number, self._clock, self._noted, self._untimed = number, clock, noted, untimed
+        self._modules: Named = modules
+        self._of_all: Named = of_all or modules
+        self._n_modules = len({name for _, name in self._of_all})
+        self._is_whole = len(self._modules) == len(self._of_all)
         self._names = {id(module): name for module, name in self._modules}
         self._hooks = Hooks(noted)
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
@@ -79,6 +88,9 @@ class SampledStep:
         self._stacks[root.tid] = [root]
         self._hooks.guarded(self._begin, "step", "step")(root)
         try:
+            if root.begin and not self._is_whole:
+                model, name = self._of_all[0]
+                self._hooks.before_call(model, self._describe_around, name, class_of(model))
             for module, name in self._modules if root.begin else ():
                 self._hooks.on_module(module, name, class_of(module), self._before_forward, self._after_forward)
             with self._counting():
@@ -174,7 +186,7 @@ class SampledStep:
 
     def _finish(self, root: Span) -> None:
         self._nodes.clear()  # the nodes keep the graph alive
-        self._modules.clear()
+        self._modules = self._of_all = ()
         if root.begin:
             self._end(root)
         for span in self._spans:
@@ -184,9 +196,11 @@ class SampledStep:
         span.before = set()
         if span.begin and not span.end:  # the step raised an exception inside the span
             span.end, span.is_failed = root.end, True
+        if not self._is_whole and (span.name in self._untimed or (self._untimed and span.kind == OWN)):
+            span.clock = HOST_CALLS  # work that no clock follows may be that of a module that is not measured
         around = span.parent
-        # A step and own code have the inputs of their first module.
-        while span.shapes and around and around.shapes is None:
+        # A step and own code have the inputs of their first module, which is known only if all are measured.
+        while self._is_whole and span.shapes and around and around.shapes is None:
             around.shapes, around.dtypes = span.shapes, span.dtypes
             around = around.parent
         if span.backward:
@@ -205,8 +219,19 @@ class SampledStep:
 
     @property
     def inputs(self) -> set[Inputs]:
-        """Return the inputs of the step's spans. Call this after the step."""
-        return {span.inputs for span in self._spans if span.begin and not span.is_failed}
+        """Return the known inputs of the step's spans. Call this after the step."""
+        known = (span for span in self._spans if self._is_whole or span.shapes is not None)
+        return {span.inputs for span in known if span.begin and not span.is_failed}
+
+    @property
+    def untimed(self) -> set[str]:
+        """Return the names of the spans without a clock for their work, except own code."""
+        return {span.name for span in self._spans if span.clock == HOST_CALLS and span.kind != OWN}
+
+    @property
+    def hook_ns(self) -> dict[str, int]:
+        """Return the time in hooks of each measured module, by name."""
+        return dict(self._hooks.hook_ns)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per span that began, outer spans first. Times are ns, starts are since the Unix epoch."""
@@ -222,6 +247,15 @@ class SampledStep:
             row["depth"] -= 1
             row["parent_id"] = None if row["parent_id"] == self._first_id else row["parent_id"]
         return rows
+
+    def module_rows(self) -> list[dict[str, Any]]:
+        """Return one row per module that was measured, with the number of its calls. Empty outside steps."""
+        n_calls = Counter(span.name for span in self._spans if span.phase in ("forward", "recompute") and span.begin)
+        step = {"step": self.number, "is_census": self.is_census, "n_modules": self._n_modules}
+        return [
+            {**step, "name": name, "n_calls": n_calls[name], "hook_ns": hook_ns}
+            for name, hook_ns in self.hook_ns.items()
+        ]
 
     def operator_rows(self) -> list[dict[str, Any]]:
         """Return one row per span, operator and arguments, with the number of calls in the span and nested spans.
@@ -273,8 +307,20 @@ class SampledStep:
 
     def _measures(self, module: torch.nn.Module) -> bool:
         """Return whether the module's call is measured: not in copies, during tracing, or during a capture of the stream."""
-        is_ours = self._is_open and id(module) in self._names
-        return is_ours and not torch._C._is_tracing() and self._clock.can_mark()
+        return id(module) in self._names and self._can_measure()
+
+    def _can_measure(self) -> bool:
+        return self._is_open and not torch._C._is_tracing() and self._clock.can_mark()
+
+    def _describe_around(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """Describe the step and own code by the inputs of the model, which may not be measured itself."""
+        if not self._of_all or module is not self._of_all[0][0] or not self._can_measure():
+            return
+        around: Span | None = self._stacks.get(threading.get_native_id(), self._spans[:1])[-1]
+        inputs = tensors_in((args, kwargs))
+        while around is not None and around.shapes is None:
+            around.describe(inputs)
+            around = around.parent
 
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not self._measures(module):

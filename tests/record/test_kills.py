@@ -80,7 +80,8 @@ def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> 
     assert row.status == "partial" and "was killed" in str(row.reason)
     # What came in before is replaced: no row is there twice.
     query = """
-        SELECT r.state, r.end_ns, r.seen_ns > r.start_ns, r.n_rows, (SELECT count(*) FROM span_samples) + (SELECT count(*) FROM span_sample_operators),
+        SELECT r.state, r.end_ns, r.seen_ns > r.start_ns, r.n_rows,
+            (SELECT count(*) FROM span_samples) + (SELECT count(*) FROM span_sample_operators) + (SELECT count(*) FROM span_sample_modules),
             (SELECT count(*) FROM (SELECT DISTINCT step, span_id FROM span_samples)), (SELECT count(*) FROM span_samples)
         FROM recordings r"""
     ((state, ended, seen, n_rows, there, distinct, spans),) = asked(lake, query)

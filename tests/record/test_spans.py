@@ -114,9 +114,13 @@ def test_as_many_steps_are_sampled_as_the_rate_says(tmp_path: Path) -> None:
     assert abs(len(steps) - 100) < 4 * (2000 * 0.05 * 0.95) ** 0.5  # four standard deviations
     assert len(spans) == 3 * len(steps)
     (recording,) = pq.read_table(next((tmp_path / "a").rglob("recordings.parquet"))).to_pylist()
-    operators = sum(pq.read_metadata(path).num_rows for path in (tmp_path / "a").rglob("span_sample_operators*"))
+    others = sum(
+        pq.read_metadata(path).num_rows
+        for table in ("span_sample_operators", "span_sample_modules")
+        for path in (tmp_path / "a").rglob(f"{table}-*")
+    )
     columns = ("n_steps", "n_sampled_steps", "rate", "n_rows")
-    assert [recording[column] for column in columns] == [2000, len(steps), 0.05, len(spans) + operators]
+    assert [recording[column] for column in columns] == [2000, len(steps), 0.05, len(spans) + others]
     again = recorded(net, tmp_path / "b", n=2000, rate=0.05)  # as another rank would
     assert sorted({span["step"] for span in again}) == steps
 

@@ -38,9 +38,9 @@ def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
         if id(module) in visited or getattr(module, "_compiled_call_impl", None) is not None:
             continue
         visited.add(id(module))
-        wrapped = getattr(module, "_orig_mod", None)
         yield module, name or class_of(module)
-        if wrapped is None and not isinstance(module, torch.jit.ScriptModule):  # its modules are not called from Python
+        # The modules of a ScriptModule are not called from Python, and those of a torch.compile wrapper are compiled.
+        if not isinstance(module, torch.jit.ScriptModule) and "_orig_mod" not in module._modules:
             children = [(child, child_name) for child_name, child in module._modules.items() if child is not None]
             todo += [(child, f"{name}.{child_name}" if name else child_name) for child, child_name in children][::-1]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -31,21 +33,26 @@ class Hook:
 
 
 class Hooks:
-    """Hooks of a sampled step, on modules and on the graph. `remove` removes all of them."""
+    """Hooks of a sampled step, on modules and on the graph. `remove` removes all of them.
+
+    `hook_ns`: the modules that accepted hooks, by name, with the host's time to install and to run them.
+    """
 
     def __init__(self, noted: Noted) -> None:
         self._noted = noted
         self._handles: list[Any] = []
+        self.hook_ns: defaultdict[str, int] = defaultdict(int)
 
     def on_module(
         self, module: torch.nn.Module, name: str, kind: str, before: Callable[..., None], after: Callable[..., None]
     ) -> None:
         """Install `before(module, args, kwargs)` and `after(module, args, output)` around the module's forward."""
+        began = time.perf_counter_ns()
         handles: list[Any] = []
         try:
-            hook = Hook(self.guarded(before, name, kind))
+            hook = Hook(self._timed(before, name, kind))
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-            hook = Hook(self.guarded(after, name, kind))
+            hook = Hook(self._timed(after, name, kind))
             handles.append(module.register_forward_hook(hook, always_call=True))
         except Exception as error:  # a module class may refuse hooks with any exception; ScriptModules do
             for handle in handles:
@@ -53,14 +60,21 @@ class Hooks:
             self._noted(name, kind, why(error))
         else:
             self._handles += handles
+            self.hook_ns[name] += time.perf_counter_ns() - began
+
+    def before_call(self, module: torch.nn.Module, call: Callable[..., None], name: str, kind: str) -> None:
+        """Call `call(module, args, kwargs)` before the module's forward, without measuring the module."""
+        hook = Hook(self.guarded(call, name, kind))
+        with suppress(Exception):  # a class that refuses hooks is reported when it is to be measured
+            self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def before_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
         """Call `call` before a node of the graph runs."""
-        self._handles.append(node.register_prehook(self.guarded(lambda *_: call(), name, kind)))
+        self._handles.append(node.register_prehook(self._timed(lambda *_: call(), name, kind)))
 
     def after_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
         """Call `call` after a node of the graph ran."""
-        self._handles.append(node.register_hook(self.guarded(lambda *_: call(), name, kind)))
+        self._handles.append(node.register_hook(self._timed(lambda *_: call(), name, kind)))
 
     def guarded(self, call: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
         """Return `call` wrapped so that it never raises. An exception is reported to `noted`, and the result is None."""
@@ -72,6 +86,17 @@ class Hooks:
                 self._noted(name, kind, why(error))
 
         return guard
+
+    def _timed(self, call: Callable[..., None], name: str, kind: str) -> Callable[..., None]:
+        """Return `call` guarded, with its time added to the module's."""
+        guard = self.guarded(call, name, kind)
+
+        def timed(*args: Any) -> None:
+            began = time.perf_counter_ns()
+            guard(*args)
+            self.hook_ns[name] += time.perf_counter_ns() - began
+
+        return timed
 
     def remove(self) -> None:
         for handle in self._handles:

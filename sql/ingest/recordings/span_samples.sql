@@ -1,5 +1,6 @@
 -- One row: a span of a sampled training step: the step, a module's forward, backward or recomputed forward, or own code
 -- (`spans.span`). Some spans of own code are always recorded, also outside sampled steps (span_id from 1,000,000 on).
+-- A sampled step may measure only some modules (span_sample_modules).
 -- scope: recording
 -- check: unique(recording_id, step, span_id)
 SELECT
@@ -7,8 +8,9 @@ SELECT
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(step AS BIGINT) AS step,  -- Number of the step in its loop, from 0.
     CAST(span_id AS BIGINT) AS span_id,  -- The span within its step.
-    CAST(parent_id AS BIGINT) AS parent_id,  -- Enclosing span; NULL for the step.
-    CAST(depth AS BIGINT) AS depth,  -- Nesting depth, 0 for the step.
+    -- Enclosing span, of those that were measured; NULL for the step.
+    CAST(parent_id AS BIGINT) AS parent_id,
+    CAST(depth AS BIGINT) AS depth,  -- Number of enclosing spans that were measured, 0 for the step.
     -- Name of the module in model.named_modules(); the model's class for the whole model; step for the step.
     CAST(name AS VARCHAR) AS name,
     CAST(class AS VARCHAR) AS class,  -- Class of the module.
@@ -20,7 +22,7 @@ SELECT
     -- Duration of the host's calls, ns; on a CPU, equal to duration_ns; on a GPU, the time to launch the work.
     CAST(host_duration_ns AS BIGINT) AS host_duration_ns,
     -- Shapes of the module's input tensors, as JSON lists, with null for an unknown shape; for a step and own code, the
-    -- shapes of the first module in it.
+    -- shapes of the first module in it; where not all modules were measured, those of the model's call in it, or NULL.
     CAST(input_shapes AS VARCHAR) AS input_shapes,
     CAST(input_dtypes AS VARCHAR) AS input_dtypes,  -- Types of these tensors, as a JSON list.
     -- Clock of the duration. host: the work, which is done when the call returns (CPU). cuda: the work, by events on
