@@ -27,7 +27,7 @@ _TRACE = """
 """
 _ANSWERED = ("critical_path", "causes", "fixes")
 """Tables whose pages show the answer to why."""
-_SAMPLED = ("span_samples", "span_sample_operators", "recordings")
+_SAMPLED = ("span_samples", "span_sample_operators", "span_sample_modules", "recordings")
 """Stored tables from which the pictures of recordings are drawn. The page of the first table shows them."""
 _MOST_TRACES = 10  # traces
 _CAPTURES = """

@@ -253,7 +253,11 @@ def test_module_ranks() -> None:
 
 
 def test_sampled_modules() -> None:
-    """8 ms of forward in two sampled steps, of 3 of them the work is known. The other peak's row of a call is no further call."""
+    """8 ms of forward in two sampled steps, of 3 of them the work is known. The other peak's row of a call is no further call.
+
+    Module m was measured in three of the four sampled steps of y that are no census, and did not run in one of them. What
+    recording x measured is not known.
+    """
     recordings = of(
         "recording_id kind run_id start_ns",
         ("x", "spans", "old", 1),
@@ -272,11 +276,23 @@ def test_sampled_modules() -> None:
         ("y", "new", 1, 4, 0, "step", "step", 9_000_000, None, "datasheet", 0.1, 0.1, 0.1, False),
         ("x", "old", None, 0, 1, "m", "forward", 7_000_000, None, None, None, None, None, False),
     )  # fmt: skip
+    measured = of(
+        "recording_id step name is_census",
+        ("y", 1, "m", True), ("y", 1, "o", True), ("y", 2, "m", False), ("y", 3, "o", False), ("y", 4, "m", False),
+        ("y", 4, "o", False), ("y", 5, "m", False),
+    )  # fmt: skip
+    tables = {"recordings": recordings, "span_sample_utilization": calls, "span_sample_modules": measured}
     columns = "run_id recording_id rank phase n ms mfu_percent bandwidth_percent roofline_percent peak_kind suspect"
-    assert asked("sampled-modules", columns, recordings=recordings, span_sample_utilization=calls) == [
+    assert asked("sampled-modules", columns, **tables) == [
         ("new", "y", 1, "forward", 3, 4.0, 40.0, 25.0, 50.0, "datasheet", True),
         ("new", "y", 1, "backward", 1, 3.0, 10.0, 10.0, 10.0, "measured", False),
         ("old", "x", None, "forward", 1, 7.0, None, None, None, None, False),
+    ]
+    columns = "recording_id phase n_steps n_measured_steps n_sampled_steps"
+    assert asked("sampled-modules", columns, **tables) == [
+        ("y", "forward", 2, 3, 4),
+        ("y", "backward", 1, 3, 4),
+        ("x", "forward", 1, None, None),
     ]
 
 
