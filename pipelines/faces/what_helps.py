@@ -32,13 +32,13 @@ def saving_of(row: dict[str, Any], steps: int) -> str:
 
 
 def same_stretch(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """Return a caveat if a larger fix among `rows`, or a cause, covers the same interval of time, or "" if none does."""
+    """Return a caveat if the fix is an alternative to a larger one among `rows`, or to a cause, or "" if it is not."""
     same = row["same_stretch_as"]
     if not same:
         return ""
     larger = next((other for other in rows if other["change"] == same), None)
     if larger:
-        return f"saves the same time as this, not more: {change_of(larger)}"
+        return f"an alternative to this, savings do not add up: {change_of(larger)}"
     return f"host and GPU take turns: less of {same} saves the same time"
 
 

@@ -152,21 +152,17 @@ def _copies(causes: _Shown) -> Iterator[Candidate]:
 def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
     """Yield fixes for functions and annotations that launch hardly any GPU work, because a whole step cannot be moved.
 
-    Without GPU work, they contain hardly any operators. Functions called by one that is already yielded are excluded.
+    Without GPU work, they contain hardly any operators.
     """
     line, duration = window.timeline, window.events.dur
     is_operator = window.events.of_families(lambda kernel_class, _: kernel_class == CPU) & ~line.is_call
     computes = line.is_work if line.is_work.any() else is_operator
-    moved = np.zeros(len(duration), dtype=bool)
     for name in causes.names("host_between_operators")[:_MOST]:
         named = window.events.of_families(lambda _, text, name=name: text == name)
         stretches = line.of_events(named)
         computed = line.launched(stretches) | stretches.holds(line.thread, line.at, line.end)
-        inside = 100 * int(duration[named & moved].sum()) >= (100 - _HOST_PERCENT) * int(duration[named].sum())
-        if inside or 100 * int(duration[computes & computed].sum()) > _HOST_PERCENT * int(duration[computes].sum()):
-            continue
-        moved |= stretches.holds(line.thread, line.at, line.end)
-        yield Candidate("move_host_work", name, _without(by_name(glob_of(name))))
+        if 100 * int(duration[computes & computed].sum()) <= _HOST_PERCENT * int(duration[computes].sum()):
+            yield Candidate("move_host_work", name, _without(by_name(glob_of(name))))
 
 
 def _fused(window: Window) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.edge_causes import CAUSES
 from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
+from pipelines.critical_path.causes.removed import Removed
 from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.causes.window_rows import NameFacts
 from pipelines.critical_path.whatif.before_after import Weights
@@ -26,6 +28,7 @@ _PERCENT, _SAME_PERCENT = threshold("fix_percent"), threshold("same_stretch_perc
 _COMPARED = 5
 """How many fixes of a window, those with the largest savings, are compared with each other. A screen shows this many.
 """
+_ALL_WAITS = "*"
 _HOST = ("host_between_operators", "host_operators", "launching")
 
 
@@ -35,8 +38,8 @@ class Fix:
 
     `name` is the fix's target, `options` are the options of what-if that retime it, `without_profiler` is whether that
     is without the profiler's cost. `saves` is how much shorter the window gets, ns. `same_place` is the index of the
-    larger fix that saves the same time, `same_cause` the host's cause that does. Both are None if there is none or it
-    is unknown. `caveat` is a caveat about `saves` in addition to that of the fix's kind, or None.
+    larger fix to which this one is an alternative, `same_cause` the host's cause to which it is. Both are None if there
+    is none or it is unknown. `caveat` is a caveat about `saves` in addition to that of the fix's kind, or None.
     """
 
     fix: str
@@ -56,9 +59,9 @@ def fixes(window: Window, rows: Rows, facts: NameFacts, *, without_profiler: boo
     profiler's cost.
     """
     length = int(rows.duration.sum())
-    tried, saves = candidates(window, rows, length, facts), partial(_saves, window, length)
-    host_cause = largest_host_cause(rows, length)
-    return judged(tried, saves, partial(_caveat, window), length, host_cause, without_profiler=without_profiler)
+    tried, host_cause = candidates(window, rows, length, facts), largest_host_cause(rows, length)
+    saves, removes, caveat = partial(_saves, window, length), partial(_removes, window), partial(_caveat, window)
+    return judged(tried, saves, removes, caveat, length, host_cause, without_profiler=without_profiler)
 
 
 def largest_host_cause(rows: Rows, length: int) -> str | None:
@@ -73,6 +76,10 @@ def _saves(window: Window, length: int, scenario: Scenario) -> int:
     return length - max(int(window.graph.forward(weights.path).max()), weights.ahead_ns)
 
 
+def _removes(window: Window, scenario: Scenario) -> Removed:
+    return Removed.by(change_of(window, scenario), window.graph.weight)
+
+
 def _caveat(window: Window, scenario: Scenario) -> str | None:
     if not overlap_percent(window):  # so that the scenario is not applied again
         return None
@@ -82,6 +89,8 @@ def _caveat(window: Window, scenario: Scenario) -> str | None:
 
 Saves = Callable[[Scenario], int]
 """Returns the savings of a scenario, ns. Raises NothingMatches if the scenario selects nothing."""
+Removes = Callable[[Scenario], Removed]
+"""Returns what a scenario removes."""
 Caveat = Callable[[Scenario], str | None]
 """Returns the caveat about the savings of a scenario in this window or capture, or None."""
 
@@ -89,27 +98,29 @@ Caveat = Callable[[Scenario], str | None]
 def judged(
     tried: Iterable[Candidate],
     saves: Saves,
+    removes: Removes,
     caveat: Caveat,
     length: int,
     host_cause: str | None,
     *,
     without_profiler: bool = False,
 ) -> list[Fix]:
-    """Return the candidates that save enough of a length (ns), largest first.
+    """Return the candidates that save enough of a length (ns), largest first, nested ones merged.
 
-    `host_cause` is the largest of the host's causes, with which a wait for the GPU may alternate.
+    The savings of fixes that are alternatives to no larger one add up to at most the length. `host_cause` is the
+    largest of the host's causes, with which a wait for the GPU may alternate.
     """
     enough = sorted(
-        _each_once([saving for saving in _saving(tried, saves) if 100 * saving.saves >= _PERCENT * length], length),
+        (saving for saving in _saving(tried, saves) if 100 * saving.saves >= _PERCENT * length),
         key=lambda saving: (-saving.saves, saving.candidate.fix, saving.candidate.name),
     )
+    merged = _merged(enough, removes, length)
     results: list[Fix] = []
-    for index, (candidate, saved) in enumerate(enough):
-        same_place = same_cause = None
-        if index < _COMPARED:
-            same_place = next((i for i in range(index) if _is_same(enough[i], enough[index], saves)), None)
-            if host_cause and candidate.fix == "do_not_wait" and same_place is None:
-                same_cause = host_cause if _takes_turns(enough[index], host_cause, saves) else None
+    for index, same_place in enumerate(_alternatives(merged, saves, length)):
+        candidate, saved = merged[index]
+        same_cause = None
+        if index < _COMPARED and host_cause and candidate.fix == "do_not_wait" and same_place is None:
+            same_cause = host_cause if _takes_turns(merged[index], host_cause, saves) else None
         words = options(candidate.scenario) + (" --without-profiler" if without_profiler else "")
         limits = caveat(candidate.scenario)
         results.append(
@@ -129,23 +140,53 @@ def _saving(tried: Iterable[Candidate], saves: Saves) -> Iterator[_Saving]:
             yield _Saving(candidate, saves(candidate.scenario))
 
 
-def _each_once(enough: list[_Saving], length: int) -> Iterator[_Saving]:
-    """Yield the savings, without the fix for all waits if it saves little more than the largest wait alone.
+def _merged(enough: Sequence[_Saving], removes: Removes, length: int) -> list[_Saving]:
+    """Return the savings without fixes that are the same change as another one, at a different depth of nesting.
 
-    The difference has to be as large as the savings of a fix.
+    Of two, the outer remains if it saves more by as much as a fix has to save, else the inner, which is more specific.
+    Single waits remain beside all waits, which no line of a program has.
     """
-    of_waits = [saving for saving in enough if saving.candidate.fix == "do_not_wait"]
-    alone = max((saving.saves for saving in of_waits if saving.candidate.name != "*"), default=0)
-    for saving in enough:
-        if saving.candidate.name != "*" or 100 * (saving.saves - alone) >= _PERCENT * length:
-            yield saving
+    merged, removed = [*enough], cache(removes)
+    for outer, inner in permutations(enough, 2):
+        if outer not in merged or inner not in merged or inner.candidate.name == _ALL_WAITS:
+            continue
+        if outer.candidate.fix != inner.candidate.fix:
+            continue
+        if not removed(inner.candidate.scenario).is_within(removed(outer.candidate.scenario)):
+            continue
+        if 100 * (outer.saves - inner.saves) < _PERCENT * length:
+            merged.remove(outer)
+        elif outer.candidate.name != _ALL_WAITS:
+            merged.remove(inner)
+    return merged
+
+
+def _alternatives(merged: Sequence[_Saving], saves: Saves, length: int) -> Iterator[int | None]:
+    """Yield for each of the savings the index of a larger one to which it is an alternative, or None.
+
+    It is one if it saves mostly the same time, or if savings that are no alternatives would add up to more than the
+    length: then it is an alternative to the one with which it shares most.
+    """
+    added_up = 0
+    for index, saving in enumerate(merged):
+        larger: int | None = None
+        if index < _COMPARED:
+            larger = next((i for i in range(index) if _is_same(merged[i], saving, saves)), None)
+        if larger is None and index > 0 and added_up + saving.saves > length:
+            twice = [_twice(merged[i], saving, saves) for i in range(index)]
+            larger = twice.index(max(twice))
+        added_up += saving.saves if larger is None else 0
+        yield larger
 
 
 def _is_same(larger: _Saving, other: _Saving, saves: Saves) -> bool:
     """Whether most of the smaller of two savings cannot be saved twice."""
-    both = saves(larger.candidate.scenario.with_more(other.candidate.scenario))
-    twice = larger.saves + other.saves - both
-    return 100 * twice >= _SAME_PERCENT * min(larger.saves, other.saves)
+    return 100 * _twice(larger, other, saves) >= _SAME_PERCENT * min(larger.saves, other.saves)
+
+
+def _twice(larger: _Saving, other: _Saving, saves: Saves) -> int:
+    """Return how much of two savings cannot be saved twice, ns."""
+    return larger.saves + other.saves - saves(larger.candidate.scenario.with_more(other.candidate.scenario))
 
 
 def _takes_turns(wait: _Saving, host_cause: str, saves: Saves) -> bool:

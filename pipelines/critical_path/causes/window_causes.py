@@ -127,8 +127,8 @@ _READS = (
         ("options", "VARCHAR", "Options of what-if that retime it."),
         ("without_profiler", "BOOLEAN", "Of the window without the profiler's cost, because its causes are shown so."),
         ("saves_ns", "BIGINT", "What the window is shorter with it, ns."),
-        ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
-        ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
+        ("same_place", "BIGINT", "The larger fix to which it is an alternative, by its place."),
+        ("same_cause", "VARCHAR", "The host's cause to which it is an alternative."),
         (
             "caveat",
             "VARCHAR",

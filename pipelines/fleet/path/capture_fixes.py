@@ -84,7 +84,7 @@ def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], facts: NameFacts)
         host_cause = largest_host_cause(rows, length)
         changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, facts)}
     tried = [*changes.values(), *_even(ranks, length)]
-    return judged(tried, whole.saved_ns, whole.shared_gpu, length, host_cause)
+    return judged(tried, whole.saved_ns, whole.removed, whole.shared_gpu, length, host_cause)
 
 
 def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:

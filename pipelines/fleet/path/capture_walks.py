@@ -95,8 +95,8 @@ class JoinableRank:
         ("options", "VARCHAR", "Options of what-if that retime it."),
         ("saves_ns", "BIGINT", "What the capture is shorter with it, ns."),
         ("length_ns", "BIGINT", "How long it takes as it is, ns."),
-        ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
-        ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
+        ("same_place", "BIGINT", "The larger fix to which it is an alternative, by its place."),
+        ("same_cause", "VARCHAR", "The host's cause to which it is an alternative."),
         (
             "caveat",
             "VARCHAR",

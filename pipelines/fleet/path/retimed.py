@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.causes.removed import Removed
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
@@ -144,6 +145,10 @@ class Retimed:
         """Return by how much a scenario shortens the capture, ns. Raise NothingMatches."""
         change = self._change(scenario)
         return self.length_ns - self._length(self._at(change), change)
+
+    def removed(self, scenario: Scenario) -> Removed:
+        """Return what a scenario removes, by edge of the joined graph. Raise NothingMatches."""
+        return Removed.by(self._change(scenario), self.graph.weight)
 
     def shared_gpu(self, scenario: Scenario) -> str | None:
         """Return the caveat that streams overlap whose GPU work a scenario changes, or None. Raise NothingMatches."""

@@ -1,8 +1,9 @@
 -- One row: a change to the program that would shorten a window, and by how much.
 -- How: the changes in fix_kinds that apply to the causes of the window's time, each retimed as a what-if scenario.
 -- `tracelake what-if TRACE` with `options` prints the same number. Several fixes of a window may save the same time, so
--- their savings do not add up. A fix that cannot be judged has no row. A window with more edges than threshold
--- retimed_edges has no rows.
+-- their savings do not add up. Of two fixes of a kind of which one is nested in the other, one has a row: the outer if
+-- it saves more (threshold fix_percent), else the inner. A fix that cannot be judged has no row. A window with more
+-- edges than threshold retimed_edges has no rows.
 -- check: unique(trace_id, window_id, fix, name)
 WITH changes AS (
     SELECT
@@ -29,8 +30,9 @@ SELECT
     -- The numbers are for the window without the profiler's cost, if why ranks its causes without it, too.
     f.without_profiler,
     f.options,  -- Options of what-if that produce this number.
-    -- Change of the larger fix, or title of the host cause, that saves the same time: only one of the two can be saved.
-    -- NULL if there is none, or if the fix was not compared (only the five largest are).
+    -- Change of a larger fix, or title of a host cause, to which this fix is an alternative: it saves mostly the same
+    -- time, so the savings do not add up. NULL if there is none. Savings with NULL add up to at most the window. Only
+    -- the five largest fixes are compared with each other.
     coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- saves_ns is an upper bound, not an expected value.
     -- Limitations of the number; NULL if there is none.

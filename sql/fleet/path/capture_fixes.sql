@@ -3,8 +3,9 @@
 -- How: a change in fix_kinds is a candidate if it applies to time that the path through the ranks
 -- (capture_critical_path) spends on a rank. Each candidate is retimed on all ranks as a what-if scenario. `tracelake
 -- what-if FOLDER` with `options` returns the same number. With even_ranks, a rank takes as long as the median of the
--- others for the work that makes it late. Savings do not add up, because several fixes may shorten the same interval. A
--- fix that cannot be judged has no row. A capture with more edges than threshold retimed_edges has no rows.
+-- others for the work that makes it late. Savings do not add up, because several fixes may shorten the same interval.
+-- Of nested fixes one has a row, as in fixes. A fix that cannot be judged has no row. A capture with more edges than
+-- threshold retimed_edges has no rows.
 -- scope: capture
 -- check: unique(capture_id, fix, name)
 WITH changes AS (
@@ -26,8 +27,9 @@ SELECT
     f.saves_ns,  -- Time by which the change makes the capture shorter, ns.
     100e0 * f.saves_ns / nullif(f.length_ns, 0) AS saves_percent,  -- saves_ns in percent of the capture's length.
     f.options,  -- Options of what-if that return this number.
-    -- Description of a larger fix, or title of a host cause, that covers the same interval: only one of the two can be
-    -- saved. NULL if there is none, or if the fix was not compared (only the five largest are).
+    -- Change of a larger fix, or title of a host cause, to which this fix is an alternative: it saves mostly the same
+    -- time, so the savings do not add up. NULL if there is none. Savings with NULL add up to at most the capture. Only
+    -- the five largest fixes are compared with each other.
     coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- True if saves_ns is an upper bound, not the expected saving.
     -- Caveats for saves_ns; NULL if there is none.

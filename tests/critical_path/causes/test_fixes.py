@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pytest
 
 from pipelines.base import datafiles
@@ -16,6 +17,7 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes import window_causes
 from pipelines.critical_path.causes.fix_candidates import Candidate
 from pipelines.critical_path.causes.fixes import judged
+from pipelines.critical_path.causes.removed import Removed
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.models import statements
@@ -48,6 +50,7 @@ class Retimed(NamedTuple):
     """The rest of a fix's row."""
 
     saves_ns: int
+    saves_percent: float
     options: str
     same_stretch_as: str | None
     caveat: str | None
@@ -65,10 +68,10 @@ def fixes_in(con: duckdb.DuckDBPyConnection, windows: Collection[WindowRequest])
     with con:
         request_windows(con, list(windows))
         run_models(con, load_catalog(), ["fixes"])
-        for *window, fix, name, saves_ns, options, same, caveat in con.execute(
-            "SELECT trace_id, window_id, fix, name, saves_ns, options, same_stretch_as, caveat FROM fixes"
+        for *window, fix, name, saves_ns, percent, options, same, caveat in con.execute(
+            "SELECT trace_id, window_id, fix, name, saves_ns, saves_percent, options, same_stretch_as, caveat FROM fixes"
         ).fetchall():
-            fixes[*window][fix, name] = Retimed(saves_ns, options, same, caveat)
+            fixes[*window][fix, name] = Retimed(saves_ns, percent, options, same, caveat)
     return list(fixes.values())
 
 
@@ -209,11 +212,12 @@ def launching(us: float) -> list[dict[str, Any]]:
     return [annotation("prepare", 0, 400), *inside, op("aten::mm", 400, 10), *launched(402, (411 + us, 900), 2)]
 
 
-def inside_another(us: float) -> list[dict[str, Any]]:
-    """So much of the 100 us of one function is inside of another one."""
+def inside_another(us: float, another: float = 300) -> list[dict[str, Any]]:
+    """So much of the 100 us of one function is inside of another one, which takes `another` us."""
+    end = 10 + another
     return [
-        *(op("a", 0, 10), annotation("outer", 10, 300), annotation("inner", 20, us)),
-        *(op("b", 310, 10), annotation("inner", 330, 100 - us), op("c", 450, 10), *launched(452, (470, 10), 1)),
+        *(op("a", 0, 10), annotation("outer", 10, another), annotation("inner", 20, us), op("b", end, 10)),
+        *(annotation("inner", end + 20, 100 - us), op("c", end + 140, 10), *launched(end + 142, (end + 160, 10), 1)),
     ]
 
 
@@ -222,7 +226,8 @@ SIDES = {
     "fix_percent": ("no_gc", collected(10), collected(9.999)),
     "fused_launches": ("fused_optimizer", optimizer(5), optimizer(4)),
     "host_work_percent": ("move_host_work", launching(100), launching(100.001)),
-    "host_work_percent/inside": ("inner", inside_another(89.999), inside_another(90)),
+    "nested_percent/inside": ("inner", inside_another(89.999), inside_another(90)),
+    "nested_percent/with more time of its own": ("inner", inside_another(89.999, 120), inside_another(90, 120)),
     "eager_gap_ns": ("graph_or_compile", pausing_for(200), pausing_for(200.001)),
 }
 BOTH = {"same_stretch_percent": (1120, 1121)}
@@ -257,6 +262,8 @@ COLLECTED = [op("aten::mm", 0, 10), *launched(2, (20, 300), 1), *ON_ANOTHER_STRE
 COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launched(2042, (2060, 50), 2)]
 
 WAITS_IN = "train.py(55): step"
+WAITS_BESIDE_ONE = [event for event in waiting_twice(400) if event["name"] != "aten::nonzero"]
+"""A call waits in an operator, and one of the same name outside operators."""
 LIBRARIES = [frame("threading.py(1): run", -30, 1100), frame("torch/cuda/__init__.py(9): synchronize", 20, 520)]
 FUNCTIONS = [LIBRARIES[0], frame("train.py(7): main", -20, 1080), frame(WAITS_IN, -10, 900), LIBRARIES[1]]
 FUNCTIONS += [frame("train.py(90): log", 560, 300)]
@@ -297,6 +304,8 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "apart": APART,
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
+    "waits in operators and beside": WAITS_BESIDE_ONE,
+    "waits in a function and its operators": [frame(WAITS_IN, -10, 1200), *WAITS_BESIDE_ONE],
     "frees": freeing("cudaFree"),
     "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launched(1402, (1420, 800), 1)],
     "waits behind an operator": waiting_behind(),
@@ -320,6 +329,7 @@ QUICK = {
     *PRECISIONS,
     *("cut", "Nsight"),
     *("copies with overlap", "collection with overlap", "waits in a function", "waits in functions of libraries"),
+    *("waits in operators and beside", "waits in a function and its operators"),
 }
 """The traces of the tests that are not slow."""
 
@@ -401,8 +411,11 @@ def test_apart_from_each_other_both_can_be_saved(all_fixes: dict[str, Fixes]) ->
     assert same_stretches(all_fixes["apart"]) == {("no_gc", ""): None, ("move_host_work", "prepare"): None}
 
 
+NOTHING = Removed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
+
+
 def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None, str | None]]:
-    """Fixes that save so much each, and any two together so much; the host's cause alone saves `cause`."""
+    """Fixes that save so much each, of 10,000, and any two together so much; the host's cause alone saves `cause`."""
     tried = [Candidate(f"fix {i}", "", Scenario(((str(i), 0.0),))) for i in range(len(saved))]
     if cause:
         tried = [replace(candidate, fix="do_not_wait") for candidate in tried]
@@ -413,7 +426,7 @@ def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None,
             return both
         return cause if targets[0] == "cause:host_operators" else saved[int(targets[0])]
 
-    fixes = judged(tried, saves, lambda _: None, 10_000, "host_operators" if cause else None)
+    fixes = judged(tried, saves, lambda _: NOTHING, lambda _: None, 10_000, "host_operators" if cause else None)
     return [(fix.same_place, fix.same_cause) for fix in fixes]
 
 
@@ -423,6 +436,58 @@ def test_most_of_the_smaller_saving_is_in_the_larger_one() -> None:
     assert of_savings(1000, 600, both=apart) == [(None, None), (None, None)]
     assert of_savings(1000, both=same, cause=600) == [(None, "host_operators")]
     assert of_savings(1000, both=apart, cause=600) == [(None, None)]
+
+
+def test_savings_that_are_no_alternatives_add_up_to_at_most_the_window() -> None:
+    """Though little of the smaller one, or of each of many, is in a larger one."""
+    assert of_savings(6000, 4000, both=9900) == [(None, None), (None, None)]
+    assert of_savings(6000, 4001, both=9900) == [(None, None), (0, None)]
+    assert [place for place, _ in of_savings(*[1600] * 8, both=3200)] == [None] * 6 + [0, 0]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_of_a_trace_what_is_no_alternative_adds_up_to_at_most_the_window(
+    name: str, all_fixes: dict[str, Fixes]
+) -> None:
+    alone = [retimed.saves_percent for retimed in all_fixes[name].values() if retimed.same_stretch_as is None]
+    assert sum(alone) <= 100 + 1e-6
+
+
+def merged(outer: tuple[str, int], inner: tuple[str, int], *, nested: bool = True) -> set[str]:
+    """Names that remain of two fixes of a kind, of savings of 10,000 and an edge that both change, or one each."""
+    saved = {f"wait:{name}": saves for name, saves in (outer, inner)}
+    edges = {f"wait:{outer[0]}": [0, 1], f"wait:{inner[0]}": [1] if nested else [2]}
+    tried = [Candidate("do_not_wait", name, Scenario(((f"wait:{name}", 0.0),))) for name, _ in (inner, outer)]
+
+    def saves(scenario: Scenario) -> int:
+        return max(saved[target] for target, _ in scenario.scale)
+
+    def removes(scenario: Scenario) -> Removed:
+        edge = np.array(edges[scenario.targets[0]])
+        return Removed(edge, np.zeros(len(edge), dtype=np.int64), np.ones(len(edge), dtype=bool))
+
+    return {fix.name for fix in judged(tried, saves, removes, lambda _: None, 10_000, None)}
+
+
+def test_of_nested_fixes_the_outer_remains_if_it_saves_a_percent_more_else_the_inner() -> None:
+    assert merged(("step", 1100), ("item", 1000)) == {"step"}
+    assert merged(("step", 1099), ("item", 1000)) == {"item"}
+    assert merged(("step", 1100), ("item", 1000), nested=False) == {"step", "item"}
+
+
+def test_single_waits_remain_beside_all_waits_that_save_more() -> None:
+    assert merged(("*", 1100), ("item", 1000)) == {"*", "item"}
+    assert merged(("*", 1099), ("item", 1000)) == {"item"}
+
+
+def test_waits_in_a_function_or_call_and_in_an_operator_are_one_fix(all_fixes: dict[str, Fixes]) -> None:
+    """That of the name that holds both."""
+    saved = [
+        {name: retimed.saves_ns for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}
+        for trace in ("waits in a function and its operators", "waits in operators and beside")
+    ]
+    assert [[*names] for names in saved] == [[WAITS_IN], ["cudaStreamSynchronize"]]
+    assert saved[0][WAITS_IN] > 0
 
 
 def test_only_what_a_screen_shows_is_compared() -> None:

@@ -188,7 +188,11 @@ def test_a_changed_capture_is_measured_from_the_unchanged_start(
     ranks = [SimpleNamespace(rank=number, window=change) for number, change in enumerate(changes)]
     retimed = of_joined(ranks, whole, [np.arange(len(rank.src)) for rank in whole.ranks])  # pyright: ignore[reportArgumentType]
     assert retimed.length_ns == 50
-    assert retimed.saved_ns(Scenario((("frames", 0.0),))) == saves
+    frames = Scenario((("frames", 0.0),))
+    assert retimed.saved_ns(frames) == saves
+    shorter = [ready * (1 - factor) for ready, factor in zip((30, 50), factors, strict=True) if factor < 1]
+    removed = retimed.removed(frames)
+    assert sorted(removed.ns.tolist()) == pytest.approx(sorted(shorter)) and not removed.gone.any()
 
 
 @pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
