@@ -11,6 +11,7 @@ from tests.critical_path.pairs.recorded import Pair, Recording
 
 LARGE = 10
 """Points: an error that needs a reason."""
+_WITHOUT = ", without the profiler"
 PROFILER_LARGE = 15
 """Percent: what nine of ten lengths without the profiler should be within."""
 
@@ -38,7 +39,7 @@ def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
             cells = (
                 judgement.pair.name,
                 judgement.pair.change,
-                f"`{prediction.way}`",
+                f"`{prediction.way}`{_WITHOUT if prediction.is_untraced and prediction.percent is not None else ''}",
                 _cell(prediction.percent),
                 truth,
                 _cell(off),

@@ -168,7 +168,10 @@ def test_tables_have_errors_in_points_scores_and_reasons() -> None:
             "copies",
         )
     ]
-    assert [line for line in predictions_table(read(RECORDED), judged).splitlines() if line.startswith("- ")] == [
+    table = predictions_table(read(RECORDED), judged)
+    assert "| `--remove x` | -19.9 | -50.0 | -30.0 | +30.1 |" in table
+    assert "| `fix z`, without the profiler | -59.9 | -50.0 | -30.0 | -29.9 |" in table
+    assert [line for line in table.splitlines() if line.startswith("- ")] == [
         "- products, `--remove y`: the profiler: 9.9 points off the runs without it",
         "- products, `--remove x`: no reason is known",
         "- products, `fix z`: the profiler: 9.9 points off the runs with it",
