@@ -59,8 +59,8 @@ def candidates(window: Window, rows: Rows, length: int, facts: NameFacts) -> Ite
     # Without GPU work, the operators themselves compute.
     if window.timeline.is_work.any() and causes.share("host_operators") + causes.share("launching") >= _PERCENT:
         yield Candidate("graph_or_compile", "", _without("eager"))
-    if (name := causes.largest("optimizer")) and (factor := _fused(window)):
-        yield Candidate("fused_optimizer", name, Scenario((("cause:optimizer", factor),)))
+    if name := causes.largest("optimizer"):
+        yield from _fused(window, name)
     for cause, fix in _BY_CAUSE.items():
         if causes.share(cause) >= _PERCENT:
             yield Candidate(fix, "", _without(f"cause:{cause}"))
@@ -165,15 +165,26 @@ def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
             yield Candidate("move_host_work", name, _without(by_name(glob_of(name))))
 
 
-def _fused(window: Window) -> float:
-    """Return the remaining share of an optimizer's steps with a few launches instead of the many that each step has
-    now. It is 0 for steps that launch nothing, whose time does not depend on launches.
+def _fused(window: Window, name: str) -> Iterator[Candidate]:
+    """Yield a fix for an optimizer's steps with a few launches instead of the many that each step has now.
+
+    The GPU work launched in `name` takes as long as that of its kernel with the most time, because a fused kernel reads
+    and writes at least as much. Steps that launch nothing have no fix, because their time does not depend on launches.
     """
     assert window.causes is not None
-    edges, line = window.causes.edges, window.timeline
-    work = (edges.cause == CAUSES.index("optimizer")) & line.is_own & line.to_work
-    pieces, steps = int(work.sum()), len(np.unique(edges.instance[work]))
-    return round(min(1.0, _LAUNCHES * steps / pieces), 4) if pieces else 0.0
+    edges, line, events = window.causes.edges, window.timeline, window.events
+    work = np.flatnonzero((edges.cause == CAUSES.index("optimizer")) & line.is_own & line.to_work & (line.owner >= 0))
+    n_launches, n_fused = len(work), _LAUNCHES * len(np.unique(edges.instance[work]))
+    if n_launches <= n_fused:
+        return
+    factor = max(round(n_fused / n_launches, 4), 0.0001)  # not 0, with which the waits would be removed, too
+    launched = line.launched(line.of_events(events.of_families(lambda _, text: text == name)))
+    inside = line.owner[work[launched[line.owner[work]]]]
+    scale = [("cause:optimizer", factor)]
+    if len(inside):
+        time = np.bincount(events.family[inside], events.dur[inside])
+        scale.append((f"gpu:{glob_of(name)}", round(float(time.max() / time.sum()) / factor, 4)))
+    yield Candidate("fused_optimizer", name, Scenario(tuple(scale)))
 
 
 def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:

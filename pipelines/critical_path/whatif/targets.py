@@ -24,6 +24,7 @@ GPU work. It is deleted together with the delays before it and with the host's o
 call that launched it or by a call of the same operator:
 
 - `kernel:GLOB`: kernels and copies by name.
+- `gpu:NAME`: GPU work launched inside events by name, on their thread and on threads that work for it.
 - `op:aten::mm`, `module:Linear_*`: GPU work of operators or modules by name, launched by them or run by a graph replay.
   A module includes the work of the modules in it.
 - `layer:3`: GPU work of a layer of graph replays, as `repetition` in `graph_kernels`.
@@ -73,7 +74,7 @@ from pipelines.critical_path.whatif.window import Window
 if TYPE_CHECKING:
     from pipelines.critical_path.causes.cause_edges import CauseEdges
 
-_PREFIXES = ("name", "self", "wait", "kernel", "cause", "class", "stream", "rank", "edge", *KINDS)
+_PREFIXES = ("name", "self", "wait", "gpu", "kernel", "cause", "class", "stream", "rank", "edge", *KINDS)
 _EAGER = "eager"
 _HTA_PREFIX = "critical_path_"
 _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TYPES.items()}
@@ -132,7 +133,7 @@ class _Targets:
         The text is empty if the target does not name events, or if no name is similar.
         """
         prefix, text = _prefix(target)
-        if prefix not in ("name", "self", "wait", "kernel"):
+        if prefix not in ("name", "self", "wait", "gpu", "kernel"):
             return ""
         near = [_short(name) for name in near_names(text, self._nameable(prefix))]
         if prefix != "name":
@@ -145,6 +146,8 @@ class _Targets:
         chosen = np.ones(len(events.family), dtype=bool)
         if prefix == "wait":
             chosen = line.holding(np.unique(line.dst[line.is_host_wait]))
+        elif prefix == "gpu":
+            chosen = line.holding(np.unique(line.launch[line.launch >= 0]))
         elif prefix != "name":
             chosen = line.is_work == (prefix == "kernel")
         return {events.families[i][1] for i in np.unique(events.family[chosen]).tolist()}
@@ -160,6 +163,8 @@ class _Targets:
             return self._causes(target).selected(text)
         if prefix == "wait":
             return self._waits(text, factor)
+        if prefix == "gpu":
+            return Selection(work=self.line.launched(self._stretches(text)))
         if prefix == "stream":
             chosen = [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == text]
             return Selection(work=np.isin(w.events.stream, chosen))

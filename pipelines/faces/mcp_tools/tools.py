@@ -137,7 +137,7 @@ def make_tools(served: Served) -> dict[str, Tool]:
         Tool(
             "what_if",
             "How long the window takes if something is gone or faster: use it to prove a fix. Targets: an operator, annotation or "
-            "function with everything inside it; `wait:NAME`, `self:NAME`, `kernel:GLOB`, `stream:N`, `class:CLASS`, `cause:CAUSE`.",
+            "function with everything inside it; `wait:NAME`, `self:NAME`, `gpu:NAME`, `kernel:GLOB`, `stream:N`, `class:CLASS`, `cause:CAUSE`.",
             {
                 "trace": _text("The id of a trace or a capture, or the beginning of one."),
                 "remove": _text("A target that is gone."),

@@ -51,16 +51,22 @@ def operators(takes: float, kernel_takes: float) -> Trace:
     return events
 
 
-def optimizer(launches: int) -> Trace:
-    """A step of an optimizer with so many launches, each behind an operator's 50 us, behind a product."""
+def optimizer(launches: int, kernels: tuple[tuple[str, float], ...] = (("add", 2),)) -> Trace:
+    """A step of an optimizer with so many launches, each behind an operator's 50 us, behind a product.
+
+    The kernels, by name and time, take turns.
+    """
     events = [
         op("aten::mm", 0, 10),
         *launched(2, (20, 30), 1),
         annotation("Optimizer.step#Adam.step", 50, 50 * launches),
     ]
+    free = 0.0
     for i in range(launches):
-        start = 50 + 50 * i
-        events += [op("aten::add_", start, 50), *launched(start + 20, (start + 30, 2), i + 2, "add")]
+        start, (name, takes) = 50 + 50 * i, kernels[i % len(kernels)]
+        begin = max(free + 1, start + 30)
+        events += [op("aten::add_", start, 50), *launched(start + 20, (begin, takes), i + 2, name)]
+        free = begin + takes
     return events
 
 

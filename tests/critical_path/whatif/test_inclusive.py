@@ -10,6 +10,7 @@ import pytest
 from pipelines.critical_path.whatif.before_after import Weights, what_if
 from pipelines.critical_path.whatif.change import Selection, changed, union
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
+from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import Window
 from pipelines.faces.cli.trace.whatif import comparison_tables
 from pipelines.fleet.path.retimed import RankedWindow, retimed
@@ -173,6 +174,16 @@ def test_the_gpu_work_of_an_operator_goes_with_the_gap_before_it(windows: Window
     assert length(window, "kernel:middle*") == 432 - 201
     assert length(window, "self:middle") == 432  # the host is ahead anyway
     assert length(window, scale=("middle=0.5",)) == 432 - 100
+
+
+def test_the_gpu_work_alone_of_what_launches_it(windows: Windows) -> None:
+    queued, late, nested = windows["queued"], windows["late"], windows["nested"]
+    assert length(queued, "gpu:middle") == length(queued, "kernel:middle*")
+    assert length(queued, scale=("gpu:middle=0.5",)) == 432 - 100
+    assert length(late, "gpu:late") == length(late, "kernel:late*") == 330
+    assert length(late, "gpu:cudaLaunchKernel") == length(late, "kernel:*")
+    with pytest.raises(NothingMatches):
+        length(nested, "gpu:layer")  # it launches nothing
 
 
 def test_the_delay_of_a_launch_goes_with_the_operator(windows: Windows) -> None:

@@ -45,6 +45,8 @@ def test_what_matches_nothing_is_answered_with_names_like_it() -> None:
             ("MM", "; did you mean aten::mm, ampere_sgemm? There are: "),
             ("kernel:mm", "; did you mean kernel:ampere_sgemm? There are: "),
             ("self:mm", "; did you mean self:aten::mm? There are: "),
+            ("gpu:mm", "; did you mean gpu:aten::mm? There are: "),
+            ("gpu:synchronize", ". There are: "),  # it is there, and launches nothing
             ("wait:item", "; did you mean wait:aten::item? There are: "),
             ("wait:scalar", "; did you mean wait:aten::_local_scalar_dense? There are: "),
             ("wait:aten::mm", ". There are: "),  # it is there, and does not wait

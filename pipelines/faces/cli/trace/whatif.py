@@ -59,9 +59,9 @@ def what_if(
         typer.Option(
             metavar="PATTERN=FACTOR",
             help="Multiply the time of what PATTERN names (* and ? match any text and character). An operator, annotation, Python "
-            "function or call: with all inside it, GPU work that it launches too; self:NAME: its own host time. GPU work: kernel:NAME, "
-            "op:aten::mm, module:Linear_*, layer:3 (of graph replays), stream:7, class:COMMUNICATION. cause:NAME: as in why. eager: "
-            "operators, launches and short Python between them. edge:KERNEL_LAUNCH_DELAY, rank:3, rank:3:NAME (in a folder), or "
+            "function or call: with all inside it, GPU work that it launches too; self:NAME: its own host time. GPU work: gpu:NAME (launched in "
+            "it), kernel:NAME, op:aten::mm, module:Linear_*, layer:3 (of graph replays), stream:7, class:COMMUNICATION. cause:NAME: as in "
+            "why. eager: operators, launches and short Python between them. edge:KERNEL_LAUNCH_DELAY, rank:3, rank:3:NAME (in a folder), or "
             f"{', '.join(dict.fromkeys([*SHORT, *GROUPS]))}.",
         ),
     ] = None,
