@@ -11,6 +11,7 @@ import duckdb
 import networkx  # noqa: F401 - once it is imported, longest/window_paths.py calls its dag_longest_path
 
 from assets.metadata import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
+from assets.results import note
 from pipelines.base.foreign_text import visible
 from pipelines.faces.drawings.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
 from pipelines.lake import Lake
@@ -43,6 +44,7 @@ class OverlayConfig(dg.Config):
     group_name="fleet",
     kinds={"perfetto", "json"},
     owners=OWNERS,
+    metadata=note("overlay", "`tracelake overlay` writes the overlay of a trace"),
     partitions_def=DAYS,
     backfill_policy=WHOLE_RANGE,
     retry_policy=AGAIN,

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
-from assets.results import fail, is_checked, left_out, results
+from assets.results import fail, is_checked, left_out, observe_left, results, with_note
 from assets.units import materialize_units
+from pipelines.lake.layout import CAPTURE_MARK
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.store import Store
@@ -14,7 +15,7 @@ from pipelines.runs.store import Store
 
 @dg.multi_asset(
     name="fleet",
-    specs=[table_spec(name, {"duckdb", "sql", "parquet"}) for name in load_catalog().of_captures],
+    specs=[with_note(table_spec(name, {"duckdb", "sql", "parquet"})) for name in load_catalog().of_captures],
     can_subset=True,
     partitions_def=DAYS,
     backfill_policy=WHOLE_RANGE,
@@ -33,5 +34,7 @@ def captures(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) 
     else:
         done = materialize_captures(store.lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
         yield from results(store.lake, tables, span, done)
+        batches = span.batches(store.lake, CAPTURE_MARK)
+        observe_left(context, store.lake, load_catalog().of_captures, span, batches)
     if not is_checked(context) and (missing := left_out(store.address, span, tables)):
         fail(missing, store.address)

@@ -16,7 +16,7 @@ from pipelines.base.foreign_text import in_markdown
 from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of
+from pipelines.lake.layout import MARK, REJECTS, RUN_MARK, batch_of, mark_of
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.runs.store import is_folder_address
 from pipelines.runs.store.committed_rows import files_of, replaced_rows
@@ -102,9 +102,9 @@ class Span(BatchSpan):
         days = frozenset(context.partition_keys) if is_of_days else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
-    def batches(self, lake: Lake) -> list[Batch]:
-        """Return the committed batches of the run, oldest first."""
-        return [batch for batch in lake.batches() if self.holds(batch)]
+    def batches(self, lake: Lake, mark: str = MARK) -> list[Batch]:
+        """Return the run's committed batches of traces (or of another marker table), oldest first."""
+        return [batch for batch in lake.batches(mark) if self.holds(batch)]
 
     def files(self, lake: Lake, table: str) -> list[str]:
         """Return the run's Parquet files of a table. For `rejects`, include batches in which no file was ingested."""

@@ -12,7 +12,7 @@ import dagster as dg
 
 from assets.critical_path import python_spec
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
-from assets.results import fail, is_checked, left_out, results
+from assets.results import fail, is_checked, left_out, observe_left, results, with_note
 from assets.units import materialize_units
 from pipelines.base.datafiles import rule_rows
 from pipelines.lake.publish.analyst_file import publish
@@ -44,7 +44,7 @@ def model_specs() -> list[dg.AssetSpec]:
     catalog = load_catalog()
     by_python = {"longest_path", *(name for name, model in catalog.models.items() if model.kind == "python")}
     return [
-        python_spec(name) if name in by_python else table_spec(name, {"duckdb", "sql", "parquet"})
+        with_note(python_spec(name) if name in by_python else table_spec(name, {"duckdb", "sql", "parquet"}))
         for name in catalog.materialized
     ]
 
@@ -88,6 +88,7 @@ def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) ->
             and_publish=not _captures_follow(context, tables),
         )
         yield from results(store.lake, names, span, done)
+        observe_left(context, store.lake, load_catalog().materialized, span, span.batches(store.lake))
     if not is_checked(context) and (missing := left_out(store.address, span, tables)):
         if store.lake:
             publish(store.lake)  # the later step that would publish does not run after this failure

@@ -3,22 +3,33 @@
 If a model failed on a trace, its tables do not contain that trace. Everything else is computed and stored first. Then a check fails
 the run. Nothing is downstream of the check, so captures, overlays and pages of all other traces are still made. In a run without the
 check, the step that computes tables fails at its end instead. Neither is retried, because the model would fail on the trace again.
+
+A run of the sensor or of `daily` computes what a fleet needs every day (`tracelake materialize --for fleet`), or all tables. The
+assets that it leaves out say so.
 """
 
+import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
 from typing import NoReturn
 
 import dagster as dg
 
 from assets.lineage import column_lineage
-from assets.metadata import LEFT_OUT_TAG, Span, markdown_table, shown
+from assets.metadata import LEFT_OUT_TAG, Span, lake_address, markdown_table, shown
 from assets.pictures import pictures
 from pipelines.base.foreign_text import visible
+from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.model_failures import LeftOut, sentences, ways_out
+from pipelines.lake.layout import MARK
+from pipelines.models.catalog import load_catalog
 from pipelines.runs.left_out import left_out_at
+from pipelines.runs.materialize.per_capture import trace_tables
+from pipelines.runs.materialize.per_trace import stale_batches
 from pipelines.runs.materialize.publishing import Materialized
+from pipelines.runs.store import is_folder_address
 
 NOTHING_LEFT_OUT = dg.AssetCheckSpec(
     "nothing_left_out",
@@ -28,6 +39,10 @@ NOTHING_LEFT_OUT = dg.AssetCheckSpec(
 CHECKS = "checks"
 """Name of the step that evaluates all checks."""
 _SHOWN = 50
+PURPOSE = "TRACELAKE_FOR"
+"""Environment variable: `fleet`, the default, or `all`."""
+NOTE = "first_use"
+"""Key of the metadata of an asset that runs of the sensor and of `daily` leave out. The value says how to get it."""
 
 
 def results(
@@ -91,3 +106,63 @@ def fail(left: list[LeftOut], address: str) -> NoReturn:
 
 def _lines(missing: list[LeftOut]) -> str:
     return "\n".join(f"left out: {visible(line)}" for line in sentences(missing))
+
+
+def run_tables(address: str = "") -> frozenset[str] | None:
+    """Return the tables that a run of the sensor or of `daily` computes in the lake at `address`, or None for all.
+
+    In a DuckLake, all tables of a trace are computed when it is ingested, and none on first use. Raises
+    DagsterInvalidDefinitionError for an unknown purpose.
+    """
+    purpose = os.environ.get(PURPOSE) or "fleet"
+    if purpose not in ("fleet", "all"):
+        raise dg.DagsterInvalidDefinitionError(f"{PURPOSE} is {purpose!r}; set it to fleet, the default, or to all")
+    if purpose == "all" or not is_folder_address(lake_address(address)):
+        return None
+    return _fleet_tables()
+
+
+@cache
+def _fleet_tables() -> frozenset[str]:
+    catalog = load_catalog()
+    # `quality` has the check that reports traces for which a model failed. Without it, the step that computes would fail.
+    tables = {*FLEET_TABLES, "quality"}
+    # The tables that those of captures read are stored in any case. In the same step, the path is computed once.
+    tables.update(trace_tables(catalog, tables & {*catalog.of_captures}))
+    return frozenset(tables & {*catalog.materialized, *catalog.of_captures})
+
+
+def note(asset: str, how: str) -> dict[str, str]:
+    """Return the metadata of an asset that says `how` to get it, if the sensor and `daily` leave it out."""
+    tables = run_tables()
+    if tables is None or asset in tables:
+        return {}
+    return {NOTE: f"{how}, or materialize it here. The sensor and `daily` leave it out ({PURPOSE})."}
+
+
+def with_note(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Return the spec of a table with its `note`."""
+    how = "A command that reads this table computes it first"
+    return spec.merge_attributes(metadata=note(spec.key.to_user_string(), how))
+
+
+def observe_left(
+    context: dg.AssetExecutionContext, lake: Lake, names: Iterable[str], span: Span, batches: Sequence[Batch]
+) -> None:
+    """Report in how many batches of a run the tables that it leaves out are not computed.
+
+    Otherwise, the rows that an earlier run has shown would look like all of the day. A run that ingests nothing reports
+    nothing.
+    """
+    in_run = context.job_def.asset_layer.executable_asset_keys
+    if dg.AssetKey(MARK) not in in_run or not batches:
+        return
+    catalog = lake.catalog()
+    day = next(iter(span.days)) if len(span.days) == 1 else None
+    for name in names:
+        if (key := dg.AssetKey(name)) in in_run:
+            continue
+        n = len(stale_batches(lake, catalog, [name], batches))
+        rows = shown(lake, name, span) if n < len(batches) else {}
+        metadata = {**rows, "not_computed": f"{n} of {len(batches)} batches"}
+        context.log_event(dg.AssetObservation(key, partition=day, metadata=metadata))

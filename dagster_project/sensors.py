@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from assets.metadata import DAYS, TRACE_FILES, lake_address, today
+from assets.results import run_tables
 from assets.today import today_page
 from assets.traces import (
     INBOX,
@@ -33,12 +33,10 @@ from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.runs_in_progress import PARTITION_TAG, PURPOSE_TAG, failed_last, under_way
 from pipelines.base.paths import path_text
-from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
 from pipelines.lake.inbox import look, skipped_clause, waiting
 from pipelines.lake.layout import MARK, REJECTS
-from pipelines.models.catalog import load_catalog
 from pipelines.runs.store import StoreError, open_store
 
 QUIET_SECONDS = 5.0
@@ -51,8 +49,6 @@ MAX_REPEATS = 3
 REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
 """Assets that `daily` writes if there is nothing to do: those with a freshness policy, and `rejects`."""
-PURPOSE = "TRACELAKE_FOR"
-"""Environment variable: `fleet` limits the runs of the sensor and the schedule to the tables of `materialize --for fleet`."""
 _ASKED, _NOTHING = "asked", "{}"  # key of the cursor for the name of the list of requested files; an empty cursor
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error, StoreError)
 
@@ -99,7 +95,7 @@ class _Tick:
 def trace_file_sensor(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.SensorDefinition:
     """Return the sensor of the watched folder for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
     observed = ""  # digest of the folder's state that was reported last
-    assets = _assets()
+    assets = _assets(lake_path)
 
     @dg.sensor(
         name="new_trace_files",
@@ -185,20 +181,10 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**earlier, **requests}))
 
 
-def _assets() -> list[dg.AssetKey] | None:
-    """Return the assets that a run computes, or None for all: see PURPOSE. Other tables are computed when they are first read.
-
-    Raises DagsterInvalidDefinitionError for an unknown purpose.
-    """
-    purpose = os.environ.get(PURPOSE, "")
-    if not purpose:
-        return None
-    if purpose != "fleet":
-        raise dg.DagsterInvalidDefinitionError(f"{PURPOSE} is {purpose!r}; set it to fleet, or unset it for all tables")
-    catalog = load_catalog()
-    # `quality` has the check that reports traces for which a model failed. Without it, the step that computes would fail.
-    tables = {*FLEET_TABLES, "quality"} & {*catalog.materialized, *catalog.of_captures}
-    return [*map(dg.AssetKey, (*LAKE_TABLES, *sorted(tables))), *today_page.keys]
+def _assets(lake_path: str) -> list[dg.AssetKey] | None:
+    """Return the assets that a run computes, or None for all (assets/results.py)."""
+    tables = run_tables(lake_path)
+    return None if tables is None else [*map(dg.AssetKey, (*LAKE_TABLES, *sorted(tables))), *today_page.keys]
 
 
 def _tags(assets: list[dg.AssetKey] | None) -> dict[str, str]:
@@ -284,7 +270,7 @@ new_trace_files = trace_file_sensor()
 
 def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.ScheduleDefinition:
     """Return the schedule `daily` for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
-    assets = _assets()
+    assets = _assets(lake_path)
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | list[dg.RunRequest]:

@@ -1,19 +1,27 @@
-"""Runs of the sensor and the schedule with TRACELAKE_FOR=fleet: what pages, alerts and why read, and nothing else."""
+"""Runs of the sensor and the schedule: by default what pages, alerts and why read, and nothing else."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
 
-from assets.metadata import today
+from assets import results
+from assets.metadata import Span, today
+from assets.results import NOTE, PURPOSE, observe_left, run_tables
 from dagster_project import sensors
-from dagster_project.definitions import definitions
+from dagster_project.definitions import definitions, defs
 from dagster_project.runs_in_progress import PURPOSE_TAG
 from dagster_project.sensors import daily_schedule, trace_file_sensor
 from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import trace_tables
+from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store import open_store
 from tests.dagster.test_sensors import namesake
 from tests.dagster.tiny import age, write_trace
@@ -22,7 +30,7 @@ from tests.dagster.tiny import age, write_trace
 @pytest.fixture
 def lake(tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setenv("TRACELAKE_LAKE", str(tmp_path / "lake"))
-    monkeypatch.setenv("TRACELAKE_FOR", "fleet")
+    monkeypatch.delenv(PURPOSE, raising=False)
     age(write_trace(inbox / "rank0.json"))
     return Lake(tmp_path / "lake")
 
@@ -34,14 +42,13 @@ def request_of_sensor(lake: Lake) -> dg.RunRequest:
     return result.run_requests[0]
 
 
-SOME = ("kernels", "captures", "capture_ranks")
+SOME = frozenset({"kernels", "captures", "capture_ranks"})
 
 
 @pytest.mark.slow  # 13 s; what a run is asked for is below, and a run of all in test_run.py
 def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of all that pages, alerts and why read are in the request, below."""
-    left_out = {dg.AssetKey("quality")}  # it needs half of the models
-    monkeypatch.setattr(sensors, "FLEET_TABLES", SOME)
+    monkeypatch.setattr(results, "_fleet_tables", lambda: SOME)
     request = request_of_sensor(lake)
     job = definitions(str(lake.root)).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:
@@ -49,7 +56,7 @@ def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: 
             run_config=request.run_config,
             partition_key=today(),
             instance=instance,
-            asset_selection=[key for key in request.asset_selection or () if key not in left_out],
+            asset_selection=request.asset_selection,
         )
     assert result.success
     reported = {
@@ -57,6 +64,12 @@ def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: 
     }
     assert {"traces", "fleet_today", "kernels", "capture_ranks"} <= reported
     assert reported.isdisjoint({"call_stacks", "memory_timeline", "overlay"})
+    observed = {
+        event.asset_key.to_user_string(): event.asset_observation_data.asset_observation.metadata["not_computed"].value
+        for event in result.get_asset_observation_events() if event.asset_key
+    }  # fmt: skip
+    assert observed.keys() == {*load_catalog().materialized, *load_catalog().of_captures} - SOME
+    assert observed["call_stacks"] == observed["collectives"] == "1 of 1 batches"
     with open_store(lake.root).analyst() as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchone() != (0,)
         assert con.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
@@ -84,14 +97,62 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
     assert dg.AssetKey("quality") in asked  # with its check, or a model that fails on a trace fails the whole run
 
 
-def test_without_the_variable_a_run_is_of_everything(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRACELAKE_FOR")
-    assert request_of_sensor(lake).asset_selection is None
+def test_a_run_computes_all_tables_if_asked_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PURPOSE, "all")
+    request = request_of_sensor(lake)
+    assert request.asset_selection is None and PURPOSE_TAG not in request.tags
+
+
+def test_a_run_of_a_ducklake_is_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables are computed when a trace is ingested, and none on first use."""
+    monkeypatch.delenv(PURPOSE, raising=False)
+    assert run_tables("ducklake:sqlite:/data/c.sqlite?data=/data/files") is None
+    assert run_tables("/data/lake")
+
+
+def test_what_captures_read_is_computed_in_the_same_step() -> None:
+    """Otherwise the step of captures would compute it, and the path twice."""
+    catalog = load_catalog()
+    tables = run_tables("/data/lake") or frozenset()
+    assert {*trace_tables(catalog, tables & {*catalog.of_captures})} <= tables
+    assert "critical_path_edges" in tables and "critical_path" not in tables
+
+
+def test_an_asset_that_runs_leave_out_says_how_to_get_it() -> None:
+    graph = defs.resolve_asset_graph()
+    notes = {key.to_user_string(): graph.get(key).metadata.get(NOTE) for key in graph.get_all_asset_keys()}
+    left_out = {name for name, note in notes.items() if note is not None}
+    assert {"call_stacks", "collectives", "overlay"} <= left_out
+    assert left_out.isdisjoint({*(run_tables() or ()), "traces", "fleet_today", "jobs"})
+    assert "A command that reads this table computes it first" in str(notes["call_stacks"])
+
+
+def test_tables_of_which_traces_are_left_for_their_first_use_say_so(lake: Lake, tmp_path: Path) -> None:
+    events: list[dg.AssetObservation] = []
+    span = Span(frozenset({today()}), "")
+
+    def observed(in_run: set[str], names: tuple[str, ...] = ("kernels", "streams")) -> dict[str, Any]:
+        layer = SimpleNamespace(executable_asset_keys={*map(dg.AssetKey, in_run)})
+        context: Any = SimpleNamespace(job_def=SimpleNamespace(asset_layer=layer), log_event=events.append)
+        events.clear()
+        observe_left(context, lake, names, span, span.batches(lake))
+        return {event.asset_key.to_user_string(): dict(event.metadata) for event in events}
+
+    assert observed({"traces"}) == {}  # nothing is ingested yet
+    ingest([write_trace(tmp_path / "rank0.json")], lake)
+    none = {"not_computed": dg.MetadataValue.text("1 of 1 batches")}
+    assert observed({"traces"}) == {"kernels": none, "streams": none}
+    materialize(lake, ["kernels"])
+    assert observed({"traces", "streams"})["kernels"]["not_computed"].value == "0 of 1 batches"
+    ingest([write_trace(tmp_path / "rank1.json", 5)], lake)
+    kernels = observed({"traces", "streams"})["kernels"]
+    assert (kernels["not_computed"].value, kernels["dagster/row_count"].value) == ("1 of 2 batches", 1)
+    assert [event.partition for event in events] == [today()]
+    assert observed({"kernels"}) == {}  # one table, materialized by hand
 
 
 def test_an_unknown_purpose_is_refused_with_the_remedy(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACELAKE_FOR", "fleets")
-    with pytest.raises(
-        dg.DagsterInvalidDefinitionError, match="TRACELAKE_FOR is 'fleets'; set it to fleet, or unset it"
-    ):
+    monkeypatch.setenv(PURPOSE, "fleets")
+    message = "TRACELAKE_FOR is 'fleets'; set it to fleet, the default, or to all"
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=message):
         trace_file_sensor(str(lake.root))

@@ -94,7 +94,7 @@ def synthetic(folder: Path) -> list[Path]:
 
 
 def _materialize(lake: Any) -> None:
-    """Materialize every asset through Dagster, as the schedule would, in a child process that prints each asset's name."""
+    """Materialize every asset through Dagster, in a child process that prints each asset's name."""
     command = [sys.executable, "-m", "dagster_project.demo", str(lake.root)]
     run = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
     with progress(None, "starting Dagster") as advance, run:
