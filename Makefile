@@ -120,6 +120,7 @@ growth: $(INSTALLED_DEV)
 	$(BIN)/python -m bench.growth .bench/growth
 	$(BIN)/python -m bench.daily .bench/growth
 	$(BIN)/python -m bench.digest_year .bench/digests --days 7 30
+	$(BIN)/python -m bench.digest_small .bench/digests_small
 
 scale: $(INSTALLED_DEV)
 	$(BIN)/python -m bench.scale .bench/scale $(SCALE)

@@ -31,6 +31,7 @@ from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Batch
 from pipelines.lake.layout import table_file
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.retain.merge import ORDER_OF_DIGEST
 from pipelines.lake.version import mark_layout
 from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.ingest import ingest
@@ -84,11 +85,10 @@ def _copy(source: Path, target: Path, day: int, days: int, gpus: int) -> None:
         new |= {"batch_id": quoted(target.stem), "job": f"concat('job', c % {JOBS})"}
         new |= {"path": f"concat('/fleet/{day}/', c, '/', file)"} if "file" in columns else {}
         replaced = ", ".join(f"{text} AS {name}" for name, text in new.items() if name in columns)
-        order = next((name for name in _IDS[:2] if name in columns), "ALL")
         target.parent.mkdir(parents=True, exist_ok=True)
         con.execute(
-            f"COPY (SELECT * EXCLUDE (c) REPLACE ({replaced}) FROM {rows}, range({gpus // RANKS}) AS of_day (c) ORDER BY {order}) "
-            f"TO {quoted(target)} ({options(footer[0][0] if footer else None, ())})"
+            f"COPY (SELECT * EXCLUDE (c) REPLACE ({replaced}) FROM {rows}, range({gpus // RANKS}) AS of_day (c) "
+            f"{ORDER_OF_DIGEST}) TO {quoted(target)} ({options(footer[0][0] if footer else None, (), of_digest=True)})"
         )
 
 

@@ -25,6 +25,7 @@ RUN_BY = {
     "bench/attack/__main__.py": "tests/bench/attack/test_tools.py",
     "bench/attack/files.py": "tests/bench/attack/test_short.py",
     "bench/daily.py": HERE,
+    "bench/digest_small.py": "tests/bench/test_digest_small.py",
     "bench/digest_year.py": "tests/bench/test_digest_year.py",
     "bench/engine.py": HERE,
     "bench/engine_cuda.py": HERE,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -238,6 +239,26 @@ def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["sql", "SELECT count(*) FROM kernels, events", "--lake", str(lake.root)])
     assert "events, kernels have no rows of 1 batch of traces" in result.stderr
     assert not CliRunner().invoke(app, ["sql", "SELECT count(*) FROM causes", "--lake", str(lake.root)]).stderr
+
+
+def test_its_files_are_small(small: Lake) -> None:
+    """Sorted rows repeat. Bloom filters would take a tenth of a digest of ten small traces."""
+    (file,) = small.root.glob("causes/day=*/*.parquet")
+    assert not is_written_small(file)
+    reduce_old(small, 14, NONE, now=NOW)
+    for table in ("traces", "findings", *OF_TRACES, *OF_CAPTURES):
+        (file,) = small.root.glob(f"{table}/day=*/*.parquet")
+        assert is_written_small(file), table
+
+
+def is_written_small(file: Path) -> bool:
+    """Return whether a file begins with its trace or capture, is sorted by all columns, and has no Bloom filter."""
+    with duckdb.connect() as con:
+        filters = f"SELECT count(bloom_filter_offset) FROM parquet_metadata('{file}')"
+        ((n_filters,),) = con.execute(filters).fetchall()
+        rows = con.read_parquet(str(file), hive_partitioning=False)
+        in_order = con.execute("SELECT * FROM rows ORDER BY ALL").fetchall()
+        return rows.columns[0] in ("trace_id", "capture_id") and rows.fetchall() == in_order and not n_filters
 
 
 def test_a_digest_has_what_answers_read() -> None:
@@ -539,6 +560,7 @@ def test_digests_are_compacted_and_removed_like_other_batches(whole: Path, tmp_p
     assert [merge.n_traces for merge in compact(lake, grace=NONE, now=NOW).merges] == [2]
     (merged,) = lake.batches()
     assert lake.is_digest(merged)
+    assert all(is_written_small(table_file(lake.root, table, merged)) for table in (*OF_TRACES, "traces", "findings"))
     assert rows(lake, "SELECT * EXCLUDE (batch_id) FROM causes ORDER BY ALL", "causes") == causes
     assert [len(r.traces) for r in retire(lake, 15, NONE, now=NOW)] == [2]
     assert not lake.exists or not lake.batches()

@@ -18,7 +18,7 @@ from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.names import DIGEST, MARK, REDUCED, REJECTS, Batch
-from pipelines.lake.retain.merge import begin_merge, committed, merged_rows
+from pipelines.lake.retain.merge import ORDER_OF_DIGEST, begin_merge, committed, merged_rows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 
@@ -83,18 +83,19 @@ def digest_files(
     present = {table for entry in group for table in entry.kind.places}
     staged = {}
     for table in (MARK, "findings", *OF_TRACES, *({REJECTS} & present)):
-        rows = merged_rows(lake, group, table, merged)
+        rows = merged_rows(lake, group, table, merged, of_digest=True)
         if table in CUT:
             batch = f"{quoted(merged.batch_id)} AS batch_id"
-            rows = f"SELECT *, {batch} FROM (\n{models[CUT[table]].sql}\n) ORDER BY trace_id"
+            rows = f"SELECT *, {batch} FROM (\n{models[CUT[table]].sql}\n) {ORDER_OF_DIGEST}"
         if table == "findings":
             values = f"{quoted(REDUCED)} AS check_name, 'info' AS severity, 1 AS n, {quoted(_detail(on))} AS detail"
             note = f"SELECT trace_id, {quoted(merged.batch_id)} AS batch_id, {values} FROM mark"
-            rows = f"SELECT * FROM (({rows}) UNION ALL BY NAME ({note})) ORDER BY trace_id"
+            rows = f"SELECT * FROM (({rows}) UNION ALL BY NAME ({note})) {ORDER_OF_DIGEST}"
         failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
         version = DIGEST if table in OF_TRACES else None
         target = folder / f"{table}.parquet"
-        ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})").fetchall()
+        form = options(version, failures, of_digest=True)
+        ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({form})").fetchall()
         staged[table] = Staged(target, n_rows, tuple(failures), version)
     return staged, keys
 
@@ -119,7 +120,7 @@ def capture_files(
         kept = f"(\n{models[CUT[table]].sql}\n)" if table in CUT else f"(SELECT * EXCLUDE (batch_id) FROM {table})"
         rows = (
             f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {kept} WHERE capture_id IN ({listed}) "
-            "ORDER BY capture_id"
+            f"{ORDER_OF_DIGEST}"
         )
         target = folder / f"{table}.parquet"
         ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(DIGEST, ())})").fetchall()

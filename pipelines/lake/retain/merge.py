@@ -19,6 +19,9 @@ from pipelines.models.sqltext import parquet_rows, quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ORDER_OF_DIGEST = "ORDER BY ALL"
+"""By the id of the trace or capture, which each table has first, then by the other columns: rows of windows and traces
+repeat in this order, so they are compressed better."""
 _GIGABYTES = 2
 
 
@@ -35,6 +38,7 @@ def merged_files(
     out. Raises MergeFailed, duckdb.IOException or OSError.
     """
     keys, keys_by_batch = begin_merge(con, lake, group, folder)
+    of_digest = any(entry.kind.is_digest for entry in group)
     staged = {}
     for table in sorted({name for entry in group for name in entry.kind.places}):
         target = folder / f"{table}.parquet"
@@ -43,9 +47,8 @@ def merged_files(
         if table == "events":
             write_tables(_events(_files(lake, group, table), keys_by_batch, merged), target)
         else:
-            con.execute(
-                f"COPY ({merged_rows(lake, group, table, merged)}) TO {quoted(target)} ({options(version, failures)})"
-            )
+            rows = merged_rows(lake, group, table, merged, of_digest)
+            con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures, of_digest)})")
         n_rows = _count(con, quoted(target))
         expected = con.execute(f"SELECT count(*) FROM ({committed(lake, group, table)})").fetchall()[0][0]
         if n_rows != expected:
@@ -94,15 +97,16 @@ def committed(lake: Lake, group: Sequence[Entry], table: str) -> str:
     return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN mark USING (trace_id, batch_id)"
 
 
-def merged_rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
-    """Return the SELECT of the rows `committed`, as rows of the merged batch."""
+def merged_rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch, of_digest: bool = False) -> str:
+    """Return the SELECT of the rows `committed`, as rows of the merged batch. `of_digest`: in ORDER_OF_DIGEST."""
     rows, batch = committed(lake, group, table), f"{quoted(merged.batch_id)} AS batch_id"
     if table == REJECTS:
         return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
     if table == MARK:
         batch = f"coalesce(ingest_batch_id, batch_id) AS ingest_batch_id, {batch}"
     # Sorted, so that readers find a trace's row groups by their bounds.
-    return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY trace_id"
+    order = ORDER_OF_DIGEST if of_digest else "ORDER BY trace_id"
+    return f"SELECT * REPLACE ({batch}) FROM ({rows}) {order}"
 
 
 def _events(files: Sequence[Path], keys_by_batch: Mapping[str, list[str]], merged: Batch) -> Iterator[pa.Table]:
