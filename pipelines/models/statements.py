@@ -5,25 +5,28 @@ name. A private model that only this file reads may precede its reader in the fi
 line `-- model: NAME` and ends with `;`. The last statement has the file's name; all other names begin with an
 underscore.
 
-`threshold('name')` in a text is replaced by the number in sql/rules/thresholds.csv, so plans and model versions are the
-same as with the number in the text, on every engine and in views.
+`threshold('name')` in a text is replaced by the number in sql/rules/thresholds.csv, and `edge_code('NAME')` by the
+number of the type in sql/rules/path/edge_types.csv. So plans and model versions are the same as with the number in the
+text, on every engine and in views.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from pipelines.base.datafiles import thresholds
+from pipelines.base.datafiles import rule_rows, thresholds
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 PAGE_QUESTIONS = "report"  # that of the other questions of report pages
 _MARK = "-- model: "
-_CALL = "threshold('"
-_THRESHOLD = re.compile(rf"\b{re.escape(_CALL)}([^']*)'\)")
+_CALLS = ("threshold('", "edge_code('")
+_CALL = re.compile(r"\b(threshold|edge_code)\('([^']*)'\)")
+_RULES = {"threshold": ("threshold", "thresholds"), "edge_code": ("edge type", "path/edge_types")}
 _BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
 
 
@@ -50,20 +53,26 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
     return tuple(sorted(statements, key=lambda statement: (statement.layer, statement.name)))
 
 
-def with_thresholds(path: Path, text: str) -> str:
-    """Return the text with thresholds replaced by their values. Raise CatalogError for an unknown threshold."""
-    if _CALL not in text:
-        return text  # most texts: looking for this first is much faster than the expression
-    values = thresholds()
-    for call in _THRESHOLD.finditer(text):
-        if call[1] not in values:
+def with_numbers(path: Path, text: str) -> str:
+    """Return the text with thresholds and codes of edge types as numbers. Raise CatalogError for an unknown name."""
+    if not any(call in text for call in _CALLS):
+        return text  # most texts: looking for these first is much faster than the expression
+    values = {"threshold": thresholds(), "edge_code": _edge_codes()}
+    for call in _CALL.finditer(text):
+        if call[2] not in values[call[1]]:
             line = text.count("\n", 0, call.start()) + 1
-            raise CatalogError(f"{path}:{line}: unknown threshold {call[1]!r}; add its row to sql/rules/thresholds.csv")
-    return _THRESHOLD.sub(lambda call: values[call[1]], text)
+            kind, file = _RULES[call[1]]
+            raise CatalogError(f"{path}:{line}: unknown {kind} {call[2]!r}; add its row to sql/rules/{file}.csv")
+    return _CALL.sub(lambda call: values[call[1]][call[2]], text)
+
+
+@cache
+def _edge_codes() -> Mapping[str, str]:
+    return {row["edge_type"]: row["edge_code"] for row in rule_rows("edge_types")}
 
 
 def _split(path: Path, layer: str) -> Iterator[Statement]:
-    text = with_thresholds(path, path.read_text(encoding="utf-8"))
+    text = with_numbers(path, path.read_text(encoding="utf-8"))
     marks = list(_BEGIN.finditer(text)) if _MARK in text else []
     if not marks:
         yield Statement(path.stem, layer, path, 1, text)

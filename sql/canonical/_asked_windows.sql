@@ -102,6 +102,9 @@ whole AS (
     FROM timed
     GROUP BY trace_id, window_id
 ),
+recording AS (
+    SELECT DISTINCT trace_profile_id FROM _loaded_events WHERE sync_kind IS NOT NULL
+),
 bounds AS (
     SELECT trace_id, window_id, start_ns, end_ns FROM annotated_windows
     UNION ALL
@@ -119,6 +122,8 @@ SELECT
     -- Number of the window within this computation; private models join on it.
     row_number() OVER (ORDER BY b.trace_id, b.window_id) AS window_no,
     w.trace_profile_id,  -- Number of the trace and profile within this computation.
-    w.covers_window  -- The profile's path covers all of the window.
+    w.covers_window,  -- The profile's path covers all of the window.
+    r.trace_profile_id IS NOT NULL AS records_waits  -- The trace records waits for GPU work (cuda_sync rows).
 FROM bounds AS b
 JOIN asked AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id
+LEFT JOIN recording AS r ON r.trace_profile_id = w.trace_profile_id

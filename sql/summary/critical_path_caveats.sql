@@ -240,7 +240,7 @@ work AS (
     GROUP BY k.window_no
 ),
 inferred AS (
-    SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
+    SELECT window_no, count(*) AS n FROM _window_waits WHERE NOT is_recorded GROUP BY window_no
 ),
 first_steps AS (
     SELECT
@@ -290,9 +290,8 @@ found AS (
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
-    LEFT JOIN _recording_traces AS s ON s.trace_profile_id = w.trace_profile_id
+    JOIN _asked_windows AS a ON a.window_no = w.window_no AND NOT a.records_waits
     LEFT JOIN inferred AS i ON i.window_no = w.window_no
-    WHERE s.trace_profile_id IS NULL
     UNION ALL
     SELECT
         window_no, 'unstated_waits', 'warning', n_waits, NULL,

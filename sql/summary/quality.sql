@@ -55,10 +55,10 @@ kernel_gaps AS (
     GROUP BY w.trace_id
 ),
 syncs AS (
-    SELECT w.trace_id, count(*) AS n, max(s.src_ns - s.dst_ns) AS worst_ns
-    FROM _sync_edges AS s
+    SELECT w.trace_id, count(*) AS n, max(s.source_end_ns - s.at_ns) AS worst_ns
+    FROM _window_waits AS s
     JOIN critical_path_windows AS w ON w.window_no = s.window_no
-    WHERE w.window_id = 'full' AND s.src_ns > s.dst_ns
+    WHERE w.window_id = 'full' AND s.is_recorded AND s.source_end_ns > s.at_ns
     GROUP BY w.trace_id
 ),
 crossing AS (
@@ -93,9 +93,9 @@ wait_evidence AS (
 ),
 inferred AS (
     SELECT w.trace_id, count(*) AS n
-    FROM _inferred_edges AS i
+    FROM _window_waits AS i
     JOIN critical_path_windows AS w ON w.window_no = i.window_no
-    WHERE w.window_id = 'full'
+    WHERE w.window_id = 'full' AND NOT i.is_recorded
     GROUP BY w.trace_id
 ),
 all_checks AS (

@@ -89,7 +89,7 @@ def check(*traces: Path | dict[str, Any]) -> int:
     """
     con, trace_ids = connect_all(traces)
     request_windows(con, usual_windows(con, trace_ids))
-    create_step(con, "_bound_work", "device_floors", *TABLES)
+    create_step(con, "_gpu_claims", "device_floors", *TABLES)
     for trace, trace_id in zip(traces, trace_ids, strict=True):
         only(con, trace_id, TABLES)
         check_in(con, trace)

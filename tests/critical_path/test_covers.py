@@ -25,7 +25,7 @@ Path = list[tuple[str, float, str]]
 TABLES = ["critical_path", "critical_path_edges", "critical_path_windows"]
 
 
-TRACES = Batch(*TABLES, "_bound_work", "_kernel_nodes", "_clip", "streams")
+TRACES = Batch(*TABLES, "_kernel_nodes", "_clip", "streams", steps_of="_gpu_claims")
 """Of all tests of the file."""
 
 
@@ -441,9 +441,9 @@ TRACES.add_all(
 
 def test_work_that_overlaps_the_work_before_it_follows_what_held_it_up() -> None:
     """Its launch where that came after the work that it overlaps began, else that work."""
-    query = "SELECT bound_by FROM _bound_work WHERE overlaps_last"
+    query = "SELECT bound_by FROM bound_work WHERE overlaps_last"
     for when, bound_by in (("late", "launch"), ("early", "last")):
-        assert TRACES.show(f"overlaps, launched {when}").execute(query).fetchall() == [(bound_by,)]
+        assert TRACES.show_step("bound_work", f"overlaps, launched {when}").execute(query).fetchall() == [(bound_by,)]
 
 
 TRACES.add(
@@ -468,8 +468,8 @@ TRACES.add(
 
 def test_a_wait_for_work_that_ended_a_little_later_claims_no_time() -> None:
     """By 5 us: clocks disagree by as much as that. Weights are never below 0."""
-    con = TRACES.show("ended a little later")
-    assert con.execute("SELECT max(since_wait_ns) FROM _bound_work").fetchall() == [(0,)]
+    con = TRACES.show_step("bound_work", "ended a little later")
+    assert con.execute("SELECT max(since_wait_ns) FROM bound_work").fetchall() == [(0,)]
     assert con.execute("SELECT min(path_weight_ns) >= 0 FROM critical_path_edges").fetchall() == [(True,)]
 
 
@@ -486,8 +486,8 @@ TRACES.add(
 
 def test_the_first_work_of_a_stream_is_behind_no_other() -> None:
     """It waited for work that ended 384 us before it began, and its launch is as late: nothing held that up."""
-    con = TRACES.show("first of a stream")
-    query = "SELECT bound_by FROM _bound_work WHERE last_event_id IS NULL AND since_wait_ns IS NOT NULL"
+    con = TRACES.show_step("bound_work", "first of a stream")
+    query = "SELECT bound_by FROM bound_work WHERE last_event_id IS NULL AND since_wait_ns IS NOT NULL"
     assert con.execute(query).fetchall() == [("launch",)]
 
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from pipelines.synthetic.capture import Capture
 from tests.batch import Batch
 from tests.critical_path.invariants import check_rule_in
 from tests.critical_path.test_covers import TABLES, path_in
-from tests.harness import call, connect_all, each, kernel
+from tests.harness import call, connect_all, create_step, each, kernel
 
 Events = list[dict[str, Any]]
 KERNEL_US = 50
@@ -193,14 +191,14 @@ def test_a_launch_that_blocked_waited_for_the_stream(traces: Batch) -> None:
 
 
 def test_every_launch_that_blocked_is_found(traces: Batch, capture: Capture) -> None:
-    query = "SELECT count(*) FILTER (WHERE has_waited), count(*) FROM _call_waits WHERE is_launch"
-    ((waited, possible),) = traces.show("capture").execute(query).fetchall()
+    query = "SELECT count(*) FILTER (WHERE has_waited), count(*) FROM call_waits WHERE is_launch"
+    ((waited, possible),) = traces.show_step("call_waits", "capture").execute(query).fetchall()
     assert waited == capture.ranks[0].truth.machine.blocked_launches > 50 and possible == 400 - 110
 
 
 def test_a_copy_that_blocks_and_finds_the_queue_full_has_one_edge_for_each_wait(traces: Batch) -> None:
-    con = traces.show("copies")
-    assert con.execute("SELECT count(*) FROM _call_waits WHERE is_launch").fetchall() == [(80,)]
+    con = traces.show_step("call_waits", "copies")
+    assert con.execute("SELECT count(*) FROM call_waits WHERE is_launch").fetchall() == [(80,)]
     query = "SELECT count(*), count(DISTINCT edge_id) FROM critical_path_edges GROUP BY src_node_id, dst_node_id"
     assert set(con.execute(query).fetchall()) == {(1, 1)}
     query = "SELECT count(*) = count(DISTINCT edge_id) FROM critical_path_edges"
@@ -221,7 +219,7 @@ def test_what_a_launch_takes_is_no_average_with_one_that_loads_a_module(traces: 
 @pytest.mark.slow  # a large trace
 def test_a_v100_whose_queue_holds_1022(shared: Path) -> None:
     con, _ = connect_all([shared / "traces" / "single" / "v100_ns_absolute.json.gz"])
-    run_models(con, load_catalog(), ["_call_waits"])
-    query = "SELECT count(*), max(end_ns - source_end_ns) FROM _call_waits WHERE is_launch AND has_waited"
+    create_step(con, "_call_claims", "call_waits")
+    query = "SELECT count(*), max(end_ns - source_end_ns) FROM call_waits WHERE is_launch AND has_waited"
     ((n, longest),) = con.execute(query).fetchall()
     assert n == 1271 and longest < 25_000

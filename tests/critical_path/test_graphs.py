@@ -227,7 +227,7 @@ def node(name: str, start: float, takes: float, replay: int) -> dict[str, Any]:
 
 
 REPLAYS = [node("a", 20, 30, 1), node("b", 50, 10, 1), node("a", 60, 40, 2), node("b", 105, 10, 2)]
-MADE = Batch("critical_path_edges", "_sync_edges", "critical_path", "kernels", "launches")
+MADE = Batch("critical_path_edges", "_window_waits", "critical_path", "kernels", "launches")
 JOIN, BRANCHES, REPLAYED = (
     MADE.append(trace)
     for trace in (
@@ -270,7 +270,7 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
 
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
     """Not for the one that began last. Some writers draw all branches of a graph on the stream of its launch."""
-    waits = MADE.rows(BRANCHES, "SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges")
+    waits = MADE.rows(BRANCHES, "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded")
     assert waits == [(1, 3, True)]
     into_its_end = MADE.rows(
         BRANCHES,

@@ -36,14 +36,17 @@ Waits = dict[int, tuple[int, str]]
 
 _WAITS = """
     SELECT trace_profile_id, event_id, source_event_id, basis FROM _inferred_waits
+    WHERE basis <> 'call_order'
     UNION ALL
     SELECT trace_profile_id, waiting_kernel_id, source_kernel_id, 'wait_call' FROM _event_waits
     WHERE evidence IN ('record', 'calls', 'none') AND source_kernel_id IS NOT NULL AND waiting_kernel_id IS NOT NULL
 """
 
+_LIKELY = "FROM _inferred_waits WHERE basis = 'call_order'"
+
 
 BATCH = Batch(
-    *("category_sides", "_inferred_waits", "_event_waits", "event_waits", "_likely_waits", "_sync_edges"),
+    *("category_sides", "_inferred_waits", "_event_waits", "event_waits", "_window_waits"),
     *("critical_path", "critical_path_summary", "critical_path_caveats", *OF_WINDOW),
 )
 
@@ -67,7 +70,7 @@ def window_of(number: int) -> Window:
     return load(BATCH.show(number), all_made(), BATCH.window(number))
 
 
-LATER = Batch("_inferred_waits", "_event_waits", "_call_waits", "critical_path_edges")
+LATER = Batch("_inferred_waits", "_event_waits", "critical_path_edges", steps_of="_call_claims")
 """Traces of slow tests."""
 
 
@@ -429,8 +432,9 @@ LONG_AND_SHORT = later(
 def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
     """As in a job with torchrec: by the GPU's clock a copy ended 12 us after the call that waited for it 35 ms."""
     assert [waits[6] for waits in waits_in(LONG_AND_SHORT)] == [(5, "blocking_call"), (1, "blocking_call")]
-    query = "SELECT source_event_id FROM _call_waits WHERE event_id = 6"
-    assert [LATER.rows(number, query) for number in LONG_AND_SHORT] == [[(5,)], [(1,)]]
+    query = "SELECT source_event_id FROM call_waits WHERE event_id = 6"
+    shown = (LATER.show_step("call_waits", number) for number in LONG_AND_SHORT)
+    assert [con.execute(query).fetchall() for con in shown] == [[(5,)], [(1,)]]
 
 
 NOT_HELD_UP = BATCH.append([
@@ -482,7 +486,7 @@ def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> 
     )
     all_sources = [*[{2, 4}] * len(FOR_THE_DEVICE), *[{4}] * len(FOR_A_STREAM)]
     for number, sources in zip(FOUND_DONE, all_sources, strict=True):
-        assert LATER.rows(number, "FROM _inferred_waits") == []
+        assert LATER.rows(number, "FROM _inferred_waits WHERE basis <> 'call_order'") == []
         edges = LATER.rows(number, query)
         # It found them done, so that no edge claims more than a return takes.
         assert {source for source, *_ in edges} == sources
@@ -910,7 +914,7 @@ def test_events_of_calls_and_of_autograds_threads() -> None:
     """A call for an event waits for the work before that event; an event recorded by the thread that called backward follows
     what autograd's thread has launched.
     """
-    assert BATCH.rows(HOST_EVENT, "SELECT event_id, source_event_id FROM _likely_waits") == [(5, 1)]
+    assert BATCH.rows(HOST_EVENT, f"SELECT event_id, source_event_id {_LIKELY}") == [(5, 1)]
     assert BATCH.rows(BACKWARD, "SELECT waiting_kernel_id, source_kernel_id FROM _event_waits") == [(9, 5)]
 
 
@@ -924,7 +928,7 @@ NO_GPU_WORK_BEFORE = BATCH.append([
 
 def test_calls_may_have_waited_for_gpu_work_alone() -> None:
     """Not for another call, nor for an event recorded before anything was launched."""
-    waits = BATCH.rows(NO_GPU_WORK_BEFORE, "SELECT event_id, source_event_id FROM _likely_waits ORDER BY 1")
+    waits = BATCH.rows(NO_GPU_WORK_BEFORE, f"SELECT event_id, source_event_id {_LIKELY} ORDER BY 1")
     assert waits == [(7, 6), (8, 6), (9, 6)]  # the last on the stream
 
 
@@ -947,7 +951,7 @@ def with_a_copy(name: str, node: int) -> int:
 
 
 COPY_ALONE, COPY_IN_GRAPH = with_a_copy("cudaMemcpyAsync", 0), with_a_copy("cudaGraphLaunch", 3)
-CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call"
+CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_call AND basis <> 'call_order'"
 
 
 def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
@@ -967,7 +971,7 @@ AS_IT_BEGINS, RIGHT_BEFORE = launched_by_another_thread(200), launched_by_anothe
 
 
 def test_a_call_waits_for_nothing_that_another_thread_launches_when_it_begins() -> None:
-    query = "SELECT event_id, source_event_id FROM _inferred_waits"
+    query = "SELECT event_id, source_event_id FROM _inferred_waits WHERE basis <> 'call_order'"
     assert BATCH.rows(AS_IT_BEGINS, query) == []
     assert BATCH.rows(RIGHT_BEFORE, query) == [(2, 4)]
 
@@ -982,7 +986,7 @@ OWN_AND_OTHER, OTHER_ALONE = BATCH.append(SHARED_STREAM), BATCH.append(SHARED_ST
 
 def test_nor_if_a_row_records_the_wait() -> None:
     """Two threads share a stream, and the second launches while the first waits."""
-    query = "SELECT src_event_id, dst_event_id, explains_wait FROM _sync_edges"
+    query = "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded"
     assert BATCH.rows(OWN_AND_OTHER, query) == [(1, 2, True)]
     assert BATCH.rows(OTHER_ALONE, query) == []
 
@@ -1022,4 +1026,4 @@ TWO_EVENTS = BATCH.append([
 
 
 def test_a_call_for_an_event_waits_for_what_was_recorded_right_before_it() -> None:
-    assert BATCH.rows(TWO_EVENTS, "SELECT event_id, source_event_id FROM _likely_waits") == [(6, 4)]
+    assert BATCH.rows(TWO_EVENTS, f"SELECT event_id, source_event_id {_LIKELY}") == [(6, 4)]

@@ -150,7 +150,7 @@ FLOORS = {
 @pytest.mark.slow  # 4 s
 def test_what_devices_take_on_both_sides() -> None:
     con, traces = connect_all(trace for _, *pair in FLOORS.values() for trace, _ in pair)
-    create_step(con, "_bound_work", "device_floors")
+    create_step(con, "_gpu_claims", "device_floors")
     ids = iter(traces)
     for name, (column, *pair) in FLOORS.items():
         query = f"SELECT trace_id, {column} FROM device_floors JOIN _profiles USING (trace_profile_id)"
@@ -170,9 +170,11 @@ FOLLOWS = {
 @pytest.mark.slow  # 3 s
 def test_what_was_launched_before_on_both_sides() -> None:
     traces = [trace for pair in FOLLOWS.values() for trace in pair]
-    query = "SELECT arg_max(bound_by, start_ns) FROM _bound_work"
-    bound_by = [con.execute(query).fetchall()[0][0] for con in each(traces, "_bound_work", "critical_path_windows")]
-    assert bound_by == ["last", "launch"] * len(FOLLOWS)
+    con, trace_ids = connect_all(traces)
+    create_step(con, "_gpu_claims", "bound_work")
+    query = "SELECT trace_id, arg_max(b.bound_by, b.start_ns) FROM bound_work AS b JOIN _asked_windows USING (window_no) GROUP BY ALL"
+    bound_by = dict(con.execute(query).fetchall())
+    assert [bound_by[trace_id] for trace_id in trace_ids] == ["last", "launch"] * len(FOLLOWS)
 
 
 def waits(returns: float) -> Trace:

@@ -13,7 +13,7 @@ import pytest
 from pipelines.base.datafiles import SQL_DIR, rule_rows, threshold
 from pipelines.models import sources
 from pipelines.models.catalog import CatalogError, load_catalog
-from pipelines.models.statements import with_thresholds
+from pipelines.models.statements import with_numbers
 
 ROWS = rule_rows("thresholds")
 NAMES = [row["name"] for row in ROWS]
@@ -65,10 +65,20 @@ def test_the_catalog_puts_the_numbers_and_refuses_other_names() -> None:
     with pytest.raises(
         CatalogError, match=r"a\.sql:2: unknown threshold 'no_such'; add its row to sql/rules/thresholds"
     ):
-        with_thresholds(Path("a.sql"), text)
+        with_numbers(Path("a.sql"), text)
 
 
-def test_tables_that_python_makes_with_thresholds_have_another_version_when_one_changes() -> None:
+def test_the_catalog_puts_the_codes_of_edge_types_and_refuses_other_names() -> None:
+    sql = load_catalog().models["_work_edges"].sql
+    code = next(row["edge_code"] for row in rule_rows("edge_types") if row["edge_type"] == "SYNC_DEPENDENCY")
+    assert f"\n        {code} AS edge_code" in sql and "edge_code('" not in sql
+    with pytest.raises(
+        CatalogError, match=r"a\.sql:1: unknown edge type 'NONE'; add its row to sql/rules/path/edge_types"
+    ):
+        with_numbers(Path("a.sql"), "SELECT edge_code('NONE')")
+
+
+def test_tables_that_python_makes_with_numbers_have_another_version_when_one_changes() -> None:
     paths = {name: path for path, name in sources.module_names(sources.PACKAGE).items()}
     texts = {name: path.read_text() for name, path in paths.items()}
     users = {name for name, text in texts.items() if re.search(r"\bthreshold\(\"", text)}

@@ -20,15 +20,10 @@ _SWITCHED = {
 _NOT_COVERED = ("_stack_events", "_stack_edges", "_work_edges")
 _COVERED = (
     "_thread_roles",
-    "_likely_waits",
     "_queue_waits",
-    "_possible_waits",
-    "_call_waits",
-    "_bound_work",
     "_call_claims",
     "_gpu_claims",
 )
-_RECORDED = ("_sync_edges", "_shown_calls")
 _EVENTS = ("_launches", "_event_records", "_waits_for_events", "_event_wait_targets", "_event_waits")
 _UNSTATED = ("_inferred_wait_sources",)
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
@@ -40,7 +35,6 @@ _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer
 than `_SLOW_NS`, ns.
 """
-_INFERRED = ("_inferred_waits", "_inferred_edges", "_likely_waits")
 
 
 def unneeded(
@@ -55,8 +49,6 @@ def unneeded(
     trace = _seen(con, request)
     covers = value["covers_window"] == "true" and value["dependencies"] == "serial"
     model_names += _NOT_COVERED if covers else _COVERED
-    if not trace.records:
-        model_names += _RECORDED
     infers = value["infer_waits"] != "never"
     if not trace.events and not (infers and trace.unstated):
         model_names += _EVENTS
@@ -65,7 +57,7 @@ def unneeded(
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):
-        model_names += _INFERRED
+        model_names.append("_inferred_waits")
     if not (infers and trace.polls):
         model_names.append("_poll_loops")
     if value["one_kernel_per_launch"] == "true" or (sees_all and not trace.graphs):

@@ -198,63 +198,62 @@ WHERE l.launch_event_id IS NOT NULL AND s.before_event_id IS NOT NULL
 UNION ALL
 SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_waits;
 
--- model: _call_waits
--- One row: a call in a window with a covering path, and GPU work that it waited for or that had ended before it began.
--- How: the waits that cuda_sync rows record (_sync_edges), and inferred waits from _inferred_edges, _likely_waits and,
--- with or without cuda_sync rows, _queue_waits. A call for one stream or event waited for one activity, so a likely
--- wait is dropped if _inferred_edges has a wait of the call. So is a likely wait of a call for a device, if its device
--- goes on after the call and the wait in _inferred_edges is for another device. The times may contradict a wait by no
--- more than clocks disagree: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
-WITH inferred AS (
-    SELECT DISTINCT window_no, dst_event_id AS event_id FROM _inferred_edges WHERE NOT dst_is_start
-),
--- Materialized: DuckDB would join each inferred wait with each window of its trace first.
+-- model: _call_claims
+-- One row: an edge into a node of a host thread, in a window with a covering path.
+-- part of: _claim_parts
+-- How: edges from the preceding node or from another thread (host_claims), from GPU work that a call waited for
+-- (return_claims, by call_waits and bound_calls), and from GPU work that a loop asked for (poll_claims).
+WITH
+-- Materialized: DuckDB would join each inferred wait, and each loop, with each window of its trace first.
 calls AS MATERIALIZED (
-    SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns, c.start_ns + c.duration_ns AS end_ns
+    SELECT
+        c.window_no, w.trace_profile_id, c.event_id, c.start_ns, c.duration_ns, c.start_ns + c.duration_ns AS end_ns
     FROM _clip AS c
     JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
     WHERE c.is_operator
 ),
+likely_waits AS (
+    SELECT
+        c.window_no, c.event_id, c.start_ns, c.end_ns, i.source_event_id, i.source_end_ns, h.device, i.waits_for_one,
+        h.scope_no
+    FROM _inferred_waits AS i
+    JOIN calls AS c ON c.trace_profile_id = i.trace_profile_id AND c.event_id = i.event_id
+    JOIN _gpu_history AS h ON h.scope_no = -i.trace_profile_id AND h.event_id = i.source_event_id
+    WHERE i.basis = 'call_order'
+),
+inferred AS (
+    SELECT window_no, event_id, source_event_id FROM _window_waits WHERE is_call AND NOT is_recorded
+),
+inferred_calls AS (
+    SELECT DISTINCT window_no, event_id FROM inferred
+),
 going_on AS (
-    SELECT DISTINCT w.window_no, w.event_id, h.device
-    FROM _likely_waits AS l
-    JOIN calls AS w ON w.trace_profile_id = l.trace_profile_id AND w.event_id = l.event_id
-    JOIN _gpu_history AS h ON h.scope_no = -l.trace_profile_id AND h.event_id = l.source_event_id
-    JOIN _inferred_edges AS i ON i.window_no = w.window_no AND i.dst_event_id = w.event_id AND NOT i.dst_is_start
-    JOIN _gpu_history AS s
-        ON s.scope_no = -l.trace_profile_id AND s.event_id = i.src_event_id AND s.device <> h.device
+    SELECT DISTINCT l.window_no, l.event_id, l.device
+    FROM likely_waits AS l
+    JOIN inferred AS i ON i.window_no = l.window_no AND i.event_id = l.event_id
+    JOIN _gpu_history AS s ON s.scope_no = l.scope_no AND s.event_id = i.source_event_id AND s.device <> l.device
     WHERE
         NOT l.waits_for_one
-        AND h.end_ns > w.end_ns + greatest(
+        AND l.source_end_ns > l.end_ns + greatest(
             threshold('call_disagrees_ns'),
             least(
                 threshold('call_disagrees_most_ns'),
-                (w.end_ns - w.start_ns) * threshold('call_disagrees_percent') // 100
+                (l.end_ns - l.start_ns) * threshold('call_disagrees_percent') // 100
             )
         )
 ),
-call_waits AS (
-    SELECT
-        s.window_no, s.dst_event_id AS event_id, s.src_event_id AS source_event_id, s.src_ns AS source_end_ns,
-        s.src_in_window AS source_in_window, s.is_inferred, FALSE AS is_launch
-    FROM _sync_edges AS s
-    WHERE NOT s.dst_is_start
+all_waits AS (
+    SELECT window_no, event_id, source_event_id, source_end_ns, source_in_window, is_inferred, FALSE AS is_launch
+    FROM _window_waits
+    WHERE is_call
     UNION ALL
-    SELECT i.window_no, i.dst_event_id, i.src_event_id, i.src_ns, i.src_in_window, TRUE, FALSE
-    FROM _inferred_edges AS i
-    WHERE NOT i.dst_is_start
-    UNION ALL
-    SELECT
-        w.window_no, l.event_id, l.source_event_id, h.end_ns, k.event_id IS NOT NULL, TRUE, FALSE
-    FROM _likely_waits AS l
-    JOIN calls AS w ON w.trace_profile_id = l.trace_profile_id AND w.event_id = l.event_id
-    JOIN _gpu_history AS h ON h.scope_no = -l.trace_profile_id AND h.event_id = l.source_event_id
-    LEFT JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = l.source_event_id
-    LEFT JOIN _inferred_edges AS i
-        ON i.window_no = w.window_no AND i.dst_event_id = l.event_id AND i.src_event_id = l.source_event_id
-            AND NOT i.dst_is_start
-    LEFT JOIN inferred AS f ON f.window_no = w.window_no AND f.event_id = l.event_id
-    LEFT JOIN going_on AS g ON g.window_no = w.window_no AND g.event_id = l.event_id AND g.device = h.device
+    SELECT l.window_no, l.event_id, l.source_event_id, l.source_end_ns, k.event_id IS NOT NULL, TRUE, FALSE
+    FROM likely_waits AS l
+    LEFT JOIN _kernel_nodes AS k ON k.window_no = l.window_no AND k.event_id = l.source_event_id
+    LEFT JOIN inferred AS i
+        ON i.window_no = l.window_no AND i.event_id = l.event_id AND i.source_event_id = l.source_event_id
+    LEFT JOIN inferred_calls AS f ON f.window_no = l.window_no AND f.event_id = l.event_id
+    LEFT JOIN going_on AS g ON g.window_no = l.window_no AND g.event_id = l.event_id AND g.device = l.device
     WHERE i.window_no IS NULL AND (f.event_id IS NULL OR NOT l.waits_for_one) AND g.event_id IS NULL
     UNION ALL
     SELECT w.window_no, q.event_id, q.source_event_id, q.source_end_ns, k.event_id IS NOT NULL, TRUE, TRUE
@@ -271,45 +270,47 @@ placed AS (
         CASE WHEN k.start_ns > c.end_ns THEN l.start_ns ELSE k.start_ns END AS source_start_ns,
         CASE WHEN k.start_ns > c.end_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END AS source_end_ns,
         k.start_ns > c.end_ns AND l.launch_ts_ns >= c.start_ns AS is_launched_later
-    FROM call_waits AS t
+    FROM all_waits AS t
     JOIN calls AS c ON c.window_no = t.window_no AND c.event_id = t.event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = t.window_no AND k.event_id = t.source_event_id
     LEFT JOIN _kernel_nodes AS l ON l.window_no = k.window_no AND l.event_id = k.last_event_id
-)
-SELECT
-    window_no,  -- The window.
-    event_id,  -- The call.
-    start_ns,  -- Its start, ns.
-    end_ns,  -- Its end, ns.
-    source_event_id,  -- The GPU work.
-    source_start_ns,  -- Start of that work, ns; NULL outside the window.
-    source_end_ns,  -- Its end, ns.
-    source_in_window,  -- The GPU work belongs to the window.
-    source_end_ns > start_ns AS has_waited,  -- The call began while the work was still running.
-    bool_and(is_inferred) AS is_inferred,  -- No cuda_sync row records the wait: inferred from calls and timing.
-    bool_or(is_launch) AS is_launch  -- The call launches work into a stream whose queue is full at times.
-FROM placed
-WHERE
-    source_event_id IS NOT NULL AND NOT coalesce(is_launched_later, FALSE)
-    AND source_end_ns <= end_ns + greatest(
-        threshold('call_disagrees_ns'),
-        least(threshold('call_disagrees_most_ns'), (end_ns - start_ns) * threshold('call_disagrees_percent') // 100)
-    )
-    AND (source_start_ns IS NULL OR source_start_ns <= end_ns)
-GROUP BY window_no, event_id, start_ns, end_ns, source_event_id, source_start_ns, source_end_ns, source_in_window;
-
--- model: _call_claims
--- One row: an edge into a node of a host thread, in a window with a covering path.
--- part of: _claim_parts
--- How: edges from the preceding node or from another thread (host_claims), from GPU work that a call waited for
--- (return_claims), and from GPU work that a loop asked for (poll_claims).
-WITH ranked AS (
+),
+-- One row: a call in a window with a covering path, and GPU work that it waited for or that had ended before it began.
+-- How: the waits of _window_waits, likely waits by the order of calls (_inferred_waits) and, with or without cuda_sync
+-- rows, _queue_waits. A call for one stream or event waited for one activity, so a likely wait is dropped if
+-- _window_waits has an inferred wait of the call. So is a likely wait of a call for a device, if its device goes on
+-- after the call and the inferred wait is for another device. The times may contradict a wait by no more than clocks
+-- disagree: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
+call_waits AS MATERIALIZED (
+    SELECT
+        window_no,  -- The window.
+        event_id,  -- The call.
+        start_ns,  -- Its start, ns.
+        end_ns,  -- Its end, ns.
+        source_event_id,  -- The GPU work.
+        source_start_ns,  -- Start of that work, ns; NULL outside the window.
+        source_end_ns,  -- Its end, ns.
+        source_in_window,  -- The GPU work belongs to the window.
+        source_end_ns > start_ns AS has_waited,  -- The call began while the work was still running.
+        bool_and(is_inferred) AS is_inferred,  -- No cuda_sync row records the wait: inferred from calls and timing.
+        bool_or(is_launch) AS is_launch  -- The call launches work into a stream whose queue is full at times.
+    FROM placed
+    WHERE
+        source_event_id IS NOT NULL AND NOT coalesce(is_launched_later, FALSE)
+        AND source_end_ns <= end_ns + greatest(
+            threshold('call_disagrees_ns'),
+            least(threshold('call_disagrees_most_ns'), (end_ns - start_ns) * threshold('call_disagrees_percent') // 100)
+        )
+        AND (source_start_ns IS NULL OR source_start_ns <= end_ns)
+    GROUP BY window_no, event_id, start_ns, end_ns, source_event_id, source_start_ns, source_end_ns, source_in_window
+),
+ranked AS (
     SELECT
         *,
         row_number() OVER (
             PARTITION BY window_no, event_id ORDER BY source_end_ns DESC, source_in_window DESC, source_event_id
         ) AS choice
-    FROM _call_waits
+    FROM call_waits
     WHERE has_waited
 ),
 asked AS (
@@ -318,7 +319,7 @@ asked AS (
     -- A call that need not block waited for room in the queue, for the copy that it started (_inferred_waits), or for
     -- what a cuda_sync row states.
     SELECT w.window_no, w.event_id, w.end_ns - w.start_ns, bool_or(w.is_launch)
-    FROM _call_waits AS w
+    FROM call_waits AS w
     JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = w.event_id AND NOT c.is_blocking
     LEFT JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
     WHERE w.is_launch OR s.launch_event_id = w.event_id OR NOT w.is_inferred AND w.has_waited
@@ -380,18 +381,11 @@ bound_calls AS (
     LEFT JOIN least_needs AS l ON l.window_no = r.window_no
     WHERE r.choice = 1 AND (c.is_launch OR c.duration_ns > coalesce(n.need_ns, l.need_ns, 0))
 ),
--- Materialized, as in _call_waits: DuckDB may otherwise join each loop with each window of its trace first.
-window_calls AS MATERIALIZED (
-    SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns, c.duration_ns
-    FROM _clip AS c
-    JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
-    WHERE c.is_operator
-),
 asking AS MATERIALIZED (
     SELECT
         f.window_no, f.start_ns AS first_ns, p.last_event_id, p.source_event_id, p.source_end_ns, p.has_waited
     FROM _poll_loops AS p
-    JOIN window_calls AS f ON f.trace_profile_id = p.trace_profile_id AND f.event_id = p.event_id
+    JOIN calls AS f ON f.trace_profile_id = p.trace_profile_id AND f.event_id = p.event_id
 ),
 -- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window with a covering path.
 -- How: the last call represents the loop, because the thread continues from it once the work has ended. The earlier
@@ -414,7 +408,7 @@ poll_waits AS (
         k.event_id IS NOT NULL AS source_in_window,  -- The GPU work belongs to the window.
         p.has_waited  -- FALSE: the loop's first call found the work done.
     FROM asking AS p
-    JOIN window_calls AS c ON c.window_no = p.window_no AND c.event_id = p.last_event_id
+    JOIN calls AS c ON c.window_no = p.window_no AND c.event_id = p.last_event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = p.window_no AND k.event_id = p.source_event_id
     LEFT JOIN _left_out AS o ON o.window_no = c.window_no AND o.event_id = c.event_id
     WHERE
@@ -478,7 +472,7 @@ call_returns AS (
         END AS remaining_ns, w.source_end_ns > w.end_ns AS is_late,
         coalesce(b.source_event_id = w.source_event_id, FALSE) AS has_bound,
         greatest(w.end_ns - w.source_end_ns, 0) AS passed_ns
-    FROM _call_waits AS w
+    FROM call_waits AS w
     LEFT JOIN bound_calls AS b ON b.window_no = w.window_no AND b.event_id = w.event_id
     LEFT JOIN returns AS r ON r.window_no = w.window_no
     LEFT JOIN _left_out AS o ON o.window_no = w.window_no AND o.event_id = w.event_id
@@ -500,8 +494,9 @@ return_claims AS (
         w.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
         -- Type of the edge.
         CASE
-            WHEN w.is_late OR least(w.passed_ns, w.remaining_ns) > threshold('call_own_ns') THEN t.operator_kernel
-            ELSE t.sync_dependency
+            WHEN w.is_late OR least(w.passed_ns, w.remaining_ns) > threshold('call_own_ns')
+                THEN edge_code('OPERATOR_KERNEL')
+            ELSE edge_code('SYNC_DEPENDENCY')
         END AS edge_code,
         CASE
             WHEN w.is_late AND w.has_bound THEN w.end_ns - w.source_start_ns
@@ -514,7 +509,6 @@ return_claims AS (
         w.is_inferred,  -- A wait that no cuda_sync row records.
         FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM call_returns AS w
-    CROSS JOIN _edge_codes AS t
 ),
 polling AS (
     SELECT
@@ -533,9 +527,6 @@ polling AS (
 poll_ends AS (
     SELECT *, has_waited AND NOT is_late AND floor(pauses) > floor(pauses - pause_share) AS is_pause FROM polling
 ),
-gap_codes AS (
-    SELECT max(edge_code) AS host_gap FROM edge_types WHERE edge_type = 'HOST_GAP'
-),
 -- One row: an edge from GPU work to the last call of a loop that asked for it, in a window with a covering path.
 -- How: from the end of the work. If the call began before that end, the edge leads from the work's start, and its time
 -- belongs to the work. If the loop's first call found the work done, the edge claims the shortest time that a loop of
@@ -553,10 +544,10 @@ poll_claims AS (
         w.node_id AS dst_node_id,  -- Destination node.
         -- Type of the edge.
         CASE
-            WHEN w.is_late THEN t.operator_kernel
-            WHEN NOT w.has_waited THEN t.sync_dependency
-            WHEN w.is_pause THEN g.host_gap
-            ELSE t.operator_kernel
+            WHEN w.is_late THEN edge_code('OPERATOR_KERNEL')
+            WHEN NOT w.has_waited THEN edge_code('SYNC_DEPENDENCY')
+            WHEN w.is_pause THEN edge_code('HOST_GAP')
+            ELSE edge_code('OPERATOR_KERNEL')
         END AS edge_code,
         -- Part of the elapsed time that the edge claims, ns.
         CASE
@@ -570,8 +561,6 @@ poll_claims AS (
         TRUE AS is_inferred,  -- No cuda_sync row records the work that a call asks for.
         FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM poll_ends AS w
-    CROSS JOIN _edge_codes AS t
-    CROSS JOIN gap_codes AS g
 )
 SELECT
     window_no,  -- The window.

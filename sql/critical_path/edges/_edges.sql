@@ -10,20 +10,21 @@
 -- 7, the heaviest, and none if an edge of another kind joins them.
 WITH call_waits AS (
     SELECT
-        window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
-        FALSE AS is_inferred, is_inferred AS is_unrecorded
-    FROM _sync_edges
-    WHERE NOT dst_is_start AND explains_wait
-    UNION ALL
-    SELECT
-        window_no, dst_event_id * 2 + 1, src_ns, src_in_window, weight_ns, TRUE, TRUE
-    FROM _inferred_edges
-    WHERE NOT dst_is_start
+        window_no, event_id * 2 + 1 AS dst_node_id, source_end_ns, source_in_window,
+        CASE
+            WHEN is_recorded THEN at_ns - source_end_ns ELSE greatest(at_ns - source_end_ns, 0)
+        END AS remaining_ns,
+        is_recorded, is_inferred
+    FROM _window_waits
+    WHERE is_call AND explains_wait
 ),
 -- A call waited for the work that ended last.
 ranked_call_waits AS (
     SELECT
-        *, row_number() OVER (PARTITION BY window_no, dst_node_id ORDER BY src_ns DESC, src_in_window DESC) AS choice
+        *,
+        row_number() OVER (
+            PARTITION BY window_no, dst_node_id ORDER BY source_end_ns DESC, source_in_window DESC
+        ) AS choice
     FROM call_waits
 ),
 explained_calls AS (
@@ -83,10 +84,10 @@ edges AS (
     SELECT
         e.*,
         CASE
-            WHEN e.edge_code = t.operator_kernel AND e.attributed_event_id = e.dst_node_id // 2 THEN e.dst_node_id
+            WHEN e.edge_code = edge_code('OPERATOR_KERNEL') AND e.attributed_event_id = e.dst_node_id // 2
+                THEN e.dst_node_id
         END AS call_node_id
     FROM all_edges AS e
-    CROSS JOIN _edge_codes AS t
 )
 SELECT
     e.window_no,  -- The window.
@@ -98,18 +99,18 @@ SELECT
     CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,
     CASE
         WHEN e.weight_ns <= p.zero_from_ns OR e.ends_blocking_call AND p.blocking_is_always_free THEN 0
-        WHEN c.src_in_window AND c.is_inferred THEN least(e.weight_ns, c.remaining_ns)
-        WHEN c.src_in_window AND e.ends_blocking_call THEN 0
+        WHEN c.source_in_window AND NOT c.is_recorded THEN least(e.weight_ns, c.remaining_ns)
+        WHEN c.source_in_window AND e.ends_blocking_call THEN 0
         ELSE e.weight_ns
     END AS path_weight_ns,  -- Weight as used on the path, ns.
     e.attributed_event_id,  -- Event that the edge's time belongs to.
     -- The edge is mostly a wait for GPU work from outside the window.
     e.is_earlier OR coalesce(
-        NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns, FALSE
+        NOT c.source_in_window AND 2 * c.remaining_ns <= e.weight_ns, FALSE
     ) AS waits_for_earlier_work,
     -- A wait that no cuda_sync row records, inferred from calls and timing.
     e.is_inferred OR coalesce(
-        NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns AND c.is_unrecorded, FALSE
+        NOT c.source_in_window AND 2 * c.remaining_ns <= e.weight_ns AND c.is_inferred, FALSE
     ) AS is_inferred
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no

@@ -1,8 +1,8 @@
--- model: _possible_waits
--- One row: GPU work of a window with a covering path, and work of the window on another stream that it waited for.
--- How: the waits of _kernel_waits and the dependencies inside CUDA graphs (_graph_dependencies), unless the times
--- contradict them by more than clocks disagree (10 us). Graph work whose dependencies the trace records has no inferred
--- waits.
+-- One row: an edge into GPU work, or its own time, in a window with a covering path.
+-- part of: _claim_parts
+-- How: edges from its launch and from the work before it on its stream (work_claims), from awaited work on other
+-- streams (wait_claims) and, if nothing led to it, from the start of the window (root_claims). bound_work decides which
+-- of them held up its start.
 WITH depending AS (
     SELECT w.window_no, d.event_id, d.source_event_id
     FROM _graph_dependencies AS d
@@ -14,14 +14,15 @@ known AS (
 ),
 all_waits AS (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
-    FROM _kernel_waits AS w
+    FROM _window_waits AS w
     LEFT JOIN known AS d ON d.window_no = w.window_no AND d.event_id = w.event_id
-    WHERE w.source_in_window AND NOT w.is_same_stream AND NOT (w.is_inferred AND d.event_id IS NOT NULL)
+    WHERE
+        NOT w.is_call AND w.source_in_window AND NOT w.is_same_stream AND NOT (w.is_inferred AND d.event_id IS NOT NULL)
     UNION ALL
     SELECT window_no, event_id, source_event_id, FALSE FROM depending
 ),
 -- A wait may be recorded by one call and inferred from another: then it is recorded.
-waits AS (
+merged_waits AS (
     SELECT window_no, event_id, source_event_id, bool_and(is_inferred) AS is_inferred
     FROM all_waits
     GROUP BY window_no, event_id, source_event_id
@@ -29,29 +30,28 @@ waits AS (
 -- Materialized: DuckDB would join the work that waits with all other work of the window.
 waiting AS MATERIALIZED (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred, k.stream_key, k.start_ns
-    FROM waits AS w
+    FROM merged_waits AS w
     JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
-)
-SELECT
-    w.window_no,  -- The window.
-    w.event_id,  -- GPU work that waits.
-    w.source_event_id,  -- GPU work that must end first.
-    s.start_ns AS source_start_ns,  -- Start of the awaited work, ns.
-    -- End of the awaited work, ns; up to 10 us after the start of the waiting work.
-    s.start_ns + s.duration_ns AS source_end_ns,
-    w.is_inferred  -- No cuda_sync row records the wait: inferred from calls and timing.
-FROM waiting AS w
-JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
-WHERE
-    s.covers_window AND s.stream_key <> w.stream_key AND s.start_ns <= w.start_ns
-    AND s.start_ns + s.duration_ns <= w.start_ns + threshold('call_disagrees_ns');
-
--- model: _bound_work
--- One row: a GPU activity of a window with a covering path, with what held up its start.
--- How: a launch delays work by at least the device's least launch latency. The work before it on the stream, and waits,
--- delay it by at least the least gap. The candidate that would have let the work start last bound it. Its edge claims
--- all of the time, the other edges claim the least.
-WITH
+),
+-- One row: GPU work of a window with a covering path, and work of the window on another stream that it waited for.
+-- How: the waits of _window_waits and the dependencies inside CUDA graphs (_graph_dependencies), unless the times
+-- contradict them by more than clocks disagree (10 us). Graph work whose dependencies the trace records has no inferred
+-- waits.
+possible_waits AS MATERIALIZED (
+    SELECT
+        w.window_no,  -- The window.
+        w.event_id,  -- GPU work that waits.
+        w.source_event_id,  -- GPU work that must end first.
+        s.start_ns AS source_start_ns,  -- Start of the awaited work, ns.
+        -- End of the awaited work, ns; up to 10 us after the start of the waiting work.
+        s.start_ns + s.duration_ns AS source_end_ns,
+        w.is_inferred  -- No cuda_sync row records the wait: inferred from calls and timing.
+    FROM waiting AS w
+    JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
+    WHERE
+        s.covers_window AND s.stream_key <> w.stream_key AND s.start_ns <= w.start_ns
+        AND s.start_ns + s.duration_ns <= w.start_ns + threshold('call_disagrees_ns')
+),
 -- One row: a call that launched more than one GPU activity: a launch of a CUDA or HIP graph.
 -- How: count the GPU activities of each launch.
 graph_launches AS (
@@ -165,10 +165,10 @@ device_floors AS (
 asked AS (
     SELECT window_no, trace_profile_id FROM _asked_windows WHERE covers_window
 ),
--- _possible_waits has no wait for work that ended later by more than clocks disagree.
-waits AS (
+-- possible_waits has no wait for work that ended later by more than clocks disagree.
+last_waits AS (
     SELECT w.window_no, w.event_id, max(w.source_end_ns) AS waited_until_ns
-    FROM _possible_waits AS w
+    FROM possible_waits AS w
     GROUP BY w.window_no, w.event_id
 ),
 -- Edges never go back in time. If the source had not ended when the work began, the time since the source's start
@@ -208,7 +208,7 @@ possible AS (
         coalesce(f.launch_ns, 0) AS launch_ns, f.earliest_ns, f.launch_spread_ns, f.gap_spread_ns
     FROM _kernel_nodes AS k
     JOIN asked AS w ON w.window_no = k.window_no
-    LEFT JOIN waits AS v ON v.window_no = k.window_no AND v.event_id = k.event_id
+    LEFT JOIN last_waits AS v ON v.window_no = k.window_no AND v.event_id = k.event_id
     LEFT JOIN _early_work AS y ON y.window_no = k.window_no AND y.event_id = k.event_id
     LEFT JOIN graph_launches AS g
         ON g.trace_profile_id = w.trace_profile_id AND g.launch_event_id = k.launch_event_id
@@ -232,47 +232,46 @@ rests AS (
         END / gap_spread_ns AS last_rest,
         (since_wait_ns - least(since_wait_ns, gap_ns)) / gap_spread_ns AS wait_rest
     FROM possible
-)
-SELECT
-    window_no,  -- The window.
-    ordinal,  -- Position in time order.
-    event_id,  -- The GPU work.
-    start_ns,  -- Start, ns.
-    duration_ns,  -- Duration, ns.
-    launch_node_id,  -- The start of the call that launched it; a node before it where clocks disagree.
-    since_launch_ns,  -- Time since that node, ns; NULL if the window has no such node.
-    is_early,  -- The work began before its launch call, because clocks disagree.
-    last_event_id,  -- Work before it on its stream or in its graph.
-    since_last_ns,  -- Time since that work ended, or began if both overlap, ns; NULL if there is none.
-    overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- The work began before that work ended.
-    last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- The work does not end before that work.
-    -- Other work on its stream that it follows.
-    CASE WHEN ordered_after_event_id <> last_event_id THEN ordered_after_event_id END AS ordered_after_event_id,
-    overlaps_previous,  -- It overlaps the work that began before it on its stream.
-    since_wait_ns,  -- Time since the last awaited work ended, ns; NULL if it waited for none.
-    CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
-    gap_ns,  -- Least gap on its device, ns.
-    waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
-    outside_is_inferred,  -- An inferred wait alone shows that work.
-    -- It was launched behind work from outside the window.
-    coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,
-    -- What held up its start: launch, last (the work before it), wait, or start (nothing in the window).
-    CASE
-        WHEN last_rest <= least(coalesce(wait_rest, last_rest), coalesce(launch_rest, last_rest)) THEN 'last'
-        WHEN wait_rest <= coalesce(launch_rest, wait_rest) THEN 'wait'
-        WHEN since_launch_ns IS NOT NULL THEN 'launch'
-        ELSE 'start'
-    END AS bound_by
-FROM rests;
-
--- model: _gpu_claims
+),
+-- One row: a GPU activity of a window with a covering path, with what held up its start.
+-- How: a launch delays work by at least the device's least launch latency. The work before it on the stream, and waits,
+-- delay it by at least the least gap. The candidate that would have let the work start last bound it. Its edge claims
+-- all of the time, the other edges claim the least.
+bound_work AS MATERIALIZED (
+    SELECT
+        window_no,  -- The window.
+        ordinal,  -- Position in time order.
+        event_id,  -- The GPU work.
+        start_ns,  -- Start, ns.
+        duration_ns,  -- Duration, ns.
+        launch_node_id,  -- The start of the call that launched it; a node before it where clocks disagree.
+        since_launch_ns,  -- Time since that node, ns; NULL if the window has no such node.
+        is_early,  -- The work began before its launch call, because clocks disagree.
+        last_event_id,  -- Work before it on its stream or in its graph.
+        since_last_ns,  -- Time since that work ended, or began if both overlap, ns; NULL if there is none.
+        overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- The work began before that work ended.
+        last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- The work does not end before that work.
+        -- Other work on its stream that it follows.
+        CASE WHEN ordered_after_event_id <> last_event_id THEN ordered_after_event_id END AS ordered_after_event_id,
+        overlaps_previous,  -- It overlaps the work that began before it on its stream.
+        since_wait_ns,  -- Time since the last awaited work ended, ns; NULL if it waited for none.
+        CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
+        gap_ns,  -- Least gap on its device, ns.
+        waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
+        outside_is_inferred,  -- An inferred wait alone shows that work.
+        -- It was launched behind work from outside the window.
+        coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,
+        -- What held up its start: launch, last (the work before it), wait, or start (nothing in the window).
+        CASE
+            WHEN last_rest <= least(coalesce(wait_rest, last_rest), coalesce(launch_rest, last_rest)) THEN 'last'
+            WHEN wait_rest <= coalesce(launch_rest, wait_rest) THEN 'wait'
+            WHEN since_launch_ns IS NOT NULL THEN 'launch'
+            ELSE 'start'
+        END AS bound_by
+    FROM rests
+),
 -- One row: an edge into GPU work, or its own time, in a window with a covering path.
--- part of: _claim_parts
--- How: edges from its launch, from the work before it on its stream, from awaited work on other streams and, if nothing
--- led to it, from the start of the window.
-WITH
--- One row: an edge into GPU work, or its own time, in a window with a covering path.
--- How: for each GPU activity of _bound_work its own time, its launch, and the work before it.
+-- How: for each GPU activity of bound_work its own time, its launch, and the work before it.
 work_claims AS (
     SELECT
         k.window_no,  -- The window.
@@ -281,32 +280,30 @@ work_claims AS (
         k.ordinal * 8 AS ordinal,
         k.event_id * 2 AS src_node_id,  -- Source node.
         k.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
-        t.operator_kernel AS edge_code,  -- Type of the edge.
+        edge_code('OPERATOR_KERNEL') AS edge_code,  -- Type of the edge.
         k.duration_ns AS claim_ns,  -- Part of the elapsed time that the edge claims, ns.
         k.event_id AS attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred,  -- A wait that no cuda_sync row records.
         FALSE AS yields  -- Edges that other models add into the same node replace this edge.
-    FROM _bound_work AS k
-    CROSS JOIN _edge_codes AS t
+    FROM bound_work AS k
     UNION ALL
     SELECT
         k.window_no, 3, k.ordinal * 8 + 1, k.launch_node_id, k.event_id * 2,
         -- Launched behind work from outside the window, so the edge is not a launch delay.
         CASE
             WHEN k.bound_by = 'launch' AND (k.waits_for_earlier_work OR k.held_up_since_launch)
-                THEN t.kernel_kernel_delay
+                THEN edge_code('KERNEL_KERNEL_DELAY')
             -- Began before its launch by the GPU's clock: the time belongs to the operator that the launching thread
             -- was in.
-            WHEN c.event_id IS NOT NULL THEN t.operator_kernel
-            ELSE t.kernel_launch_delay
+            WHEN c.event_id IS NOT NULL THEN edge_code('OPERATOR_KERNEL')
+            ELSE edge_code('KERNEL_LAUNCH_DELAY')
         END,
         CASE WHEN k.bound_by = 'launch' THEN k.since_launch_ns ELSE least(k.launch_ns, k.since_launch_ns) END,
         CASE WHEN NOT (k.waits_for_earlier_work OR coalesce(k.held_up_since_launch, FALSE)) THEN c.event_id END,
         k.bound_by = 'launch' AND k.waits_for_earlier_work,
         k.bound_by = 'launch' AND k.waits_for_earlier_work AND k.outside_is_inferred, FALSE
-    FROM _bound_work AS k
-    CROSS JOIN _edge_codes AS t
+    FROM bound_work AS k
     -- A separate key that is never NULL: with a condition over k, DuckDB would compare every activity with every call.
     LEFT JOIN _clip AS c
         ON
@@ -315,36 +312,32 @@ work_claims AS (
     WHERE k.since_launch_ns IS NOT NULL
     UNION ALL
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
+        k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, edge_code('KERNEL_KERNEL_DELAY'),
         CASE WHEN k.bound_by = 'last' THEN k.since_last_ns ELSE least(k.gap_ns, k.since_last_ns) END, NULL,
         k.bound_by = 'last' AND k.waits_for_earlier_work,
         k.bound_by = 'last' AND k.waits_for_earlier_work AND k.outside_is_inferred, FALSE
-    FROM _bound_work AS k
-    CROSS JOIN _edge_codes AS t
+    FROM bound_work AS k
     WHERE k.since_last_ns IS NOT NULL AND NOT k.overlaps_last
     UNION ALL
     -- Overlapping work: the time until the second activity begins belongs to the first. The second does not end before
     -- the first.
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
+        k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, edge_code('OPERATOR_KERNEL'),
         k.since_last_ns, k.last_event_id, FALSE, FALSE, FALSE
-    FROM _bound_work AS k
-    CROSS JOIN _edge_codes AS t
+    FROM bound_work AS k
     WHERE k.overlaps_last
     UNION ALL
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, t.dependency, 0, NULL, FALSE,
-        FALSE, FALSE
-    FROM _bound_work AS k
-    CROSS JOIN _edge_codes AS t
+        k.window_no, 3, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, edge_code('DEPENDENCY'), 0,
+        NULL, FALSE, FALSE, FALSE
+    FROM bound_work AS k
     WHERE k.overlaps_last AND k.ends_after_last
     UNION ALL
     SELECT
         k.window_no, 3, k.ordinal * 8 + 5,
         k.ordered_after_event_id * 2 + CASE WHEN k.overlaps_previous THEN 0 ELSE 1 END,
-        k.event_id * 2, t.dependency, 0, NULL, FALSE, FALSE, FALSE
-    FROM _bound_work AS k
-    CROSS JOIN _edge_codes AS t
+        k.event_id * 2, edge_code('DEPENDENCY'), 0, NULL, FALSE, FALSE, FALSE
+    FROM bound_work AS k
     WHERE k.ordered_after_event_id IS NOT NULL
 ),
 stream_waits AS (
@@ -352,8 +345,8 @@ stream_waits AS (
         w.*, k.ordinal, k.bound_by, k.gap_ns, k.since_wait_ns, w.source_end_ns > k.start_ns AS is_late,
         greatest(k.start_ns - w.source_end_ns, 0) AS passed_ns, k.start_ns - w.source_start_ns AS since_start_ns,
         coalesce(k.last_event_id = w.source_event_id OR k.ordered_after_event_id = w.source_event_id, FALSE) AS is_order
-    FROM _possible_waits AS w
-    JOIN _bound_work AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
+    FROM possible_waits AS w
+    JOIN bound_work AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 ),
 -- One row: an edge from GPU work to work on another stream that waited for it, in a window with a covering path.
 -- How: from the end of the awaited work. If the clocks show that it had not ended yet, the edge leads from its start,
@@ -368,9 +361,9 @@ wait_claims AS (
         w.event_id * 2 AS dst_node_id,  -- Destination node.
         -- Type of the edge.
         CASE
-            WHEN w.is_late THEN t.operator_kernel
-            WHEN w.is_inferred THEN t.kernel_kernel_delay
-            ELSE t.sync_dependency
+            WHEN w.is_late THEN edge_code('OPERATOR_KERNEL')
+            WHEN w.is_inferred THEN edge_code('KERNEL_KERNEL_DELAY')
+            ELSE edge_code('SYNC_DEPENDENCY')
         END AS edge_code,
         CASE
             WHEN w.bound_by <> 'wait' OR w.passed_ns > w.since_wait_ns
@@ -384,7 +377,6 @@ wait_claims AS (
         w.is_inferred,  -- A wait that no cuda_sync row records.
         FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM stream_waits AS w
-    CROSS JOIN _edge_codes AS t
     WHERE NOT w.is_order
 ),
 roots AS (
@@ -392,7 +384,7 @@ roots AS (
     FROM _host_roots AS h
     UNION ALL
     SELECT k.window_no, k.event_id * 2, k.start_ns - w.start_ns, TRUE
-    FROM _bound_work AS k
+    FROM bound_work AS k
     JOIN _asked_windows AS w ON w.window_no = k.window_no
     WHERE k.bound_by = 'start'
 ),
@@ -405,9 +397,6 @@ ranked AS (
     FROM roots
     WINDOW in_time AS (PARTITION BY window_no ORDER BY at_ns, node_id)
 ),
-codes AS (
-    SELECT max(edge_code) AS host_gap FROM edge_types WHERE edge_type = 'HOST_GAP'
-),
 -- One row: an edge from the first node of a window with a covering path to a node that no event of the window led to.
 -- How: such nodes are the first nodes of threads, and GPU work without a launch and without earlier work. The earliest
 -- of these nodes is the first node of the window.
@@ -418,15 +407,14 @@ root_claims AS (
         r.ordinal,  -- Position in time order.
         r.start_node_id AS src_node_id,  -- Source node: the window's first.
         r.node_id AS dst_node_id,  -- Destination node.
-        CASE WHEN r.is_work THEN t.kernel_kernel_delay ELSE g.host_gap END AS edge_code,  -- Type of the edge.
+        -- Type of the edge.
+        CASE WHEN r.is_work THEN edge_code('KERNEL_KERNEL_DELAY') ELSE edge_code('HOST_GAP') END AS edge_code,
         r.at_ns - r.start_ns AS claim_ns,  -- Time that the edge claims, ns: all of the elapsed time.
         CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event that the edge's time belongs to: none.
         r.is_work AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred,  -- A wait that no cuda_sync row records.
         TRUE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM ranked AS r
-    CROSS JOIN _edge_codes AS t
-    CROSS JOIN codes AS g
     WHERE r.ordinal > 1
 )
 SELECT
@@ -451,4 +439,4 @@ UNION ALL
 SELECT
     window_no, kind, ordinal, src_node_id, dst_node_id, edge_code, claim_ns,
     attributed_event_id, is_earlier, is_inferred, yields
-FROM root_claims;
+FROM root_claims

@@ -1,6 +1,6 @@
 -- One row: a GPU activity of a window, with the facts that decide its incoming edges: the work before it on its stream,
 -- its launch and its waits.
--- How: earlier work from lag over the stream in time order, waits from _kernel_waits, queue lengths from _queue (HTA
+-- How: earlier work from lag over the stream in time order, waits from _window_waits, queue lengths from _queue (HTA
 -- 2.8.7). Work outside the window (earlier work on the stream from _gpu_history, sources of waits) is not a node but
 -- still counts, because work on a busy stream did not wait for its launch.
 -- With overlap_counts_once, the work before an activity is the work on its stream that began earlier and ended last, or
@@ -141,7 +141,8 @@ latest AS (
         max(source_end_ns) FILTER (WHERE NOT source_in_window AND NOT is_inferred) AS recorded_outside_end_ns,
         max(source_end_ns) FILTER (WHERE NOT source_in_window AND is_inferred) AS inferred_outside_end_ns,
         bool_or(is_inferred AND source_in_window) AS is_inferred
-    FROM _kernel_waits
+    FROM _window_waits
+    WHERE NOT is_call
     GROUP BY window_no, event_id
 ),
 -- Work outside the window: earlier work on its stream, or awaited work.

@@ -42,7 +42,9 @@ lock_edges AS (
         c.src_event_id * 2 AS src_node_id,  -- Source node.
         c.dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
         -- Type of the edge, in edge_types.
-        CASE WHEN c.src_event_id = c.dst_event_id THEN t.operator_kernel ELSE t.dependency END AS edge_code,
+        CASE
+            WHEN c.src_event_id = c.dst_event_id THEN edge_code('OPERATOR_KERNEL') ELSE edge_code('DEPENDENCY')
+        END AS edge_code,
         -- From source to destination, ns; 0 for dependencies.
         CASE WHEN c.src_event_id = c.dst_event_id THEN c.dts_ns ELSE 0 END AS weight_ns,
         FALSE AS ends_blocking_call,  -- The edge leads to the end of a blocking call, whose time does not count.
@@ -51,21 +53,17 @@ lock_edges AS (
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM closed AS c
-    CROSS JOIN _edge_codes AS t
     UNION ALL
     SELECT
-        o.window_no, 1, o.ordinal * 4 + 1, o.event_before * 2 + 1, o.event_id * 2 + 1, t.dependency, 0, FALSE, NULL,
-        FALSE, FALSE
+        o.window_no, 1, o.ordinal * 4 + 1, o.event_before * 2 + 1, o.event_id * 2 + 1, edge_code('DEPENDENCY'), 0,
+        FALSE, NULL, FALSE, FALSE
     FROM lock_marks AS o
-    CROSS JOIN _edge_codes AS t
     WHERE o.change = -1 AND o.change_before = -1
     UNION ALL
     SELECT
-        c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.duration_ns,
-        FALSE,
-        c.src_event_id, FALSE, FALSE
+        c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, edge_code('OPERATOR_KERNEL'),
+        l.duration_ns, FALSE, c.src_event_id, FALSE, FALSE
     FROM closed AS c
-    CROSS JOIN _edge_codes AS t
     JOIN locks AS l ON l.window_no = c.window_no AND l.event_id = c.src_event_id
     WHERE c.src_event_id <> c.dst_event_id AND l.keep_overlapped_call_time
 ),
@@ -82,7 +80,9 @@ cpu_edges AS (
         n.last_node_id AS src_node_id,  -- Source node.
         n.event_id * 2 + CASE WHEN n.change = 1 THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
         -- Type of the edge, in edge_types.
-        CASE WHEN n.change = 1 AND n.n_open = 1 THEN t.dependency ELSE t.operator_kernel END AS edge_code,
+        CASE
+            WHEN n.change = 1 AND n.n_open = 1 THEN edge_code('DEPENDENCY') ELSE edge_code('OPERATOR_KERNEL')
+        END AS edge_code,
         n.since_last_ns AS dts_ns,  -- From source to destination, ns.
         n.change = -1 AND n.is_blocking AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
         CASE
@@ -94,7 +94,6 @@ cpu_edges AS (
             ELSE n.around_event_id
         END AS attributed_event_id  -- Event that the edge's time belongs to (HTA 2.8.6).
     FROM _stack_order AS n
-    CROSS JOIN _edge_codes AS t
     WHERE
         n.last_node_id IS NOT NULL
         AND NOT (n.both_lock AND NOT (n.last_node_id % 2 = 1 AND n.change = 1))
@@ -196,7 +195,7 @@ data_order AS (
     FROM bounded
     WHERE NOT is_around
 ),
--- Materialized, as in _call_waits: DuckDB may otherwise join each edge with each window of its trace first.
+-- Materialized, as in _window_waits: DuckDB may otherwise join each edge with each window of its trace first.
 producing AS MATERIALIZED (
     SELECT w.trace_id, d.window_no, d.thread_id, d.event_id, d.node_id, d.execution_node_id, d.ordinal
     FROM data_order AS d
@@ -264,13 +263,13 @@ call_stack_edges AS (
         c.src_node_id,  -- Source node.
         c.dst_node_id,  -- Destination node.
         c.edge_code,  -- Type of the edge.
-        CASE WHEN c.edge_code = t.dependency THEN 0 ELSE c.dts_ns END AS weight_ns,  -- Weight as measured, ns.
+        -- Weight as measured, ns.
+        CASE WHEN c.edge_code = edge_code('DEPENDENCY') THEN 0 ELSE c.dts_ns END AS weight_ns,
         c.ends_blocking_call,  -- The edge leads to the end of a blocking call.
         c.attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM cpu_edges AS c
-    CROSS JOIN _edge_codes AS t
     LEFT JOIN fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.ordinal = c.ordinal
     WHERE f.window_no IS NULL
 ),
@@ -298,9 +297,8 @@ replacing AS (
     FROM ends AS e
     JOIN cpu_edges AS c ON c.window_no = e.window_no AND c.thread_id = e.thread_id AND c.ordinal = e.ordinal
     UNION ALL
-    SELECT c.window_no, c.call_node_id, c.node_id, t.dependency, 0, FALSE, NULL
+    SELECT c.window_no, c.call_node_id, c.node_id, edge_code('DEPENDENCY'), 0, FALSE, NULL
     FROM calls AS c
-    CROSS JOIN _edge_codes AS t
     WHERE c.change = 1 AND c.call_change = -1 AND c.call_node_id <> c.last_node_id
 ),
 -- One row: an edge of a CPU thread that replaces serial edges that were dropped.
@@ -317,13 +315,12 @@ data_edges AS (
         r.dst_node_id,  -- Destination node.
         r.edge_code,  -- Type of the edge.
         -- Time of the thread right before the destination, ns; 0 for dependencies.
-        CASE WHEN r.edge_code = t.dependency THEN 0 ELSE r.dts_ns END AS weight_ns,
+        CASE WHEN r.edge_code = edge_code('DEPENDENCY') THEN 0 ELSE r.dts_ns END AS weight_ns,
         r.ends_blocking_call,  -- The edge leads to the end of a blocking call.
         r.attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM replacing AS r
-    CROSS JOIN _edge_codes AS t
 )
 SELECT
     window_no,  -- The window.

@@ -14,65 +14,58 @@ kernel_edges AS (
         k.ordinal * 8 AS ordinal,
         k.event_id * 2 AS src_node_id,  -- Source node.
         k.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
-        t.operator_kernel AS edge_code,  -- Type of the edge.
+        edge_code('OPERATOR_KERNEL') AS edge_code,  -- Type of the edge.
         k.duration_ns AS weight_ns,  -- Weight as measured, ns.
         FALSE AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
         k.event_id AS attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred  -- A wait that no cuda_sync row records.
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window
     UNION ALL
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_launch_delay,
+        k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, edge_code('KERNEL_LAUNCH_DELAY'),
         CASE WHEN k.waited_for_launch THEN k.start_ns - k.launch_ts_ns ELSE 0 END, FALSE, NULL, FALSE, FALSE
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE
         NOT k.covers_window AND (k.waited_for_launch OR k.zero_weight_launch AND k.launch_in_window)
         AND NOT k.held_up_since_launch
     UNION ALL
     -- Launched behind work from outside the window: not a launch delay, and the window has no work that it follows.
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_kernel_delay,
+        k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, edge_code('KERNEL_KERNEL_DELAY'),
         k.start_ns - k.launch_ts_ns, FALSE, NULL, k.waits_for_earlier_work,
         k.waits_for_earlier_work AND k.outside_is_inferred
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.held_up_since_launch
     UNION ALL
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
+        k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, edge_code('KERNEL_KERNEL_DELAY'),
         k.start_ns - k.last_end_ns, FALSE,
         CASE WHEN NOT k.waits_for_earlier_work THEN k.last_event_id END, k.waits_for_earlier_work,
         k.waits_for_earlier_work AND k.outside_is_inferred
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.may_wait_for_last AND NOT k.waited_for_launch AND k.overlapped_ts_ns IS NULL
     UNION ALL
     -- Overlapping work: the time until the second activity begins belongs to the first. The second does not end before
     -- the first.
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
+        k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, edge_code('OPERATOR_KERNEL'),
         k.start_ns - k.overlapped_ts_ns, FALSE, k.last_event_id, FALSE, FALSE
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.overlapped_ts_ns IS NOT NULL
     UNION ALL
     SELECT
-        k.window_no, 3, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, t.dependency, 0, FALSE, NULL,
-        FALSE, FALSE
+        k.window_no, 3, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, edge_code('DEPENDENCY'), 0,
+        FALSE, NULL, FALSE, FALSE
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE NOT k.covers_window AND k.overlapped_ts_ns IS NOT NULL AND k.last_end_ns <= k.start_ns + k.duration_ns
     UNION ALL
     SELECT
         k.window_no, 3, k.ordinal * 8 + 5,
         k.ordered_after_event_id * 2 + CASE WHEN k.overlaps_previous THEN 0 ELSE 1 END,
-        k.event_id * 2, t.dependency, 0, FALSE, NULL, FALSE, FALSE
+        k.event_id * 2, edge_code('DEPENDENCY'), 0, FALSE, NULL, FALSE, FALSE
     FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
     WHERE
         NOT k.covers_window AND k.ordered_after_event_id IS NOT NULL
         -- Not beside one of the edges above.
@@ -83,66 +76,66 @@ kernel_edges AS (
 ),
 ordered AS (
     SELECT
-        s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start, s.is_inferred,
+        s.window_no, s.event_id, s.is_call, s.source_event_id, s.is_inferred,
         -- Computed here and not in the join condition, because DuckDB would compare every wait with every GPU activity.
         coalesce(
-            k.last_event_id = s.src_event_id
+            k.last_event_id = s.source_event_id
             AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
-            OR k.ordered_after_event_id = s.src_event_id,
+            OR k.ordered_after_event_id = s.source_event_id,
             FALSE
         ) AS is_order_of_stream
-    FROM _sync_edges AS s
+    FROM _window_waits AS s
     JOIN _asked_windows AS w ON w.window_no = s.window_no AND NOT w.covers_window
-    LEFT JOIN _kernel_nodes AS k ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
-    WHERE s.src_in_window
+    LEFT JOIN _kernel_nodes AS k ON k.window_no = s.window_no AND k.event_id = s.event_id
+    WHERE s.is_recorded AND s.source_in_window
 ),
 waits AS (
-    SELECT window_no, src_event_id, dst_event_id, dst_is_start, is_inferred
+    SELECT window_no, event_id, is_call, source_event_id, is_inferred
     FROM ordered
-    WHERE NOT (is_order_of_stream AND dst_is_start)
+    WHERE is_call OR NOT is_order_of_stream
 ),
 -- One row: an edge from GPU work to the work or the call that waited for it, as cuda_sync rows record.
--- How: the edges of _sync_edges from within the window. If work waits for the work before it on its own stream, the
--- order of the stream already has that edge.
+-- How: the recorded waits of _window_waits for work of the window. If work waits for the work before it on its own
+-- stream, the order of the stream already has that edge.
 wait_edges AS (
     SELECT
         w.window_no,  -- The window.
         4 AS kind,  -- See _edges.
         -- Position in the order of destination and source.
-        row_number() OVER (PARTITION BY w.window_no ORDER BY w.dst_event_id, w.src_event_id) AS ordinal,
-        w.src_event_id * 2 + 1 AS src_node_id,  -- Source node.
-        w.dst_event_id * 2 + CASE WHEN w.dst_is_start THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
-        t.sync_dependency AS edge_code,  -- Type of the edge.
+        row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id, w.source_event_id) AS ordinal,
+        w.source_event_id * 2 + 1 AS src_node_id,  -- Source node.
+        w.event_id * 2 + CASE WHEN w.is_call THEN 1 ELSE 0 END AS dst_node_id,  -- Destination node.
+        edge_code('SYNC_DEPENDENCY') AS edge_code,  -- Type of the edge.
         0 AS weight_ns,  -- Weight as measured, ns.
         FALSE AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
         CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event that the edge's time belongs to.
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         w.is_inferred  -- A wait that no cuda_sync row records.
     FROM waits AS w
-    CROSS JOIN _edge_codes AS t
 ),
 -- One row: an edge for a wait that no cuda_sync row records.
--- How: the waits of _inferred_edges for work of the window.
+-- How: the other waits of _window_waits for work of the window.
 inferred_wait_edges AS (
     SELECT
         i.window_no,  -- The window.
         6 AS kind,  -- See _edges.
         -- Position in the order of destination and source.
-        row_number() OVER (PARTITION BY i.window_no ORDER BY i.dst_event_id, i.src_event_id) AS ordinal,
-        i.src_event_id * 2 + 1 AS src_node_id,  -- Source node.
-        i.dst_event_id * 2 + CASE WHEN i.dst_is_start THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
+        row_number() OVER (PARTITION BY i.window_no ORDER BY i.event_id, i.source_event_id) AS ordinal,
+        i.source_event_id * 2 + 1 AS src_node_id,  -- Source node.
+        i.event_id * 2 + CASE WHEN i.is_call THEN 1 ELSE 0 END AS dst_node_id,  -- Destination node.
         -- Type of the edge.
-        CASE WHEN i.dst_is_start THEN t.kernel_kernel_delay ELSE t.operator_kernel END AS edge_code,
-        i.weight_ns,  -- Weight as measured, ns.
-        NOT i.dst_is_start AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
+        CASE
+            WHEN i.is_call THEN edge_code('OPERATOR_KERNEL') ELSE edge_code('KERNEL_KERNEL_DELAY')
+        END AS edge_code,
+        greatest(i.at_ns - i.source_end_ns, 0) AS weight_ns,  -- Weight as measured, ns.
+        i.is_call AS ends_blocking_call,  -- The edge leads to the end of a blocking call.
         -- Event that the edge's time belongs to.
-        CASE WHEN i.dst_is_start THEN i.src_event_id ELSE i.dst_event_id END AS attributed_event_id,
+        CASE WHEN i.is_call THEN i.event_id ELSE i.source_event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         TRUE AS is_inferred  -- A wait that no cuda_sync row records.
-    FROM _inferred_edges AS i
+    FROM _window_waits AS i
     JOIN _asked_windows AS w ON w.window_no = i.window_no AND NOT w.covers_window
-    CROSS JOIN _edge_codes AS t
-    WHERE i.src_in_window
+    WHERE NOT i.is_recorded AND i.source_in_window
 )
 SELECT
     window_no,  -- The window.

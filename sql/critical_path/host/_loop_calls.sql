@@ -1,6 +1,6 @@
 -- One row: a call of a loop that asked until GPU work had ended (_poll_loops), in a window with a covering path that
 -- contains the last call of the loop.
--- Materialized, as in _call_waits: DuckDB may otherwise join each loop with each window of its trace first.
+-- Materialized, as in _window_waits: DuckDB may otherwise join each loop with each window of its trace first.
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.thread_id, c.event_id, c.start_ns - w.start_ns AS at_ns
     FROM _clip AS c

@@ -2,11 +2,11 @@
 -- One row: a window of a trace that records waits (cuda_sync rows), with its waits whose source no row states.
 -- How: waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that held
 -- up work. Only in profiles that infer waits.
--- Materialized, as in _call_waits: DuckDB may otherwise join each wait with each window of its trace first.
+-- Materialized, as in _window_waits: DuckDB may otherwise join each wait with each window of its trace first.
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id
     FROM _clip AS c
-    JOIN _asked_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.records_waits
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id AND p.infer_waits
     WHERE c.side = 'cpu'
 )
@@ -16,7 +16,6 @@ SELECT
     count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,  -- Those whose source is inferred.
     count(*) FILTER (WHERE e.evidence = 'record') AS n_with_record  -- Those whose row states the record.
 FROM _event_waits AS e
-JOIN _recording_traces AS r ON r.trace_profile_id = e.trace_profile_id
 JOIN calls AS c ON c.trace_profile_id = e.trace_profile_id AND c.event_id = e.wait_call_event_id
 WHERE
     e.is_best AND e.is_inferred
@@ -34,7 +33,6 @@ WITH working AS (
 SELECT
     w.window_no  -- The window.
 FROM _asked_windows AS w
-LEFT JOIN _recording_traces AS r ON r.trace_profile_id = w.trace_profile_id
 LEFT JOIN working AS k ON k.window_no = w.window_no
 LEFT JOIN _unstated_waits AS u ON u.window_no = w.window_no
-WHERE u.window_no IS NULL AND (r.trace_profile_id IS NOT NULL OR k.window_no IS NULL);
+WHERE u.window_no IS NULL AND (w.records_waits OR k.window_no IS NULL);

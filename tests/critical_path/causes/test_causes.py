@@ -185,10 +185,10 @@ def test_all_small_shared_traces(shared: Path) -> None:
 @pytest.mark.slow
 def test_a_large_shared_trace(trace: Path) -> None:
     """What holds for its path and for every prediction holds, too: the models of all run once."""
-    of_path = {*invariants.TABLES, *load_catalog().models["_bound_work"].dependencies}
+    of_path = {*invariants.TABLES, *load_catalog().models["_gpu_claims"].dependencies}
     (subject,) = asked_all([trace], steps=True, tables=of_path)
     with subject.con:
-        step_table(subject.con, "_bound_work", "device_floors")
+        step_table(subject.con, "_gpu_claims", "device_floors")
         check_all(trace, *subject.whys())
         invariants.check_in(subject.con, trace)
         check_predictions(subject.window)

@@ -538,7 +538,7 @@ def test_a_row_that_shows_nothing_leaves_its_call_to_the_times() -> None:
     """The work before the record ends long after the call: the call waited for what ended 3 us before its return."""
     query = (
         "SELECT c.start_ns, s.name, w.basis FROM _inferred_waits AS w JOIN events AS c USING (event_id) "
-        "JOIN events AS s ON s.event_id = w.source_event_id"
+        "JOIN events AS s ON s.event_id = w.source_event_id WHERE w.basis <> 'call_order'"
     )
     for number in WITH_AND_WITHOUT_ROW:
         assert BATCH.rows(number, query) == [(20_000, "ended", "blocking_call")]
