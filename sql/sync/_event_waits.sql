@@ -171,16 +171,17 @@ LEFT JOIN streams AS t
 LEFT JOIN _event_records AS r
     ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(w.record_no, b.record_no);
 
--- model: _launches
--- One row: a call that launched GPU work on a stream, in a profile, with its first and last GPU activity there.
--- How: group links by call and stream. HTA identifies launches by name, with one kernel each (2.7, 2.8.8).
+-- model: _event_waits
+-- One row: a wait for an event and GPU work that it held up, joined to the record of the event, in a profile.
+-- How: the wait held up the launch that followed it (wait_targets). If a cuda_sync row states record and stream, the
+-- record is joined to the last launch on its stream at or before it (HTA 2.8.8). Otherwise see inferred_sources.
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
     JOIN _profiles AS p ON p.profile = r.profile
     WHERE r.role = 'launch' AND r.name = '*'
 ),
-work AS (
+launched_work AS (
     SELECT
         c.trace_profile_id, c.event_id AS launch_event_id, c.thread_id, c.start_ns, g.device, g.stream_key,
         g.event_id AS gpu_event_id, g.start_ns AS gpu_ts_ns, g.start_ns + g.duration_ns AS gpu_end_ns
@@ -192,39 +193,37 @@ work AS (
         g.stream_key IS NOT NULL AND l.is_known
         AND (c.is_launch OR a.trace_profile_id IS NOT NULL AND g.side = 'gpu')
 ),
-bounds AS (
+launch_bounds AS (
     SELECT
         trace_profile_id, launch_event_id, stream_key, min(gpu_ts_ns) AS first_start_ns, max(gpu_end_ns) AS last_end_ns
-    FROM work
+    FROM launched_work
     GROUP BY trace_profile_id, launch_event_id, stream_key
-)
-SELECT
-    w.trace_profile_id,  -- The trace as a profile sees it.
-    w.launch_event_id,  -- The call.
-    w.thread_id,  -- Its thread.
-    w.start_ns,  -- Its start, ns.
-    w.device,  -- Device that the work ran on.
-    w.stream_key,  -- Stream as the profile sees it.
-    -- First work on the stream.
-    min(CASE WHEN w.gpu_ts_ns = b.first_start_ns THEN w.gpu_event_id END) AS first_gpu_event_id,
-    -- Last work on the stream.
-    max(CASE WHEN w.gpu_end_ns = b.last_end_ns THEN w.gpu_event_id END) AS last_gpu_event_id
-FROM work AS w
-JOIN bounds AS b
-    ON b.trace_profile_id = w.trace_profile_id AND b.launch_event_id = w.launch_event_id
-        AND b.stream_key = w.stream_key
-GROUP BY w.trace_profile_id, w.launch_event_id, w.thread_id, w.start_ns, w.device, w.stream_key;
-
--- model: _event_wait_targets
--- One row: a stream's wait for an event, and GPU work that it may have held up.
--- How: the next launch of its thread, in the order of calls, on its stream (HTA 2.8.8). If the stream is unknown, the
--- next launch of the thread, and the first launch on each other stream before the next such call of the thread. Times
--- decide between these.
-WITH launches AS (
+),
+-- One row: a call that launched GPU work on a stream, in a profile, with its first and last GPU activity there.
+-- How: group links by call and stream. HTA identifies launches by name, with one kernel each (2.7, 2.8.8).
+launches AS MATERIALIZED (
+    SELECT
+        w.trace_profile_id,  -- The trace as a profile sees it.
+        w.launch_event_id,  -- The call.
+        w.thread_id,  -- Its thread.
+        w.start_ns,  -- Its start, ns.
+        w.device,  -- Device that the work ran on.
+        w.stream_key,  -- Stream as the profile sees it.
+        -- First work on the stream.
+        min(CASE WHEN w.gpu_ts_ns = b.first_start_ns THEN w.gpu_event_id END) AS first_gpu_event_id,
+        -- Last work on the stream.
+        max(CASE WHEN w.gpu_end_ns = b.last_end_ns THEN w.gpu_event_id END) AS last_gpu_event_id
+    FROM launched_work AS w
+    JOIN launch_bounds AS b
+        ON b.trace_profile_id = w.trace_profile_id AND b.launch_event_id = w.launch_event_id
+            AND b.stream_key = w.stream_key
+    GROUP BY w.trace_profile_id, w.launch_event_id, w.thread_id, w.start_ns, w.device, w.stream_key
+),
+ordered_launches AS (
     SELECT
         l.trace_profile_id, l.launch_event_id, coalesce(o.order_thread_id, l.thread_id) AS order_thread_id, l.start_ns,
         l.stream_key, l.first_gpu_event_id
-    FROM _launches AS l
+    FROM launches AS l
     LEFT JOIN _thread_roles AS o ON o.trace_profile_id = l.trace_profile_id AND o.thread_id = l.thread_id
 ),
 stream_waits AS (
@@ -234,7 +233,7 @@ next_launches AS (
     SELECT
         trace_profile_id, order_thread_id, stream_key, start_ns,
         arg_min(first_gpu_event_id, launch_event_id) AS first_gpu_event_id
-    FROM launches
+    FROM ordered_launches
     GROUP BY trace_profile_id, order_thread_id, stream_key, start_ns
 ),
 -- The next launch of the thread on the waiting stream. A launch that begins at the same time counts as earlier.
@@ -260,7 +259,7 @@ thread_launches AS (
     SELECT
         trace_profile_id, order_thread_id, start_ns,
         arg_min(first_gpu_event_id, (launch_event_id, first_gpu_event_id)) AS first_gpu_event_id
-    FROM launches
+    FROM ordered_launches
     GROUP BY trace_profile_id, order_thread_id, start_ns
 ),
 after_call AS (
@@ -278,7 +277,7 @@ last_calls AS (
 -- The first launch on each stream after each such call and before the next such call.
 first_launches AS (
     SELECT l.trace_profile_id, l.order_thread_id, c.call_no, l.first_gpu_event_id
-    FROM launches AS l
+    FROM ordered_launches AS l
     ASOF JOIN last_calls AS c
         ON c.trace_profile_id = l.trace_profile_id AND c.order_thread_id = l.order_thread_id
             AND c.call_ts_ns <= l.start_ns
@@ -291,42 +290,31 @@ first_launches AS (
 -- If a wait with a row held up the work, an earlier call without a row did not.
 held_by_rows AS (
     SELECT DISTINCT trace_profile_id, first_gpu_event_id FROM after_wait
-)
-SELECT
-    trace_profile_id,  -- The trace as a profile sees it.
-    wait_event_id,  -- The wait.
-    first_gpu_event_id AS waiting_kernel_id,  -- GPU work that waits.
-    TRUE AS is_next  -- The work is the thread's next launch, or runs on the stream that is known to wait.
-FROM after_wait
-UNION ALL
-SELECT trace_profile_id, wait_event_id, first_gpu_event_id, TRUE
-FROM after_call
-UNION ALL
-SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id, FALSE
-FROM after_call AS w
-JOIN first_launches AS l
-    ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id AND l.call_no = w.call_no
-LEFT JOIN held_by_rows AS h
-    ON h.trace_profile_id = l.trace_profile_id AND h.first_gpu_event_id = l.first_gpu_event_id
-WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS NULL;
-
--- model: _inferred_wait_sources
--- One row: a wait for an event whose record or stream the trace does not state, the work that it held up, and the GPU
--- work that it most likely waited for.
--- How: 1. The record is the stated or shown record, otherwise the last record call of the thread (a CUDA, HIP or driver
--- call) before the wait. Each of several waits in a row has its own record, in order. Waits for one event number share
--- their record, and records of another event number are excluded. If times contradict the record, the next older record
--- counts, up to the fourth, or the last record of another thread, if work that its stream had then ended in the gap
--- before the waiting work, as defined in 2.
--- 2. The record's stream is any other stream whose last work before the record had ended when the waiting work began
--- (within 2 us; clocks disagree). The likely stream is the stream on which the recording thread launched last, or the
--- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
--- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
--- in the gap.
--- 3. Records and work of other processes do not count.
--- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
--- the wait.
-WITH writing_rows AS (
+),
+-- One row: a stream's wait for an event, and GPU work that it may have held up.
+-- How: the next launch of its thread, in the order of calls, on its stream (HTA 2.8.8). If the stream is unknown, the
+-- next launch of the thread, and the first launch on each other stream before the next such call of the thread. Times
+-- decide between these.
+wait_targets AS MATERIALIZED (
+    SELECT
+        trace_profile_id,  -- The trace as a profile sees it.
+        wait_event_id,  -- The wait.
+        first_gpu_event_id AS waiting_kernel_id,  -- GPU work that waits.
+        TRUE AS is_next  -- The work is the thread's next launch, or runs on the stream that is known to wait.
+    FROM after_wait
+    UNION ALL
+    SELECT trace_profile_id, wait_event_id, first_gpu_event_id, TRUE
+    FROM after_call
+    UNION ALL
+    SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id, FALSE
+    FROM after_call AS w
+    JOIN first_launches AS l
+        ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id AND l.call_no = w.call_no
+    LEFT JOIN held_by_rows AS h
+        ON h.trace_profile_id = l.trace_profile_id AND h.first_gpu_event_id = l.first_gpu_event_id
+    WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS NULL
+),
+writing_rows AS (
     SELECT DISTINCT trace_profile_id
     FROM _waits_for_events
     WHERE has_row AND sync_kind = 'Stream Wait Event'
@@ -637,7 +625,7 @@ held_up AS MATERIALIZED (
         t.is_next AND (w.has_row OR NOT w.writes_rows OR k.is_first) AS may_be_likely,
         w.has_row OR NOT w.writes_rows AS may_be_weak
     FROM waits AS w
-    JOIN _event_wait_targets AS t
+    JOIN wait_targets AS t
         ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id
     JOIN work AS k ON k.trace_profile_id = w.trace_profile_id AND k.event_id = t.waiting_kernel_id
     UNION ALL
@@ -727,29 +715,41 @@ best_tiers AS (
     SELECT trace_profile_id, wait_event_id, min(tier) AS best_tier
     FROM supported
     GROUP BY trace_profile_id, wait_event_id
-)
-SELECT
-    s.trace_profile_id,  -- The trace as a profile sees it.
-    s.wait_event_id,  -- The wait.
-    s.record_event_id,  -- The record; NULL if no record of the thread precedes the wait.
-    s.waiting_kernel_id,  -- GPU work that waits; NULL if the call waits (Event Sync).
-    s.source_kernel_id,  -- GPU work that had to end first; NULL if no work fits.
-    s.is_next,  -- As in _event_wait_targets.
-    s.tier  -- How well times support the source, from 1 (closely) to 5, see How; 9 if no work fits.
-FROM supported AS s
-JOIN best_tiers AS b ON b.trace_profile_id = s.trace_profile_id AND b.wait_event_id = s.wait_event_id
-WHERE s.evidence <> 'record_and_stream' AND (s.tier < 9 OR b.best_tier = 9)
-QUALIFY
-    row_number() OVER (
-        PARTITION BY s.trace_profile_id, s.wait_event_id, s.waiting_kernel_id
-        ORDER BY s.tier, s.age, s.end_ns DESC, s.source_kernel_id DESC
-    ) = 1;
-
--- model: _event_waits
--- One row: a wait for an event and GPU work that it held up, joined to the record of the event, in a profile.
--- How: if a cuda_sync row states record and stream, the record is joined to the last launch on its stream at or before
--- it (HTA 2.8.8). Otherwise see _inferred_wait_sources.
-WITH waits AS (
+),
+-- One row: a wait for an event whose record or stream the trace does not state, the work that it held up, and the GPU
+-- work that it most likely waited for.
+-- How: 1. The record is the stated or shown record, otherwise the last record call of the thread (a CUDA, HIP or driver
+-- call) before the wait. Each of several waits in a row has its own record, in order. Waits for one event number share
+-- their record, and records of another event number are excluded. If times contradict the record, the next older record
+-- counts, up to the fourth, or the last record of another thread, if work that its stream had then ended in the gap
+-- before the waiting work, as defined in 2.
+-- 2. The record's stream is any other stream whose last work before the record had ended when the waiting work began
+-- (within 2 us; clocks disagree). The likely stream is the stream on which the recording thread launched last, or the
+-- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
+-- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
+-- in the gap.
+-- 3. Records and work of other processes do not count.
+-- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
+-- the wait.
+inferred_sources AS (
+    SELECT
+        s.trace_profile_id,  -- The trace as a profile sees it.
+        s.wait_event_id,  -- The wait.
+        s.record_event_id,  -- The record; NULL if no record of the thread precedes the wait.
+        s.waiting_kernel_id,  -- GPU work that waits; NULL if the call waits (Event Sync).
+        s.source_kernel_id,  -- GPU work that had to end first; NULL if no work fits.
+        s.is_next,  -- As in wait_targets.
+        s.tier  -- How well times support the source, from 1 (closely) to 5, see How; 9 if no work fits.
+    FROM supported AS s
+    JOIN best_tiers AS b ON b.trace_profile_id = s.trace_profile_id AND b.wait_event_id = s.wait_event_id
+    WHERE s.evidence <> 'record_and_stream' AND (s.tier < 9 OR b.best_tier = 9)
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY s.trace_profile_id, s.wait_event_id, s.waiting_kernel_id
+            ORDER BY s.tier, s.age, s.end_ns DESC, s.source_kernel_id DESC
+        ) = 1
+),
+stated_waits AS (
     SELECT w.*, p.stream_by_device
     FROM _waits_for_events AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
@@ -762,7 +762,7 @@ records AS (
     GROUP BY trace_profile_id, correlation
 ),
 launched_on AS (
-    SELECT DISTINCT trace_profile_id, device, stream_key FROM _launches
+    SELECT DISTINCT trace_profile_id, device, stream_key FROM launches
 ),
 -- The waiting device may differ from the device on which the event was recorded. Unless a cuda_event row shows the
 -- latter, every device with that stream is a candidate, first the device of the wait. If that stream is the waiting
@@ -771,14 +771,14 @@ waited_on AS (
     SELECT
         w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device AS wait_device,
         w.stream_key AS wait_stream_key, l.device, l.stream_key
-    FROM waits AS w
+    FROM stated_waits AS w
     JOIN launched_on AS l
         ON l.trace_profile_id = w.trace_profile_id AND l.device = w.device AND l.stream_key = w.wait_on_stream
     WHERE NOT w.stream_by_device
     UNION ALL
     SELECT
         w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device, w.stream_key, l.device, l.stream_key
-    FROM waits AS w
+    FROM stated_waits AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
     JOIN launched_on AS l ON l.trace_profile_id = w.trace_profile_id AND l.stream_key = s.stream_id
@@ -798,7 +798,7 @@ record_places AS (
 last_launches AS (
     SELECT
         trace_profile_id, device, stream_key, start_ns, arg_max(last_gpu_event_id, launch_event_id) AS last_gpu_event_id
-    FROM _launches
+    FROM launches
     GROUP BY trace_profile_id, device, stream_key, start_ns
 ),
 -- The last launch on each candidate stream at or before the record.
@@ -837,12 +837,12 @@ SELECT
     w.evidence,  -- See _waits_for_events; none: no call before the wait records its event.
     NOT q.is_recorded AS is_inferred,  -- The record or its stream is inferred (wait_rules).
     TRUE AS is_best  -- The likeliest of the GPU activities that the wait may have held up.
-FROM waits AS w
+FROM stated_waits AS w
 JOIN wait_rules AS q ON q.rule = w.evidence
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
 LEFT JOIN wait_sources AS s
     ON s.trace_profile_id = w.trace_profile_id AND s.wait_event_id = w.wait_event_id AND s.choice = 1
-LEFT JOIN _event_wait_targets AS t ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id
+LEFT JOIN wait_targets AS t ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id
 UNION ALL
 SELECT
     w.trace_profile_id, w.wait_event_id, w.sync_kind, w.wait_call_event_id, w.end_ns,
@@ -854,8 +854,8 @@ SELECT
     ) = 1
 FROM _waits_for_events AS w
 JOIN wait_rules AS q ON q.rule = w.evidence
-LEFT JOIN _inferred_wait_sources AS i
+LEFT JOIN inferred_sources AS i
     ON i.trace_profile_id = w.trace_profile_id AND i.wait_event_id = w.wait_event_id
-LEFT JOIN _event_wait_targets AS t
+LEFT JOIN wait_targets AS t
     ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id AND t.is_next
 WHERE w.evidence <> 'record_and_stream';

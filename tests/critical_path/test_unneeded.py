@@ -15,7 +15,7 @@ from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, sync, x
 
 # They have rows, which nobody reads.
-_READ_BY_NOBODY = {"_queue", "_launches"}
+_READ_BY_NOBODY = {"_queue"}
 _WITH_WAITS, _WITHOUT = ("critical_path/alexnet", "ranks/dlrm_8/worker0")
 
 
@@ -49,7 +49,7 @@ def test_each_kind_is_found_somewhere(shared: Path) -> None:
     for trace in (_WITH_WAITS, _WITHOUT):
         con, trace_id = connect(shared / "traces" / f"{trace}.json.gz")
         models = unneeded(con, WindowRequest(trace_id), {})
-        assert not models & {"_inferred_waits", "_inferred_wait_sources", "_event_waits"}
+        assert not models & {"_inferred_waits", "_event_waits"}
         assert not {"_queue"} & unneeded(con, WindowRequest(trace_id, profile="hta"), {})
         of_data = unneeded(con, WindowRequest(trace_id), {("default", "dependencies"): "data"})
         assert models - of_data == {"_stack_events", "_stack_edges", "_work_edges"}
@@ -66,7 +66,7 @@ def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -
         calls = [call(f"{name}{suffix}", 100 + 10 * i, 5, 2 + i) for i, name in enumerate(names)]
         con, trace_id = connect([call("cudaLaunchKernel", 90, 5, 1), kernel("k", 96, 9, 1), *calls])
         by_suffix.append(unneeded(con, WindowRequest(trace_id), {}))
-    assert not by_suffix[0] & {"_event_waits", "_inferred_wait_sources", "_poll_loops"}
+    assert not by_suffix[0] & {"_event_waits", "_inferred_waits", "_poll_loops"}
     assert by_suffix == [by_suffix[0]] * 4
 
 
@@ -93,5 +93,5 @@ def test_a_row_that_shows_where_an_event_was_recorded_is_read_beside_waits_that_
     needed = []
     for trace in (events, [*events, record]):
         con, trace_id = connect(trace)
-        needed.append("_inferred_wait_sources" not in unneeded(con, WindowRequest(trace_id), {}))
+        needed.append("_inferred_waits" not in unneeded(con, WindowRequest(trace_id), {}))
     assert needed == [False, True]

@@ -24,8 +24,7 @@ _COVERED = (
     "_call_claims",
     "_gpu_claims",
 )
-_EVENTS = ("_launches", "_event_records", "_waits_for_events", "_event_wait_targets", "_event_waits")
-_UNSTATED = ("_inferred_wait_sources",)
+_EVENTS = ("_event_records", "_waits_for_events", "_event_waits")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait", "record")
 CALL_SUFFIXES = tuple(row["suffix"] for row in rule_rows("call_suffixes"))
@@ -52,8 +51,6 @@ def unneeded(
     infers = value["infer_waits"] != "never"
     if not trace.events and not (infers and trace.unstated):
         model_names += _EVENTS
-    if not (infers and trace.unstated):
-        model_names += _UNSTATED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):

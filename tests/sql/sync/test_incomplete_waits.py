@@ -72,7 +72,7 @@ def test_waits_for_records_outside_the_file_need_the_models_that_infer() -> None
     for record in (2, 77):
         row = sync("Stream Wait Event", 10, 1, 3, 8, **{STREAM: 7, RECORD: record})
         con, trace_id = connect([call("cudaEventRecord", 5, 2, 2), call("cudaStreamWaitEvent", 10, 2, 3), row])
-        needed.append("_inferred_wait_sources" not in unneeded(con, WindowRequest(trace_id), {}))
+        needed.append("_inferred_waits" not in unneeded(con, WindowRequest(trace_id), {}))
     assert needed == [False, True]
 
 

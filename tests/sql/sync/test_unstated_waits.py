@@ -262,7 +262,7 @@ QUERY = """
     LEFT JOIN events AS r ON r.trace_id = w.trace_id AND r.event_id = w.record_event_id
     ORDER BY c.start_ns
 """
-BATCH = Batch("event_waits", "events", "_event_wait_targets", "_inferred_waits", "_profiles")
+BATCH = Batch("event_waits", "events", "_inferred_waits", "_profiles", steps_of="_event_waits")
 
 
 def sources(numbers: list[int]) -> list[list[str | None]]:
@@ -582,10 +582,8 @@ FOUR_LAUNCHES = BATCH.append([
 
 def test_a_wait_without_a_row_may_hold_up_the_next_launch_and_the_first_on_each_other_stream() -> None:
     """Up to the thread's next such call. A launch at the same time came after it."""
-    rows = BATCH.rows(
-        FOUR_LAUNCHES, "SELECT wait_event_id, waiting_kernel_id, is_next FROM _event_wait_targets ORDER BY ALL"
-    )
-    assert rows == [(3, 5, True), (3, 7, False)]
+    query = "SELECT wait_event_id, waiting_kernel_id, is_next FROM wait_targets ORDER BY ALL"
+    assert BATCH.show_step("wait_targets", FOUR_LAUNCHES).execute(query).fetchall() == [(3, 5, True), (3, 7, False)]
 
 
 def shown_by_calls(*events: Event) -> int:
