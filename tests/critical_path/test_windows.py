@@ -275,7 +275,7 @@ def test_the_edges_of_host_threads_are_those_of_their_window_whatever_else_is_co
     """Their places, too: in a group of windows, and each alone, with threads one after another."""
     con, trace_id = connect([*steps(240), *(op("b", i * 100, 40, tid=2) for i in range(200))])
     request_windows(con, usual_windows(con, [trace_id]))
-    tables = ("_host_edges", "_host_roots", "_gap_nodes", "_gap_owners", "_left_out", "_early_work")
+    tables = ("_host_edges", "_host_nodes", "_gap_owners", "_left_out", "_early_work")
     run_models(con, load_catalog(), tables)
     together = {name: con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in tables}
     assert len({window for window, *_ in together["_host_edges"]}) > 15

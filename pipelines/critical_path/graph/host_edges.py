@@ -31,11 +31,6 @@ _READS = (
     *("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events"),
     "thresholds",
 )
-_NODES = (
-    ("window_no", "BIGINT", "The window."),
-    ("node_id", "BIGINT", "The node."),
-    ("at_ns", "BIGINT", "Its time since the window's start, ns."),
-)
 _PART = 1 << 18  # rows per INSERT
 _HAND_OFFS = 1 << 40
 """The offset of the ordinals of hand-offs: larger than the ordinal of any other edge of a host thread."""
@@ -63,8 +58,7 @@ _RUNS = ("_thread_events", "_thread_frames", "_work_ends", "_early_launches", "_
 _ORDER = {"_work_ends": "window_no", "_loop_calls": "window_no, last_event_id, at_ns, event_id"}
 _INSERTS = {
     "_host_edges": '"window", ordinal, src, dst, code, elapsed, claim, nullif(owner, -1), inferred',
-    "_host_roots": '"window", node, "at"',
-    "_gap_nodes": '"window", node, "at"',
+    "_host_nodes": '"window", node, "at", is_root, is_gap',
     "_left_out": '"window", event',
     "_gap_owners": '"window", event, nullif(around, -1), owner',
     "_early_work": '"window", event, node, elapsed',
@@ -94,18 +88,16 @@ _INSERTS = {
     runs=_RUNS,
 )
 @python_model(
-    "_host_roots",
+    "_host_nodes",
     layer="critical_path",
-    doc="One row: the first node of a host thread, in a window that the path covers, where no other thread handed over to it.",
-    columns=_NODES,
-    reads=_READS,
-    runs=_RUNS,
-)
-@python_model(
-    "_gap_nodes",
-    layer="critical_path",
-    doc="One row: the start or end of an annotation or Python function outside operators, which is a node of a window that the path covers.",
-    columns=_NODES,
+    doc="One row: a node of a host thread, in a window that the path covers, that no edge of _host_edges leads to or that is in a gap.",
+    columns=(
+        ("window_no", "BIGINT", "The window."),
+        ("node_id", "BIGINT", "The node."),
+        ("at_ns", "BIGINT", "Its time since the window's start, ns."),
+        ("is_root", "BOOLEAN", "The first node of its thread, and no other thread handed over to it."),
+        ("is_gap", "BOOLEAN", "The start or end of an annotation or Python function outside operators."),
+    ),
     reads=_READS,
     runs=_RUNS,
 )
@@ -148,7 +140,7 @@ _INSERTS = {
     runs=_RUNS,
 )
 def host_edges(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the six tables from `_clip`, for the windows with a covering path."""
+    """Create the five tables from `_clip`, for the windows with a covering path."""
     for name in _INSERTS:
         create_table(con, name)
     counted = con.execute(
@@ -193,8 +185,8 @@ def _columns(
 
 def _tables(
     con: duckdb.DuckDBPyConnection, these: dict[str, Any], *, many: bool
-) -> Iterator[tuple[str, dict[str, Ints]]]:
-    """Yield the name and the rows of each of the six tables for some windows, in parts.
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the rows of each of the five tables for some windows, in parts.
 
     Arrays are freed as soon as no later part needs them.
     """
@@ -248,9 +240,17 @@ def _tables(
         },
     )
     yield "_early_work", early
-    for name, chosen in (("_host_roots", roots), ("_gap_nodes", nodes.of_frame)):
-        for places in _places(chosen):
-            yield name, {"window": window[nodes.thread[places]], "node": nodes.node[places], "at": nodes.at[places]}
+    for places in _places(roots | nodes.of_frame):
+        yield (
+            "_host_nodes",
+            {
+                "window": window[nodes.thread[places]],
+                "node": nodes.node[places],
+                "at": nodes.at[places],
+                "is_root": roots[places],
+                "is_gap": nodes.of_frame[places],
+            },
+        )
     for edges in _edges(nodes, window, handed_over, bound):
         yield "_host_edges", edges
 

@@ -381,7 +381,8 @@ wait_claims AS (
 ),
 roots AS (
     SELECT h.window_no, h.node_id, h.at_ns, FALSE AS is_work
-    FROM _host_roots AS h
+    FROM _host_nodes AS h
+    WHERE h.is_root
     UNION ALL
     SELECT k.window_no, k.event_id * 2, k.start_ns - w.start_ns, TRUE
     FROM bound_work AS k

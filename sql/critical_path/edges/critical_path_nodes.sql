@@ -15,8 +15,9 @@ ends AS (
     SELECT window_no, event_id * 2 + 1, event_id, FALSE, start_ns + duration_ns, side FROM events_of_graph
     UNION ALL
     SELECT g.window_no, g.node_id, g.node_id // 2, g.node_id % 2 = 0, w.start_ns + g.at_ns, 'frame'
-    FROM _gap_nodes AS g
+    FROM _host_nodes AS g
     JOIN _asked_windows AS w ON w.window_no = g.window_no
+    WHERE g.is_gap
 )
 SELECT
     w.trace_id,  -- The trace.

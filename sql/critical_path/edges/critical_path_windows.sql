@@ -10,8 +10,9 @@ WITH at_ends AS (
     WHERE (c.is_operator OR c.side = 'gpu') AND o.event_id IS NULL
     UNION ALL
     SELECT g.window_no, w.start_ns + g.at_ns, w.start_ns + g.at_ns
-    FROM _gap_nodes AS g
+    FROM _host_nodes AS g
     JOIN _asked_windows AS w ON w.window_no = g.window_no
+    WHERE g.is_gap
 ),
 spans AS (
     SELECT window_no, min(start_ns) AS start_ns, max(end_ns) AS end_ns
