@@ -16,7 +16,7 @@ from pipelines.lake.names import PAGES, REJECTS
 from pipelines.runs.store import Store
 
 _SHOWN = 30
-_FIX_COLUMNS = ("worst_change", "n_traces", "gpu_hours", "percent", "worst_job")
+_FIX_COLUMNS = ("top_change", "n_traces", "gpu_hours", "percent", "top_job")
 
 
 def is_empty(store: Store) -> bool:

@@ -300,7 +300,7 @@ def test_what_would_help_is_summed_over_captures_and_the_largest_are_shown(capsy
         rows = rows_of(con, question_named("fleet-fixes").asked())
         (of_a, *_) = rows_of(con, question_named("fleet-fixes").asked(job="vision"))
     assert [row["fix"] for row in rows] == [*kinds]
-    assert (of_a["gpu_hours"], of_a["percent"], of_a["worst_job"], of_a["n_traces"]) == (1, 10, "vision", 3)
+    assert (of_a["gpu_hours"], of_a["percent"], of_a["top_job"], of_a["n_traces"]) == (1, 10, "vision", 3)
     assert [*_fixes(rows)] == [
         "would help: collect [never], which saves 2.00 GPU-hours (18 %) in 4 traces, most in a trace of job b0.json",
         "would help: use a graph, which saves 30.00 s (0 %) in 1 trace, most in a trace of job b0.json",

@@ -1,7 +1,7 @@
 -- Question: Which changes would save most GPU time in the fleet, and in how many traces do they help?
 -- Reading: One row per kind of change, with its savings in all traces, each for one GPU. Of several changes of a kind
 -- in a trace, only the largest counts, because savings do not add up. Neither do the savings of different kinds.
--- `percent` is of all time on critical paths. `worst_…` is the trace with the largest saving; `tracelake ask fixes`
+-- `percent` is of all time on critical paths. `top_…` is the trace with the largest saving; `tracelake ask fixes`
 -- lists its changes. A job that is traced more often weighs more.
 -- Words: optimize, save, fix, waste, GPU-hours
 WITH jobs_of_captures AS (
@@ -29,8 +29,8 @@ whole AS (
 )
 SELECT
     s.fix, CAST(s.n_traces AS BIGINT) AS n_traces, round(s.saves_ns / 3.6e12, 9) AS gpu_hours,
-    round(100 * s.saves_ns / nullif(w.duration_ns, 0), 1) AS percent, coalesce(s.job, m.file) AS worst_job,
-    m.file AS worst_file, s.change AS worst_change, round(s.percent, 1) AS worst_percent
+    round(100 * s.saves_ns / nullif(w.duration_ns, 0), 1) AS percent, coalesce(s.job, m.file) AS top_job,
+    m.file AS top_file, s.change AS top_change, round(s.percent, 1) AS top_percent
 FROM sums AS s
 CROSS JOIN whole AS w
 LEFT JOIN traces AS m ON m.trace_id = s.trace_id

@@ -377,7 +377,7 @@ def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
         ("d", "do_not_wait", 1, 5_400_000_000, "b", "do not wait there", 5_400_000_000, 90.04),
         ("d", "no_gc", 1, 3_600_000, "b", "no collection", 3_600_000, 0.06),
     )
-    columns = "fix n_traces gpu_hours percent worst_job worst_file worst_change worst_percent"
+    columns = "fix n_traces gpu_hours percent top_job top_file top_change top_percent"
     assert asked("fleet-fixes", columns, fix_totals=totals, cause_totals=whole) == [
         ("do_not_wait", 2, 0.002, 72.0, "b.json", "b.json", "do not wait there", 90.0),
         ("no_gc", 1, 0.000001, 0.0, "b.json", "b.json", "no collection", 0.1),

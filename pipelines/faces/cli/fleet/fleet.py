@@ -182,8 +182,8 @@ def _fixes(rows: list[dict[str, Any]]) -> Iterator[str]:
         saved = f"{hours:,.2f} GPU-hours" if hours >= 1 / 60 else units.time(hours * 3.6e12)
         share = "" if row["percent"] is None else f" ({row['percent']:.0f} %)"
         yield visible(
-            f"would help: {row['worst_change']}, which saves {saved}{share} in {in_traces}, "
-            f"most in a trace of job {row['worst_job']}"
+            f"would help: {row['top_change']}, which saves {saved}{share} in {in_traces}, "
+            f"most in a trace of job {row['top_job']}"
         )
 
 
