@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from pipelines.readers.counters.faults import BadValue, shown
+from pipelines.readers.inputs.faults import BadValue, shown
 
 _LARGEST = 2**63 - 1  # a BIGINT
 _COUNTER_BITS = 64

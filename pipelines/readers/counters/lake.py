@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from pipelines.models.sqltext import as_text, parquet_rows
 from pipelines.readers.counters import ncu, rocprof
-from pipelines.readers.counters.faults import BadValue, Faults, shown
 from pipelines.readers.counters.ncu import Ncu
 from pipelines.readers.counters.rocprof import Rocprof
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.inputs.faults import BadValue, Faults, shown
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.source import Source, head_of
@@ -155,11 +155,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         _note_repeated(reading, files.paths(COUNTERS), n_rows, faults)
     if source.damage:
         faults.add("damaged", "warning", source.damage)
-    findings = [
-        {"fault": name, "severity": fault.severity, "n": fault.n, "detail": fault.detail}
-        for name, fault in faults.by_name.items()
-    ]
-    reading.add_rows(FINDINGS, findings)
+    reading.add_rows(FINDINGS, faults.rows())
     n_counters = reading.count(COUNTERS)
     row = {
         **reading.file_columns(path),

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pipelines.readers.counters.faults import Faults, shown
 from pipelines.readers.counters.field_numbers import is_number, number, whole
+from pipelines.readers.inputs.faults import Faults, shown
 
 DETAILS, RAW = "ncu details", "ncu raw"
 _NEEDED = ("id", "kernel name")

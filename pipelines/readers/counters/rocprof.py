@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.readers.counters.faults import BadValue, Faults
 from pipelines.readers.counters.field_numbers import number, whole
+from pipelines.readers.inputs.faults import BadValue, Faults
 
 SOURCE = "rocprofv3"
 NEEDED = ("dispatch_id", "kernel_name", "counter_name", "counter_value")

@@ -70,13 +70,10 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         if (ingested_bytes := reading.known.get(log_id)) is not None and ingested_bytes >= source.unpacked_bytes:
             return Read(log_id, status="known")
         reading.add_files(COLLECTIVES, files.paths(COLLECTIVES))
-    findings = [
-        {"fault": check, "severity": finding.severity, "n": finding.n, "detail": finding.detail}
-        for check, finding in sorted(records.findings.items())
-    ]
+    n_bad = records.faults.n_warnings
     if source.damage:
-        findings.append({"fault": "damaged", "severity": "warning", "n": 1, "detail": source.damage})
-    reading.add_rows(FINDINGS, findings)
+        records.faults.add("damaged", "warning", source.damage)
+    reading.add_rows(FINDINGS, records.faults.rows())
     row = {
         **reading.file_columns(path),
         "host": records.host,
@@ -88,7 +85,6 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         "unpacked_bytes": source.unpacked_bytes,
     }
     reading.add_rows(TABLE, [row])
-    n_bad = sum(finding.n for finding in records.findings.values() if finding.severity == "warning")
     reason = f"{n_bad:,} lines could not be read or are missing: inspector_findings" if n_bad else source.damage
     return Read(log_id, n_rows, "partial" if reason else "ok", reason, source.unpacked_bytes)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.models.sqltext import as_text
+from pipelines.readers.inputs.faults import Faults
 
 _LARGEST = 2**63 - 1  # a BIGINT
 _LATEST_US = _LARGEST // 1000
@@ -29,47 +30,38 @@ class BadLine(ValueError):
 
 
 @dataclass
-class Finding:
-    """Lines with the same fault: their number, and a description of the first."""
-
-    severity: str
-    n: int
-    detail: str
-
-
-@dataclass
 class Records:
-    """One pass over a log's lines: rows of `inspector_collectives`, and findings about other lines."""
+    """One pass over a log's lines: rows of `inspector_collectives`, and the faults of other lines."""
 
     version: str | None = None
     host: str | None = None
     pid: int | None = None
     n_lines: int = 0
     n_dropped: int = 0
-    findings: dict[str, Finding] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
     _context: tuple[dict[str, Any], dict[str, Any]] | None = None
     _left: dict[str, int] = field(default_factory=dict)
 
     def row(self, line: bytes) -> tuple[Any, ...] | None:
-        """Return the row of a line, or None. A line that cannot be read becomes a finding."""
+        """Return the row of a line, or None. A line that cannot be read is counted as a fault."""
         self.n_lines += 1
         try:
             return self._row(line)
         except BadLine as error:
-            self._note(error.check, "warning", str(error))
+            self.faults.add(error.check, "warning", str(error))
             return None
 
     def finish(self, is_cut: bool) -> None:
         """Record the faults at the end of the file: a last line without end, missing lines of the last dump."""
         if is_cut:
-            self._note("cut_line", "info", "the last line has no end: the log is still written, or was cut off")
+            self.faults.add("cut_line", "info", "the last line has no end: the log is still written, or was cut off")
         self._end_dump()
 
     def _row(self, line: bytes) -> tuple[Any, ...] | None:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            start = as_text(line[:_SHOWN].decode("utf-8", "replace"))
+            start = line[:_SHOWN].decode("utf-8", "replace")
             raise BadLine("not_json", f"line {self.n_lines:,} is not JSON: {start}") from None
         if not isinstance(record, dict):
             raise BadLine("not_a_record", f"line {self.n_lines:,} is no object")
@@ -81,7 +73,7 @@ class Records:
             raise BadLine("unknown_record", f"line {self.n_lines:,} has neither coll_perf nor p2p_perf")
         header, metadata = self._context_of(record, kind)
         if kind not in _KINDS:
-            self._note("proxy_trace", "info", f"line {self.n_lines:,} is a proxy_trace, which is not read")
+            self.faults.add("proxy_trace", "info", f"line {self.n_lines:,} is a proxy_trace, which is not read")
             return None
         try:
             return self._collective(_KINDS[kind], header, metadata, _object(record, kind))
@@ -104,7 +96,7 @@ class Records:
         missing = sum(self._left.values())
         if missing:
             detail = f"{missing:,} lines of a dump are missing before line {self.n_lines:,}"
-            self._note("incomplete_dump", "warning", detail, missing)
+            self.faults.add("incomplete_dump", "warning", detail, missing)
         self._context, self._left = None, {}
 
     def _context_of(self, record: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,10 +145,6 @@ class Records:
             _ns(metadata, "dump_timestamp_us"),
             _ns(times, f"{kind}_start_ts"),
         )
-
-    def _note(self, check: str, severity: str, detail: str, n: int = 1) -> None:
-        finding = self.findings.setdefault(check, Finding(severity, 0, detail))
-        finding.n += n
 
 
 def _object(record: dict[str, Any], key: str) -> dict[str, Any]:

@@ -19,12 +19,13 @@ import pyarrow as pa
 from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.inputs.faults import Faults
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.source import Source, TooLarge, head_of
 from pipelines.readers.origin import rank_from_name
 from pipelines.readers.provenance.graphs import Frame, Graph, Kernel, WrongForm, operator_of
-from pipelines.readers.provenance.torch_log import HEAD, TorchLog
+from pipelines.readers.provenance.torch_log import ARTIFACTS, HEAD, TorchLog
 
 TABLE, KERNELS, NODES, FRAMES, FINDINGS = (
     *("compile_provenance", "compiled_kernels", "compiled_kernel_nodes", "compiled_kernel_frames"),
@@ -33,10 +34,6 @@ TABLE, KERNELS, NODES, FRAMES, FINDINGS = (
 _LOG, _FOLDER = "log", "debug_folder"
 MOST_JSON = 32 << 20  # bytes of one file of a debug folder; 75,000 kernels with 8 nodes each have 31 MB
 MOST_NAMES = 5_000_000  # nodes and frames of a set; bounded because a file may repeat long lists
-_PARTS = {
-    "inductor_provenance_tracking_node_mappings": "mapping",
-    "inductor_provenance_tracking_kernel_stack_traces": "stacks",
-}
 _HEAD = 4096
 _PID = re.compile(r"-pid_(\d{1,18})")
 _WHOLE, _TEXT = pa.int64(), pa.string()
@@ -78,7 +75,7 @@ def is_log(path: Path) -> bool:
 def _part(path: Path) -> str | None:
     """Return the artifact in a file of a debug folder (an attribute of Graph), or None for other files."""
     name = path.name.removesuffix(".gz")
-    return _PARTS.get(name.removesuffix(".json")) if name.endswith(".json") else None
+    return ARTIFACTS.get(name.removesuffix(".json")) if name.endswith(".json") else None
 
 
 def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Read:
@@ -97,7 +94,7 @@ def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Re
             return Read(key, status="known")
         rank = rank_from_name(path.name) if log.rank is None else log.rank
         if source.damage:
-            log.faults.append(("cut_file", source.damage))
+            log.faults.add("cut_file", "warning", source.damage)
         return _put(reading, path, key, rows, written, log.faults, source.unpacked_bytes, log.pid, rank)
 
 
@@ -121,15 +118,15 @@ def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
     if (former_key := digest.hexdigest()[:16]) in reading.known:  # 0.2.0 also hashed the contents of the files
         return Read(former_key, status="known")
     pid = next((whole(match[1]) for part in reversed(path.absolute().parts) if (match := _PID.search(part))), None)
-    faults: list[tuple[str, str]] = []
+    faults = Faults()
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as rows:
             written = _Written(rows)
             written.add(graph, faults)
-        if faults:
-            ((_, fault_text),) = faults
+        if faults.by_name:
+            (fault,) = faults.by_name.values()
             raise Rejected(
-                f"not provenance as Inductor writes it: {fault_text}; compile again with INDUCTOR_PROVENANCE=1"
+                f"not provenance as Inductor writes it: {fault.detail}; compile again with INDUCTOR_PROVENANCE=1"
             )
         return _put(reading, files[0], key, rows, written, faults, n_bytes, pid, None)
 
@@ -158,19 +155,15 @@ def _put(
     key: str,
     rows: RowFiles,
     written: _Written,
-    faults: list[tuple[str, str]],
+    faults: Faults,
     n_bytes: int,
     pid: int | None,
     rank: int | None,
 ) -> Read:
     for table in COLUMNS:
         reading.add_files(table, rows.paths(table))
-    kinds = sorted({kind for kind, _ in faults})
-    messages_by_kind = {kind: [message for fault, message in faults if fault == kind] for kind in kinds}
-    reading.add_rows(
-        FINDINGS,
-        [{"fault": kind, "n": len(messages_by_kind[kind]), "detail": messages_by_kind[kind][0]} for kind in kinds],
-    )
+    findings = [{"fault": name, "n": fault.n, "detail": fault.detail} for name, fault in faults.by_name.items()]
+    reading.add_rows(FINDINGS, findings)
     row = {
         **reading.file_columns(path),
         "source": _FOLDER if _part(path) else _LOG,
@@ -182,8 +175,8 @@ def _put(
     }
     reading.add_rows(TABLE, [row])
     reason = None
-    if faults:
-        reason = f"{len(faults):,} parts could not be read: compile_findings"
+    if n_bad := faults.n_warnings:
+        reason = f"{n_bad:,} parts could not be read: compile_findings"
     elif not rows.count(KERNELS):
         reason = "it holds no provenance: compile with INDUCTOR_PROVENANCE=1"
     return Read(key, rows.count(KERNELS), "partial" if reason else "ok", reason, _state(row))
@@ -196,12 +189,13 @@ class _Written:
         self.n_graphs = 0
         self._rows, self._left = rows, MOST_NAMES
 
-    def add(self, graph: Graph, faults: list[tuple[str, str]]) -> None:
+    def add(self, graph: Graph, faults: Faults) -> None:
         """Add the rows of a graph, or a fault if it is malformed. Raise Rejected if the set has over MOST_NAMES names."""
         try:
             kernels = list(graph.kernels())
         except WrongForm as error:
-            faults.append(("wrong_form", f"graph {self.n_graphs} ({graph.compile_id or 'no compile id'}): {error}"))
+            graph_name = f"graph {self.n_graphs} ({graph.compile_id or 'no compile id'})"
+            faults.add("wrong_form", "warning", f"{graph_name}: {error}")
             return
         key = graph.key
         for kernel in kernels:

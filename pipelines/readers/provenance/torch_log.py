@@ -12,22 +12,23 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.models.sqltext import as_text
+from pipelines.readers.inputs.faults import SHOWN, Faults
 from pipelines.readers.provenance.graphs import Graph
 
 LONGEST_LINE = 32 << 20
 HEAD = re.compile(rb"[VIWEC]\d{4} [\d:.]+ (\d{1,18}) [^\n\]]*\] (\{.*)")
-_ARTIFACTS = {
+ARTIFACTS = {
     "inductor_provenance_tracking_node_mappings": "mapping",
     "inductor_provenance_tracking_kernel_stack_traces": "stacks",
 }
+"""The attribute of Graph that an artifact is, in a log or as a file of a debug folder."""
 _ANY = b"inductor_provenance_tracking_"
 
 
 class TorchLog:
     """Iterator over the graphs of a log, in one pass.
 
-    `faults`: (kind, message) of each unreadable part. `first_line`, `pid`, `rank`: of the log, None until they were read.
+    `faults`: those of unreadable parts. `first_line`, `pid`, `rank`: of the log, None until they were read.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -35,7 +36,7 @@ class TorchLog:
         self.first_line: bytes | None = None
         self.pid: int | None = None
         self.rank: int | None = None
-        self.faults: list[tuple[str, str]] = []
+        self.faults = Faults()
 
     def __iter__(self) -> Iterator[Graph]:
         """Yield each graph once both of its artifacts were read, or another graph or the end shows that one is missing."""
@@ -49,10 +50,12 @@ class TorchLog:
                     yield complete
                 continue
             if awaited:
-                self.faults.append(("no_payload", f"line {number - 1:,} announces a payload that does not follow"))
+                self.faults.add(
+                    "no_payload", "warning", f"line {number - 1:,} announces a payload that does not follow"
+                )
             awaited = self._announced(number, line) if line[:1] != b"\t" else None
         if awaited:
-            self.faults.append(("no_payload", "the log ends before the payload that its last line announces"))
+            self.faults.add("no_payload", "warning", "the log ends before the payload that its last line announces")
         if graph:
             yield graph
 
@@ -67,9 +70,9 @@ class TorchLog:
         try:
             header = json.loads(match[2])
             artifact = header.get("artifact")
-            part = _ARTIFACTS.get(str(artifact.get("name"))) if isinstance(artifact, dict) else None
+            part = ARTIFACTS.get(str(artifact.get("name"))) if isinstance(artifact, dict) else None
         except (ValueError, RecursionError):
-            self.faults.append(("not_json", f"line {number:,} is not JSON behind the bracket"))
+            self.faults.add("not_json", "warning", f"line {number:,} is not JSON behind the bracket")
             return None
         if type(header.get("rank")) is int and 0 <= header["rank"] < 2**63:
             self.rank = header["rank"]
@@ -81,15 +84,19 @@ class TorchLog:
         """Add a payload. Return (the graph that is being read, the graph that is complete), each None if there is none."""
         value: Any = None
         if not is_whole:
-            self.faults.append(("cut_line", f"line {number:,} has no end or is longer than {LONGEST_LINE >> 20} MiB"))
+            self.faults.add(
+                "cut_line", "warning", f"line {number:,} has no end or is longer than {LONGEST_LINE >> 20} MiB"
+            )
         else:
             try:
                 value = json.loads(text)
             except (ValueError, RecursionError):
-                self.faults.append(("not_json", f"line {number:,} is not JSON: {_shown(text)}"))
+                self.faults.add(
+                    "not_json", "warning", f"line {number:,} is not JSON: {text[:SHOWN].decode('utf-8', 'replace')}"
+                )
             else:
                 if not isinstance(value, dict):
-                    self.faults.append(("wrong_form", f"line {number:,} is no object"))
+                    self.faults.add("wrong_form", "warning", f"line {number:,} is no object")
                     value = None
         if value is None:
             return graph, None
@@ -107,10 +114,6 @@ def _compile_id(header: dict[str, Any]) -> str | None:
         return None
     autograd = header.get("compiled_autograd_id")
     return (f"!{autograd}/" if type(autograd) is int else "") + "/".join(map(str, numbers))
-
-
-def _shown(text: bytes) -> str:
-    return as_text(text[:80].decode("utf-8", "replace"))
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:

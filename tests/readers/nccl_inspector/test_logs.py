@@ -306,9 +306,9 @@ def test_any_line_is_a_row_or_a_finding(texts: list[bytes], data: st.DataObject)
         if data.draw(st.booleans()) and text:
             at = data.draw(st.integers(0, len(text) - 1))
             text = text[:at] + data.draw(st.binary(min_size=1, max_size=3)) + text[at + 1 :]
-        before = sum(finding.n for finding in records.findings.values())
+        before = sum(fault.n for fault in records.faults.by_name.values())
         row = records.row(text)
-        added = sum(finding.n for finding in records.findings.values()) - before
+        added = sum(fault.n for fault in records.faults.by_name.values()) - before
         n_rows += row is not None
         assert row is None or len(row) == 19
         assert row is not None or added or b"dump_stats" in text or b"proxy" in text

@@ -19,6 +19,7 @@ from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import Rejected
+from pipelines.readers.inputs.faults import Faults
 from pipelines.readers.provenance import lake as input_
 from pipelines.readers.provenance import torch_log
 from pipelines.readers.provenance.graphs import Graph, WrongForm, operator_of
@@ -313,10 +314,12 @@ def test_a_damaged_log_gives_graphs_or_faults_and_no_other_error(at: int, noise:
     whole, _ = _counts([_GENUINE])
     counts, faults = _counts(text[begin : begin + 1000] for begin in range(0, len(text), 1000))
     assert sum(whole.values()) == 4 + 10
-    assert all(counts[key] <= n for key, n in whole.items()) and all(kind and why for kind, why in faults)
+    assert all(counts[key] <= n for key, n in whole.items()) and all(
+        name and fault.detail for name, fault in faults.by_name.items()
+    )
 
 
-def _counts(chunks: Iterable[bytes]) -> tuple[Counter[Any], list[tuple[str, str]]]:
+def _counts(chunks: Iterable[bytes]) -> tuple[Counter[Any], Faults]:
     """By kernel: how many times its nodes and its stacks are told."""
     log, counts = TorchLog(chunks), Counter()
     for graph in log:
@@ -325,5 +328,5 @@ def _counts(chunks: Iterable[bytes]) -> tuple[Counter[Any], list[tuple[str, str]
                 counts["nodes", kernel.name, kernel.handle] += kernel.is_mapped
                 counts["stacks", kernel.name, kernel.handle] += kernel.stacks is not None
         except WrongForm as error:
-            log.faults.append(("wrong_form", str(error)))
+            log.faults.add("wrong_form", "warning", str(error))
     return counts, log.faults

@@ -1,10 +1,10 @@
-"""Faults in the lines of a counter file: the number of lines with each fault, and the first such line."""
+"""Faults in the parts of a file, such as its lines: the number of parts with each fault, and the first such part."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pipelines.models.sqltext import as_text
 
@@ -18,7 +18,7 @@ class BadValue(ValueError):
 
 @dataclass
 class Fault:
-    """Lines with the same fault. `detail` describes the first of them, with its line number."""
+    """Parts with the same fault. `detail` describes the first of them, with its place in the file."""
 
     severity: str
     n: int
@@ -46,8 +46,12 @@ class Faults:
 
     @property
     def n_warnings(self) -> int:
-        """The number of skipped lines or values."""
+        """The number of skipped parts or values."""
         return sum(fault.n for fault in self.by_name.values() if fault.severity == "warning")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row per fault for a table of findings: fault, severity, n, detail."""
+        return [{"fault": name, **vars(fault)} for name, fault in self.by_name.items()]
 
 
 def shown(text: str) -> str:
