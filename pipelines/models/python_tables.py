@@ -6,7 +6,7 @@ literals, or names of literals in the same module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
@@ -22,6 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 _TYPES: dict[str, dict[str, str]] = {}  # of the tables in imported modules
 _BATCH = 1 << 17  # rows
 _ARRAYS = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool"}
+# Maximum rows, and characters in them, of `insert_parts` that are in memory at a time. A row takes some kB.
+_ROWS, _CHARACTERS = 10_000, 8 << 20
 
 
 def python_model(
@@ -82,6 +84,40 @@ def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[st
         selected.append(_selected(rows, column, kind, values[column]) if column in values else "NULL")
     con.execute(f"INSERT INTO {name} SELECT {', '.join(selected)} FROM rows")
     del rows
+
+
+def insert_rows(
+    con: duckdb.DuckDBPyConnection, name: str, rows: Collection[Sequence[Any]], columns: Sequence[str] = ()
+) -> None:
+    """Insert rows into a declared table. `columns`: those of the rows, by default all; the others are NULL."""
+    import pyarrow as pa
+
+    if not rows:
+        return
+    types = {
+        **{"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_()},
+        "BIGINT[]": pa.list_(pa.int64()),
+    }
+    kinds = _TYPES[name]
+    by_column = zip(columns or kinds, zip(*rows, strict=True), strict=True)
+    con.register("_part", pa.table({column: pa.array(values, types[kinds[column]]) for column, values in by_column}))
+    con.execute(f"INSERT INTO {name} BY NAME SELECT * FROM _part")
+    con.unregister("_part")
+
+
+def insert_parts(con: duckdb.DuckDBPyConnection, name: str, rows: Iterable[Sequence[Any]]) -> int:
+    """Insert rows into a declared table in parts, so that not all are in memory. Return the number of rows."""
+    n = n_characters = 0
+    part: list[Sequence[Any]] = []
+    for row in rows:
+        n += 1
+        part.append(row)
+        n_characters += sum(len(value) for value in row if isinstance(value, str))
+        if len(part) >= _ROWS or n_characters >= _CHARACTERS:
+            insert_rows(con, name, part)
+            part, n_characters = [], 0
+    insert_rows(con, name, part)
+    return n
 
 
 def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.ndarray]:

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.models.python_tables import _array, create_table, fetch_columns, input_table, insert_columns
+from pipelines.models import python_tables
+from pipelines.models.python_tables import (
+    _array,
+    create_table,
+    fetch_columns,
+    input_table,
+    insert_columns,
+    insert_parts,
+    insert_rows,
+)
 
 _COLUMNS = (
     ("number", "BIGINT", "A number."),
@@ -44,6 +53,27 @@ def test_a_column_that_is_not_given_is_null() -> None:
 def test_a_fraction_is_no_number_of_nanoseconds() -> None:
     with pytest.raises(TypeError):
         _inserted({"number": [1, 2.5]})
+
+
+def test_rows_may_have_some_of_the_columns() -> None:
+    with duckdb.connect() as con:
+        create_table(con, "_of_test")
+        insert_rows(con, "_of_test", [("a", 1), (None, 2)], ("name", "number"))
+        insert_rows(con, "_of_test", [])
+        assert con.execute("FROM _of_test").fetchall() == [(1, None, None, "a"), (2, None, None, None)]
+
+
+@pytest.mark.parametrize(("characters", "sizes"), [(8, [2, 2, 1]), (3, [1, 1, 2, 1])])
+def test_a_part_has_at_most_so_many_rows_and_ends_with_a_long_one(
+    characters: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, parts = [(n, None, None, text) for n, text in enumerate(("abc", "defg", "h", "i", "j"))], []
+    monkeypatch.setattr(python_tables, "_ROWS", 2)
+    monkeypatch.setattr(python_tables, "_CHARACTERS", characters)
+    monkeypatch.setattr(python_tables, "insert_rows", lambda _, __, part: parts.append(part))
+    with duckdb.connect() as con:
+        assert insert_parts(con, "_of_test", iter(rows)) == len(rows)
+    assert [len(part) for part in parts if part] == sizes and [row for part in parts for row in part] == rows
 
 
 def test_neither_pandas_nor_arrow_is_imported() -> None:

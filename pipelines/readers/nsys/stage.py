@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.models.python_tables import create_table, input_table
+from pipelines.models.python_tables import create_table, input_table, insert_rows
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.nsys.export_metadata import device_numbers
 from pipelines.readers.nsys.schema import ENUMS, STRINGS, sources_in
 from pipelines.readers.sqlite_exports.open_export import Exported, column
 from pipelines.readers.sqlite_exports.ranges import stage_range_texts
-from pipelines.readers.sqlite_exports.sources import insert_chunks, integer_or_null, stage_source, text_or_null
+from pipelines.readers.sqlite_exports.sources import integer_or_null, stage_source, text_or_null
 
 _TABLES = (
     "_nsys_strings", "_nsys_enum_names", "_nsys_work", "_nsys_calls", "_nsys_waits", "_nsys_event_records", "_nsys_ranges",
@@ -120,7 +120,7 @@ def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int 
     for table in _TABLES:
         create_table(con, table)
     _stage_strings(con, export)
-    insert_chunks(con, "_nsys_devices", ("device", "gpu"), [[*(device_numbers(export, process) or {}).items()]])
+    insert_rows(con, "_nsys_devices", (device_numbers(export, process) or {}).items())
     findings = [
         finding
         for source in sources_in(export.tables)
@@ -134,9 +134,10 @@ def _stage_strings(con: duckdb.DuckDBPyConnection, export: Exported) -> None:
     if {"id", "value"} <= export.columns(STRINGS):
         export.check_unique(STRINGS, "id")
         query = f"SELECT {integer_or_null('id')}, {text_or_null('value')} FROM {column(STRINGS)}"
-        insert_chunks(con, "_nsys_strings", ("id", "value"), export.chunks(STRINGS, query))
+        for chunk in export.chunks(STRINGS, query):
+            insert_rows(con, "_nsys_strings", chunk)
     for enum in ENUMS:
         if {"id", "name"} <= export.columns(enum):
             export.check_unique(enum, "id")
             rows = export.rows(enum, f"SELECT {integer_or_null('id')}, {text_or_null('name')} FROM {column(enum)}")
-            insert_chunks(con, "_nsys_enum_names", ("enum", "id", "symbol"), [[(enum, *row) for row in rows]])
+            insert_rows(con, "_nsys_enum_names", [(enum, *row) for row in rows])

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipelines.models.python_tables import create_table, input_table, types_of
+from pipelines.models.python_tables import create_table, input_table, insert_parts
 from pipelines.readers.perfetto.rows import Row, Track
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
-# Maximum rows, and characters in them, that are kept in Python at a time. A row takes some kB.
-_ROWS_AT_ONCE = 10_000
-_CHARACTERS_AT_ONCE = 8 << 20
 _TIME, _NO_TIME = 4, -(1 << 63)  # index of the time in a row, and its value for NULL
 _ROWS = (
     ("n", "BIGINT", "Place in the file."),
@@ -48,31 +44,15 @@ _TRACKS = (
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
     """Fill the table, and return the number of rows."""
     create_table(con, "_perfetto_rows")
-    n = 0
-    for part in _parts((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows)):
-        _insert(con, "_perfetto_rows", part)
-        n += len(part)
-    return n
+    timed = ((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows))
+    return insert_parts(con, "_perfetto_rows", timed)
 
 
 @input_table("_perfetto_tracks", layer="ingest", doc="One row: a track of a Perfetto trace.", columns=_TRACKS)
 def stage_tracks(con: duckdb.DuckDBPyConnection, tracks: dict[int, Track]) -> None:
     """Fill the table from the tracks' descriptors."""
     create_table(con, "_perfetto_tracks")
-    for part in _parts(_resolved(tracks)):
-        _insert(con, "_perfetto_tracks", part)
-
-
-def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    part, size = [], 0
-    for row in rows:
-        part.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str))
-        if len(part) >= _ROWS_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    insert_parts(con, "_perfetto_tracks", _resolved(tracks))
 
 
 def _resolved(tracks: dict[int, Track]) -> Iterator[Row]:
@@ -92,27 +72,3 @@ def _resolved(tracks: dict[int, Track]) -> Iterator[Row]:
             uuid - (1 << 64) if uuid >= 1 << 63 else uuid, track.tid is not None, None if pid is None else str(pid),
             own_name if tid is None else str(tid), process, track.thread,
         )  # fmt: skip
-
-
-def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
-    con.register("_part", _arrow(types_of(table), rows))
-    con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _part")
-    con.unregister("_part")
-
-
-def _arrow(types: dict[str, str], rows: list[tuple[Any, ...]]) -> pa.Table:
-    import pyarrow as pa
-
-    arrow_type_by_type = {
-        "BIGINT": pa.int64(),
-        "VARCHAR": pa.string(),
-        "BOOLEAN": pa.bool_(),
-        "BIGINT[]": pa.list_(pa.int64()),
-    }
-    columns = zip(*rows, strict=True)
-    return pa.table(
-        {
-            name: pa.array(values, arrow_type_by_type[kind])
-            for (name, kind), values in zip(types.items(), columns, strict=True)
-        }
-    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.models.python_tables import create_table, input_table
+from pipelines.models.python_tables import create_table, input_table, insert_rows
 from pipelines.readers.events_by_sql import doubts
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.rocm.schema import sources_of
@@ -110,17 +110,8 @@ def stage_database(con: duckdb.DuckDBPyConnection, export: Exported, end: str, p
 
 def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows to a staged table by column name; a missing value is NULL."""
-    import pyarrow as pa
-
-    columns = [
-        (name, pa.string() if kind == "VARCHAR" else pa.int64())
-        for name, kind, *_ in con.execute(f"DESCRIBE {table}").fetchall()
-    ]
-    names = {name for row in rows for name in row}
-    arrow_rows = pa.Table.from_pylist(list(rows), pa.schema([column for column in columns if column[0] in names]))
-    con.from_arrow(arrow_rows).create_view("_given")
-    con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _given")
-    con.execute("DROP VIEW _given")
+    columns = [*dict.fromkeys(name for row in rows for name in row)]
+    insert_rows(con, table, [[row.get(name) for name in columns] for row in rows], columns)
 
 
 def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:

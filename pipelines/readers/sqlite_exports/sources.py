@@ -6,18 +6,14 @@ name begins with the tool: nsys_missing_table, …_missing_column, …_wrong_typ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import duckdb
 
-from pipelines.models.python_tables import types_of
+from pipelines.models.python_tables import insert_rows
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.sqlite_exports.open_export import Exported, column
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,8 @@ def stage_source(
     constant = ("source",) if source.work else ()
     query = f"SELECT {', '.join(['?'] * len(constant) + selected) or 'NULL'} FROM {column(source.name)}{where}"
     chunks = export.chunks(source.name, query, (*((source.work,) if constant else ()), *values))
-    insert_chunks(con, source.staged, (*constant, *columns), chunks if columns else ())
+    for chunk in chunks if columns else ():
+        insert_rows(con, source.staged, chunk, (*constant, *columns))
     return [*_missing(tool, source, columns), *_wrong(tool, export, source, columns, where, values)]
 
 
@@ -106,27 +103,6 @@ def _wrong(
         yield Finding(f"{tool}_wrong_type", "error", n_wrong, message)
     if n_untimed:
         yield Finding(f"{tool}_without_time", "warning", n_untimed, f"{source.name}: rows without a start or an end")
-
-
-def insert_chunks(
-    con: duckdb.DuckDBPyConnection, table: str, columns: tuple[str, ...], chunks: Iterable[list[tuple]]
-) -> None:
-    """Append rows of these columns to a staged table."""
-    for chunk in chunks:
-        con.register("_chunk", _arrow(table, columns, chunk))
-        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _chunk")
-        con.unregister("_chunk")
-
-
-def _arrow(table: str, columns: tuple[str, ...], rows: list[tuple]) -> pa.Table:
-    import pyarrow as pa
-
-    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
-    types = types_of(table)
-    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
-    return pa.table(
-        {name: pa.array(column_values, kinds[types[name]]) for name, column_values in zip(columns, values, strict=True)}
-    )
 
 
 def integer_or_null(name: str) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pipelines.models.python_tables import create_table, input_table, types_of
+from pipelines.models.python_tables import create_table, input_table, insert_parts
 
 if TYPE_CHECKING:
     import duckdb
 
-_AT_ONCE = 10_000
 _ROWS = (
     ("n", "BIGINT", "Place in the file."),
     ("device", "BIGINT", "Number of the device; NULL for the host."),
@@ -38,7 +36,7 @@ _SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 if un
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[tuple[Any, ...]]) -> int:
     """Fill the table, and return the number of rows."""
     create_table(con, "_xplane_rows")
-    return _fill(con, "_xplane_rows", ((n, *row) for n, row in enumerate(rows)))
+    return insert_parts(con, "_xplane_rows", ((n, *row) for n, row in enumerate(rows)))
 
 
 @input_table("_xplane_lines", layer="ingest", doc="One row: a line of an XSpace.", columns=_LINES)
@@ -47,22 +45,5 @@ def stage_about(con: duckdb.DuckDBPyConnection, lines: Iterable[tuple[Any, ...]]
     """Fill the tables of the lines and of the session. `start_ns`: start of the session, ns since 1970."""
     create_table(con, "_xplane_lines")
     create_table(con, "_xplane_session")
-    _fill(con, "_xplane_lines", lines)
+    insert_parts(con, "_xplane_lines", lines)
     con.execute(f"INSERT INTO _xplane_session VALUES ({start_ns})")
-
-
-def _fill(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[tuple[Any, ...]]) -> int:
-    import pyarrow as pa
-
-    n, types = 0, types_of(table)
-    arrow_type_by_type = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
-    iterator = iter(rows)
-    while part := list(islice(iterator, _AT_ONCE)):
-        columns = zip(zip(*part, strict=True), types.values(), strict=True)
-        con.register(
-            "_part", pa.table([pa.array(values, arrow_type_by_type[kind]) for values, kind in columns], list(types))
-        )
-        con.execute(f"INSERT INTO {table} SELECT * FROM _part")
-        con.unregister("_part")
-        n += len(part)
-    return n
