@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base import database
+from pipelines.base.processes import is_alive
 from pipelines.lake.names import RECORDING_MARK, tables_of
 from pipelines.models.header import RECORDING
 from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.record.folder import COMPLETE, is_alive
+from pipelines.record.folder import COMPLETE
 
 _SILENT_NS = 180 * 10**9  # a recorder on another host is assumed dead after this silence
 
@@ -86,7 +87,7 @@ def _state(recording: dict[str, Any]) -> str:
     if recording["state"] == COMPLETE:
         return COMPLETE
     if recording["host"] == socket.gethostname():
-        is_running = is_alive(recording["recorder_pid"], recording["recorder_start"])
+        is_running = is_alive(f"{recording['host']}:{recording['recorder_pid']}:{recording['recorder_start'] or ''}")
     else:
         is_running = time.time_ns() - recording["seen_ns"] < _SILENT_NS
     return "running" if is_running else "killed"

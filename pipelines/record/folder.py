@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.record.host import PROC, ProcessGone, read_proc
+from pipelines.base.processes import this_process
 
 Row = dict[str, Any]
 
@@ -103,7 +103,8 @@ class Recording:
         # By default each recording is its own run, because rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
         self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "start_ns": time.time_ns()}
-        self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
+        _, recorder_pid, start = this_process().rsplit(":", 2)
+        self.row |= {"recorder_pid": int(recorder_pid), "recorder_start": int(start) if start else None}
         self.error: Exception | None = None  # error of the last failed write, None after a successful one
         self._own_columns, self._pending = own_columns, pending
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
@@ -256,23 +257,3 @@ def _rank() -> int | None:
     """Return the rank from the environment variable RANK, or None if it is unset or not a number."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdigit() else None
-
-
-def _start_of(pid: int) -> int | None:
-    """Return a process's start in the system's unit, or None if unknown. Pid and start together identify a process."""
-    try:
-        return read_proc(pid)["start_ticks"]
-    except (ProcessGone, OSError):
-        return None
-
-
-def is_alive(pid: int, start: int | None) -> bool:
-    """Return whether the process of this host with this pid and start still runs. `start` None matches any start."""
-    try:
-        if not PROC.exists():
-            os.kill(pid, 0)
-            return True
-        counters = read_proc(pid)
-    except (ProcessGone, OSError):
-        return False
-    return counters["state"] not in "ZX" and start in (None, counters["start_ticks"])

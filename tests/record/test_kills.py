@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,8 +22,9 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import tables_of
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
+from pipelines.readers.recordings import _state
 from pipelines.record import folder as folders
-from pipelines.record.folder import Recording, is_alive
+from pipelines.record.folder import Recording
 from pipelines.record.host import read_proc
 
 TRAIN = """
@@ -116,7 +118,9 @@ def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatc
 
 def test_a_later_process_of_the_same_number_is_not_the_recorder() -> None:
     began = read_proc(os.getpid())["start_ticks"]
-    assert is_alive(os.getpid(), began) and not is_alive(os.getpid(), began - 1)
+    recording = {"state": "open", "host": socket.gethostname(), "recorder_pid": os.getpid()}
+    states = [_state({**recording, "recorder_start": start}) for start in (began, began - 1, None)]
+    assert states == ["running", "killed", "running"]
 
 
 def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
