@@ -17,14 +17,13 @@ from pipelines.engines.work_units import Group, Unit
 from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
-from pipelines.lake.commit.batch_rows import LEFT_OUT
-from pipelines.lake.commit.model_failures import FAILURES
+from pipelines.lake.commit.model_failures import left_out
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import MARK
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
-from pipelines.models.catalog import Catalog
+from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.materialize.per_capture import compute_into_batch, requested_captures, trace_tables
 from pipelines.runs.store import Store, open_store
@@ -32,10 +31,6 @@ from pipelines.runs.store.interface import BYTES_PER_EVENT
 
 CAPTURES = 40
 """Maximum number of captures in a unit."""
-_LACKING = (
-    f"SELECT trace_id, list(DISTINCT table_name) FROM {FAILURES} "
-    f"WHERE outcome = {quoted(LEFT_OUT)} AND trace_id IS NOT NULL GROUP BY trace_id"
-)
 
 
 @dataclass(frozen=True)
@@ -85,10 +80,13 @@ def changed_captures(store: Store, force: bool = False) -> list[Group]:
 def _captures(store: Store) -> dict[str, Capture]:
     columns = ", ".join(field.name for field in fields(RankTrace))
     with store.look([MARK]) as con:
-        rows = con.execute(f"SELECT {columns} FROM {MARK}").fetchall() if _has(con, MARK) else []
-        traces = [RankTrace(*values) for values in rows]
-        tables_by_trace = dict(con.execute(_LACKING).fetchall())
-    captures = find_captures(traces, store.roles(), lacking=tables_by_trace)
+        if not _has(con, MARK):
+            return {}
+        traces = [RankTrace(*values) for values in con.execute(f"SELECT {columns} FROM {MARK}").fetchall()]
+        lacking: dict[str, set[str]] = {}
+        for failure in left_out(con, load_catalog().materialized):
+            lacking.setdefault(failure.trace_id, set()).update(failure.tables)
+    captures = find_captures(traces, store.roles(), lacking=lacking)
     return {capture.capture_id: capture for capture in captures}
 
 

@@ -8,13 +8,16 @@ import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.engines.capture_units import changed_captures
 from pipelines.faces.cli.app import app
+from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Lake
 from pipelines.lake.commit import model_failures
 from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure
@@ -29,6 +32,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
 from pipelines.runs.left_out import left_out_at
 from pipelines.runs.materialize import per_trace
+from pipelines.runs.store import open_store
 from tests.lake.world import kept, write_trace
 from tests.runs.store.conftest import need_extensions
 
@@ -138,6 +142,22 @@ def test_tables_of_captures_lack_what_their_sources_lack(lake: Lake, poison: str
     done = call("materialize", "collectives", "--lake", lake.root)
     assert done.exit_code == 1, done.output
     assert all(f"trace {poison} (" in line for line in lines(done.stderr)) and lines(done.stderr)
+
+
+def test_captures_lack_the_same_tables_in_a_store_of_units(lake: Lake, poison: str, fail: Fail) -> None:
+    """A folder has the failures in its log, a DuckLake in a table."""
+    fail(poison, "merged_intervals")
+    per_trace.materialize(lake, TABLES, and_publish=False)
+
+    def look(_: Any) -> duckdb.DuckDBPyConnection:
+        con = lake.connect(["traces"])
+        model_failures._add_all_failures(con, lake)
+        return con
+
+    store: Any = SimpleNamespace(lake=None, look=look, roles=lambda: [], capture_contents=lambda _: {})
+    (group,) = changed_captures(store)
+    (capture,) = lake_captures(lake).values()
+    assert group.items == (capture,) and capture.lacking == (f"temporal_breakdown lacks {poison}",)
 
 
 @pytest.mark.slow  # 4 s
@@ -290,6 +310,8 @@ def test_a_ducklake_says_so_too(tmp_path: Path, fail: Fail, monkeypatch: pytest.
     fail(None, "merged_intervals")
     done = call("ingest", write_trace(tmp_path / "in" / "rank0.json", 1))
     assert done.exit_code == 1 and "left out: temporal_breakdown lacks trace" in done.stderr, done.output
+    (capture,) = changed_captures(open_store(address))[0].items
+    assert [text.partition(" lacks ")[0] for text in capture.lacking] == ["temporal_breakdown"]
     monkeypatch.setattr(per_trace, "materialize", materialize)
     monkeypatch.setattr(per_trace, "run_models", run_models)
     again = call("materialize", *TABLES)
@@ -299,3 +321,5 @@ def test_a_ducklake_says_so_too(tmp_path: Path, fail: Fail, monkeypatch: pytest.
     mended = call(*shlex.split(way))
     assert mended.exit_code == 0 and not lines(mended.stderr), mended.output
     assert call("materialize", *TABLES).exit_code == 0
+    (complete,) = changed_captures(open_store(address))[0].items
+    assert complete.lacking == () and complete.content != capture.content  # its tables are computed again
