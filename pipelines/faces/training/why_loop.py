@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 _PREFIX = "tracelake/"
 _TRACE = "loop.json"
 _DELETED = "TRACE"  # what commands name instead of the loop's trace
+_UNCUT = {
+    "caveat": "uncut_loop",
+    "severity": "warning",
+    "detail": "the trace names no steps as torch's profiler does, so what follows the last step counts, too: put only the loop into the block",
+}
 _UNUSUAL = re.compile(r"[^\w.-]+")
 _LONGEST = 200  # characters; MLflow takes 250
 # Spans as Kineto writes them: before torch 2.13 with several keys a line.
@@ -72,9 +77,12 @@ class LoopAnswer:
         try:
             self._stop()
             if kind is None and self._folder is not None:
+                is_cut = True
                 with suppress(ValueError):  # an empty file, which the reader refuses
-                    _end_with_last_step(Path(self._folder.name) / _TRACE, self._n_done)
+                    is_cut = _end_with_last_step(Path(self._folder.name) / _TRACE, self._n_done)
                 self._answer(self._folder.name)
+                if self.why is not None and not is_cut:
+                    self.why = replace(self.why, caveats=[*self.why.caveats, _UNCUT])
                 print(self, flush=True)
         except Exception as failure:
             self._give_up(failure)
@@ -190,19 +198,21 @@ class LoopAnswer:
         warnings.warn(f"why the loop takes as long as it does is unknown: {error}", RuntimeWarning, stacklevel=3)
 
 
-def _end_with_last_step(path: Path, n_complete: int) -> None:
+def _end_with_last_step(path: Path, n_complete: int) -> bool:
     """Remove the step that the loop did not complete, and shorten the events that last beyond the end of the last step.
 
     After each step the profiler begins another, even if the loop has ended. If no step is complete, the block is one step.
     Open events of the loop's thread last until the profiler has stopped. A step that ends with its optimizer ends inside
     the optimizer's annotation. The file may have gigabytes, so it is edited in place, and blanks replace removed text.
+
+    Return False for a file without steps in Kineto's layout, which stays as it is.
     """
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
         for begun in re.finditer(_STEP % n_complete, text, re.DOTALL) if n_complete else ():
             text[begun.start() : begun.end()] = b" " * len(begun[0])
         steps = [step.groups() for step in re.finditer(_STEPS, text)]
         if not steps:
-            return
+            return False
         pid, tid, start, duration = max(steps, key=lambda step: _us(step[2]))
         end = _us(start) + _us(duration)
         for span in re.finditer(_THREAD % (re.escape(pid), re.escape(tid)) + _TIMES, text):
@@ -210,6 +220,7 @@ def _end_with_last_step(path: Path, n_complete: int) -> None:
             if start < end < start + _us(duration):
                 shorter = str(end - start).encode()[: len(duration)].rstrip(b".")
                 text[span.start(2) : span.end(2)] = shorter.ljust(len(duration))
+    return True
 
 
 def _us(text: bytes) -> Decimal:

@@ -6,6 +6,7 @@ import json
 import re
 import tracemalloc
 import warnings
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_a_step_that_the_loop_does_not_complete_is_none_on_the_gpu_either(then: 
     ]
     path = tmp_path / "loop.json"
     path.write_text('{"traceEvents": [\n' + ",\n".join(kineto(*row, then) for row in rows) + "\n]}")
-    why_loop._end_with_last_step(path, 1)
+    assert why_loop._end_with_last_step(path, 1)
     events = [(e["cat"], e["name"], e["dur"]) for e in json.loads(path.read_text())["traceEvents"]]
     kept = [(cat, name, int(dur)) for cat, name, _, _, dur in rows]
     assert events == [kept[0], ("cpu_op", "goes on", 10), *kept[4:]]
@@ -199,8 +200,25 @@ def test_a_trace_without_steps_stays_as_it_is(tmp_path: Any) -> None:
     path = tmp_path / "loop.json"
     path.write_text(kineto("cpu_op", "aten::add", 1, "1", "2"))
     before = path.read_text()
-    why_loop._end_with_last_step(path, 2)
+    assert not why_loop._end_with_last_step(path, 2)
     assert path.read_text() == before
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_the_answer_says_that_the_trace_could_not_be_cut(is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Answered:
+        caveats: list[dict[str, str]]
+
+    def answer_it(answer: Any, _: str) -> None:
+        answer.why = Answered([{"caveat": "of the trace"}])
+
+    monkeypatch.setattr(why_loop, "_end_with_last_step", lambda *_: is_cut)
+    monkeypatch.setattr(why_loop.LoopAnswer, "_answer", answer_it)
+    with why(steps=1) as answer:
+        loop(1)
+    caveats: Any = answer.why and answer.why.caveats
+    assert [caveat["caveat"] for caveat in caveats] == ["of the trace", *(() if is_cut else ("uncut_loop",))]
 
 
 def test_the_trace_is_changed_after_the_block_and_without_holding_it_in_memory(
