@@ -24,7 +24,7 @@ DISK_FULL = "failed to offload data block"
 """Text of DuckDB's error if it runs out of disk space rather than memory."""
 # Memory of the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
 MODELS_GB = 2
-_UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # of a memory limit, as DuckDB prints it
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _BEFORE_2 = duckdb.__version__.startswith("1.")
@@ -163,13 +163,18 @@ def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
 
     Return False if it already has that limit.
     """
-    ((limit_text,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = limit_text.split()
-    current_mib, max_mib = float(number) * _UNITS[unit], int(for_models().removesuffix("MiB"))
+    current_mib, max_mib = limit_bytes(con) / 2**20, int(for_models().removesuffix("MiB"))
     if current_mib > 0.9 * max_mib:  # the setting is in GiB with one decimal
         return False
     con.execute(f"SET memory_limit = '{min(int(2 * current_mib) + 1, max_mib)}MiB'")
     return True
+
+
+def limit_bytes(con: duckdb.DuckDBPyConnection) -> int:
+    """Return the memory limit of the database of `con` in bytes, rounded as DuckDB prints it."""
+    ((limit_text,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = limit_text.split()
+    return int(float(number) * 1024 ** _UNITS.index(unit))
 
 
 def give_back(con: duckdb.DuckDBPyConnection) -> None:

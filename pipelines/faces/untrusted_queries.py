@@ -154,12 +154,7 @@ def memory_bytes(size: str = "") -> int:
             con.execute(f"SET memory_limit = {quoted(size)}" if size else "SELECT 1")
         except duckdb.Error:
             raise WrongValue(f"{size!r} is not a size; write it like 512MB or 4GB") from None
-        ((limit_text,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = limit_text.split()
-    return int(float(number) * 1024 ** _UNITS.index(unit))
-
-
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+        return database.limit_bytes(con)
 
 
 def bound_process(memory: str, queries: int) -> None:

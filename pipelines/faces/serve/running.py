@@ -72,15 +72,8 @@ async def while_there(receive: Receive, asking: LakeQuery, work: Callable[[], Aw
     """Return the result of `work`. If the client disconnects, stop its query, cancel `work` and return None."""
     results: list[T] = []
     errors: list[Exception] = []
-
-    async def watch(scope: anyio.CancelScope) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        asking.stop()
-        scope.cancel()
-
     async with anyio.create_task_group() as group:
-        group.start_soon(watch, group.cancel_scope)
+        group.start_soon(_stop_at_disconnect, receive, asking, group.cancel_scope)
         try:
             results.append(await work())
         except Exception as error:  # raised outside the task group, which would wrap it
@@ -89,6 +82,13 @@ async def while_there(receive: Receive, asking: LakeQuery, work: Callable[[], Aw
     if errors and not asking.is_stopped:
         raise errors[0]
     return results[0] if results else None
+
+
+async def _stop_at_disconnect(receive: Receive, asking: LakeQuery, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    asking.stop()
+    scope.cancel()
 
 
 class Streamed:
@@ -107,7 +107,7 @@ class Streamed:
         """Send the response."""
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._watch, receive, group.cancel_scope)
+                group.start_soon(_stop_at_disconnect, receive, self.asking, group.cancel_scope)
                 await self._send(send)
                 group.cancel_scope.cancel()
         finally:
@@ -126,9 +126,3 @@ class Streamed:
                     _log.warning("a download was cut off: %s", visible(error))
                 return  # without a last part, so the server closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.asking.stop()
-        scope.cancel()
