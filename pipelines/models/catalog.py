@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -110,8 +110,11 @@ class Catalog:
             if added and added.error:
                 raise CatalogError(added.error)
 
-    def closure(self, names: Iterable[str]) -> list[str]:
-        """Return the names and all their dependencies, in order. Raise CatalogError for a name that is not a table."""
+    def closure(self, names: Iterable[str], through: Callable[[Model], bool] = lambda _: True) -> list[str]:
+        """Return the names and all their dependencies, in order. Raise CatalogError for a name that is not a table.
+
+        `through`: whether to follow the dependencies of a model.
+        """
         needed, pending = set(), list(names)
         while pending:
             name = pending.pop()
@@ -120,7 +123,7 @@ class Catalog:
             if name not in self.models:
                 raise CatalogError(f"unknown table {name!r}; known are: {', '.join(sorted(self.public))}")
             needed.add(name)
-            pending += self.models[name].dependencies
+            pending += self.models[name].dependencies if through(self.models[name]) else ()
         return [name for name in self.models if name in needed]
 
     @cached_property

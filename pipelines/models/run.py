@@ -66,7 +66,10 @@ def run_models(
         raise ValueError("targets are written one after another: leave at_once at 1")
     target_names = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
-    plan = _Plan(catalog, _needed(catalog, target_names, present), target_names, without_rows, write is None, plain)
+    known = (name for name in target_names if name in catalog.models)
+    needed = catalog.closure(known, through=lambda model: model.name not in present)
+    order = [name for name in needed if name not in present]
+    plan = _Plan(catalog, order, target_names, without_rows, write is None, plain)
     runs: list[ModelRun] = []
 
     def started(name: str) -> None:
@@ -263,17 +266,6 @@ def _write(
     write(name, f"FROM {name}")
     if is_unread:
         con.execute(f"DROP TABLE {name}")
-
-
-def _needed(catalog: Catalog, target_names: set[str], present: set[str]) -> list[str]:
-    needed, pending = set(), [name for name in target_names if name not in present]
-    while pending:
-        name = pending.pop()
-        if name in needed or name in present or name not in catalog.models:
-            continue
-        needed.add(name)
-        pending += catalog.models[name].dependencies
-    return [name for name in catalog.models if name in needed]
 
 
 def only_selects(model: Model) -> bool:

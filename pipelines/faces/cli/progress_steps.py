@@ -55,11 +55,6 @@ def in_words(catalog: Catalog, step: str) -> str:
 
 def steps_for(catalog: Catalog, tables: Iterable[str]) -> int:
     """Return the number of models that run to compute these tables, each counted once."""
-    needed: set[str] = set()
-    todo = [name for name in tables if name in catalog.models]
-    while todo:
-        name = todo.pop()
-        if name not in needed and (model := catalog.models.get(name)) is not None and model.kind != "lake":
-            needed.add(name)
-            todo += model.dependencies
-    return len(needed)
+    known = (name for name in tables if name in catalog.models)
+    names = catalog.closure(known, through=lambda model: model.kind != "lake")
+    return sum(catalog.models[name].kind != "lake" for name in names)

@@ -9,7 +9,7 @@ from pipelines.lake.names import EVENTS, MARK
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_parser
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import load_catalog
 
 
 def tables_read(query: str, con: Any = None) -> list[str]:
@@ -19,8 +19,8 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     """
     catalog = load_catalog()
     names = tables_named(query, con)
-    views = [name for name in names if name in catalog.models and catalog.models[name].kind == "view"]
-    read = {source for name in views for source in _read_by_view(catalog, name)}
+    known = (name for name in names if name in catalog.models)
+    read = {*catalog.closure(known, through=lambda model: model.kind == "view")}
     if MARK in names and "capture_id" in query.lower():  # the column is derived from these tables
         read.update(MEMBERSHIP_TABLES)
     listed = (EVENTS, *catalog.materialized, *catalog.of_captures, PRICE_TABLE)
@@ -48,10 +48,3 @@ def _named_in_others(query: str) -> set[str]:
         return {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
     except (SqlglotError, RecursionError):
         return set()
-
-
-def _read_by_view(catalog: Catalog, name: str) -> set[str]:
-    """Return the tables and views that a view reads, directly or through other views."""
-    sources = set(catalog.models[name].dependencies)
-    views = [source for source in sources if source in catalog.models and catalog.models[source].kind == "view"]
-    return sources.union(*(_read_by_view(catalog, view) for view in views))
