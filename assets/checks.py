@@ -16,7 +16,7 @@ from assets.groups import group_of
 from assets.metadata import Span, markdown_table
 from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
 from pipelines.base.foreign_text import visible
-from pipelines.lake.layout import CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import rejected_files
 from pipelines.models.sqltext import quoted, row

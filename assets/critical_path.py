@@ -15,8 +15,8 @@ from assets.results import note
 from pipelines.base.foreign_text import visible
 from pipelines.faces.drawings.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
 from pipelines.lake import Lake
-from pipelines.lake.layout import OVERLAYS, Batch, table_file
-from pipelines.readers.ingest import LAKE_ERRNOS
+from pipelines.lake.names import OVERLAYS, Batch, table_file
+from pipelines.readers.inputs.rejects import LAKE_ERRNOS
 
 _NEWEST = """
     SELECT unnest(traces) FROM (

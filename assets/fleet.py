@@ -7,7 +7,7 @@ import dagster as dg
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
 from assets.results import fail, is_checked, left_out, observe_left, results, with_note
 from assets.units import materialize_units
-from pipelines.lake.layout import CAPTURE_MARK
+from pipelines.lake.names import CAPTURE_MARK
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.store import Store

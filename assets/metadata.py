@@ -16,7 +16,7 @@ from pipelines.base.foreign_text import in_markdown
 from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import MARK, REJECTS, RUN_MARK, batch_of, mark_of
+from pipelines.lake.names import MARK, REJECTS, RUN_MARK, batch_of, mark_of
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.runs.store import is_folder_address
 from pipelines.runs.store.committed_rows import files_of, replaced_rows

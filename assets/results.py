@@ -23,7 +23,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.model_failures import LeftOut, sentences, ways_out
-from pipelines.lake.layout import MARK
+from pipelines.lake.names import MARK
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.left_out import left_out_at
 from pipelines.runs.materialize.per_capture import trace_tables

@@ -14,7 +14,7 @@ from assets.metadata import markdown_table, shown_files, table_spec
 from assets.pictures import image
 from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
-from pipelines.lake.layout import RUN_MARK
+from pipelines.lake.names import RUN_MARK
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import rows_of_question

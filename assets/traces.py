@@ -30,7 +30,7 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.commit.sensor_lists import ListGone, files_of
 from pipelines.lake.inbox import look, waiting
-from pipelines.lake.layout import MARK, RUN_MARK, mark_of
+from pipelines.lake.names import MARK, RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.child_processes import ingest_isolated
 from pipelines.readers.ingest import IngestReport, ingest

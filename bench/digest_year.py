@@ -28,8 +28,7 @@ from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.commit.parquet import options
-from pipelines.lake.lake import Batch
-from pipelines.lake.layout import table_file
+from pipelines.lake.names import Batch, table_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain.merge import ORDER_OF_DIGEST
 from pipelines.lake.version import mark_layout

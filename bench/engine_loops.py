@@ -13,8 +13,9 @@ from typing import Any
 
 from pipelines.schedule import IterContext, PipelinePlan, PipelineTask, TaskSchedule
 from pipelines.schedule.engine.order import enqueue_order
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import name_of
-from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.plan.validate import validate_plan
 from tests.schedule.plans import fused_sparse_dist
 
 Fn = Callable[[IterContext], None]

@@ -28,7 +28,7 @@ from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.layout import (
+from pipelines.lake.names import (
     ANALYST,
     CAPTURE_MARK,
     CAPTURE_RANKS,

@@ -36,7 +36,7 @@ from pipelines.base.paths import path_text
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
 from pipelines.lake.inbox import look, skipped_clause, waiting
-from pipelines.lake.layout import MARK, REJECTS
+from pipelines.lake.names import MARK, REJECTS
 from pipelines.runs.store import StoreError, open_store
 
 QUIET_SECONDS = 5.0

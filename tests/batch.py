@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.critical_path.answer.answer import PathAnswer
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models

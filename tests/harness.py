@@ -14,11 +14,12 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.critical_path.answer.answer import PathAnswer, _answer
+from pipelines.critical_path.answer.answer import _answer
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 
 _NUMBERS = count()
 DUCKDB_2 = not duckdb.__version__.startswith("1.")

@@ -31,7 +31,8 @@ from bench.attack.tally import Tally
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.readers.ingest import TraceRow, ingest
+from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs import TraceRow
 from pipelines.runs.materialize.run_order import materialize_all
 
 CHUNK = 40  # files that come in together: one bad file must not stop the others

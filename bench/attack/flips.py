@@ -15,7 +15,7 @@ from bench.attack.tally import Tally
 from bench.attack.verbs import SHOWN, Scene, Stage, command, ingest, materialize, stage
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.lake.version import MARKER
 
 NOTES = (MARKER, CATALOG)

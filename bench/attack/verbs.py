@@ -15,7 +15,7 @@ import duckdb
 
 from bench.attack.children import Verb, run
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from tests.lake.world import assert_whole, capture, shown
 
 TABLES = ("kernels", "temporal_breakdown")

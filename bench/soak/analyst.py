@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 
 _WHOLE = """
     SELECT t.trace_id FROM traces AS t LEFT JOIN

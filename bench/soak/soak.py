@@ -24,7 +24,7 @@ from rich.table import Table
 
 from bench.soak.drops import Drops, drop, make_drops
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import publish
 
 _RETRIES = 3

@@ -24,7 +24,8 @@ from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import LOCK, REBUILT, writing
 from pipelines.lake.commit.locks import held, is_held
 from pipelines.lake.commit.manifest import Entry, entries, shown
-from pipelines.lake.layout import (
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import (
     ANALYST_TEMP,
     KEYS,
     MARK,
@@ -37,9 +38,8 @@ from pipelines.lake.layout import (
     file_names,
     mark_of,
     table_file,
-    table_files,
+    time_in_id,
 )
-from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, find_altered, find_broken, unreadable

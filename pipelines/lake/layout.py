@@ -1,71 +1,11 @@
-"""Names in a lake (names.py), and the files of a table, as the catalog lists them."""
+"""The files of a table, as the catalog lists them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pipelines.lake.commit.manifest import shown
-from pipelines.lake.names import (
-    ANALYST,
-    ANALYST_TEMP,
-    CAPTURE_MARK,
-    CAPTURE_RANKS,
-    CAPTURE_TABLES,
-    DUMP_MARK,
-    GROWING,
-    JOB_MARK,
-    KEYS,
-    MARK,
-    OVERLAYS,
-    PAGES,
-    QUARANTINE,
-    RECORDING_MARK,
-    REJECTS,
-    RETIRED,
-    RUN_MARK,
-    STAGING,
-    VERSION_KEY,
-    Batch,
-    batch_files,
-    batch_of,
-    file_names,
-    mark_of,
-    table_file,
-    table_of,
-    tables_of,
-)
-
-__all__ = [
-    "ANALYST",
-    "ANALYST_TEMP",
-    "CAPTURE_MARK",
-    "CAPTURE_RANKS",
-    "CAPTURE_TABLES",
-    "DUMP_MARK",
-    "GROWING",
-    "JOB_MARK",
-    "KEYS",
-    "MARK",
-    "OVERLAYS",
-    "PAGES",
-    "QUARANTINE",
-    "RECORDING_MARK",
-    "REJECTS",
-    "RETIRED",
-    "RUN_MARK",
-    "STAGING",
-    "VERSION_KEY",
-    "Batch",
-    "batch_files",
-    "batch_of",
-    "file_names",
-    "mark_of",
-    "table_file",
-    "table_files",
-    "table_names",
-    "table_of",
-    "tables_of",
-]
+from pipelines.lake.names import table_file
 
 
 def table_files(root: Path, table: str) -> list[Path]:

@@ -22,7 +22,8 @@ from pipelines.base.database import TooLittleMemory
 from pipelines.base.errors import TracelakeError
 from pipelines.base.processes import import_path
 from pipelines.lake.lake import Lake
-from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
+from pipelines.readers.ingest import IngestReport, ingest, reject_files
+from pipelines.readers.inputs import TraceRow
 
 LAKE_FAILED = 75  # as sendmail's EX_TEMPFAIL: try again later
 WRONG_SETTING = 78  # as sendmail's EX_CONFIG

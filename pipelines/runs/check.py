@@ -26,7 +26,8 @@ from pipelines.lake.commit.ingested_files import forget_keys, settled
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import (
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import (
     ANALYST,
     CAPTURE_MARK,
     CAPTURE_RANKS,
@@ -39,7 +40,6 @@ from pipelines.lake.layout import (
     batch_of,
     mark_of,
     table_file,
-    table_files,
     table_of,
 )
 from pipelines.lake.publish.analyst_file import publish, published_whole

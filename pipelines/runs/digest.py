@@ -23,8 +23,7 @@ from pipelines.lake.commit.catalog_file import writing
 from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.commit.model_failures import left_out_of
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, Batch, table_file
-from pipelines.lake.names import time_in_id
+from pipelines.lake.names import CAPTURE_MARK, OVERLAYS, Batch, table_file, time_in_id
 from pipelines.lake.read.snapshot import look
 from pipelines.lake.read.views import file_rows
 from pipelines.lake.retain.compaction import replace_batches

@@ -22,17 +22,19 @@ from pipelines.lake.commit import manifest
 from pipelines.lake.commit.ingested_files import forget_keys
 from pipelines.lake.commit.parquet import options, row_groups, write_tables
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import (
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import (
     CAPTURE_TABLES,
+    COUNTER_MARK,
+    KEYS,
     MARK,
     OVERLAYS,
     REJECTS,
     mark_of,
     table_file,
-    table_files,
     table_of,
+    tables_of,
 )
-from pipelines.lake.names import COUNTER_MARK, KEYS, tables_of
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.retention import FIRST, drop_notice, keep_notice, notices, removed_firsts, sources_of

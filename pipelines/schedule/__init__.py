@@ -16,8 +16,9 @@ from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError,
 # Functions that share their module's name are imported now, because importing the module later would replace the function
 # with the module. None of them needs torch.
 from pipelines.schedule.pictures.gantt import gantt, write_gantt
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
-from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.plan.validate import validate_plan
 from pipelines.schedule.search.predict import predict
 from pipelines.schedule.search.search import search
 from pipelines.schedule.simulation.simulated import SimulatedDevice, simulate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.critical_path.answer.answer import PathAnswer
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import answers, connect

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.critical_path.answer.answer import PathAnswer
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.switches import switch_overrides
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if

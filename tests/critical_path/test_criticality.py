@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.harness import kernel, x

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.operator_order import NothingJoined
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog

@@ -12,11 +12,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from tests.conftest import SHARED
 from tests.effort import slow_if
 from tests.harness import ANSWERED, answer_in, connect_all

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.skippable_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if

@@ -15,7 +15,7 @@ from assets.metadata import PUBLISHED, console_link, upstreams
 from dagster_project.definitions import defs
 from dagster_project.demo import asset_names
 from dagster_project.sensors import daily
-from pipelines.lake.layout import RUN_MARK, mark_of
+from pipelines.lake.names import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 
 PIPELINES = Path(pipelines.__file__).parent

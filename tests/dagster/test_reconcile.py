@@ -30,8 +30,8 @@ from pipelines.lake.commit.ingested_files import forget_missing, settled
 from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import table_files
-from pipelines.readers.ingest import IngestReport, TraceRow, ingest, reject_files
-from pipelines.readers.inputs import EventInput
+from pipelines.readers.ingest import IngestReport, ingest, reject_files
+from pipelines.readers.inputs import EventInput, TraceRow
 from pipelines.runs.store import open_store
 from tests.dagster.conftest import only_ingest
 from tests.dagster.tiny import age, write_trace

@@ -21,7 +21,7 @@ from assets.traces import LAKE_TABLES, REJECTED_TAG
 from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import OVERLAYS
+from pipelines.lake.names import OVERLAYS
 from pipelines.lake.publish.contents import no_row
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest

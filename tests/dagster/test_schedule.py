@@ -14,7 +14,7 @@ import pytest
 from assets.schedule import POOL, ScheduleConfig, _compared, _run, _turns
 from dagster_project.definitions import definitions
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, RUN_MARK
+from pipelines.lake.names import ANALYST, RUN_MARK
 from pipelines.schedule.plan.plan_file import FOLDER
 from tests.dagster.tiny import write_trace
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cells import LONGEST, Cutter, is_number, rows_as_json, shown
+from pipelines.faces.cells import LONGEST, Cutter, Rows, is_number, rows_as_json, shown
 from pipelines.faces.cli.lake.query import Format, _write_answer
-from pipelines.faces.untrusted_queries import Rows, first_rows
+from pipelines.faces.untrusted_queries import first_rows
 from pipelines.lake.read.export import csv_parts, parquet_parts
 from pipelines.lake.read.sandbox import Answer
 from tests.effort import examples

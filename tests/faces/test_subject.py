@@ -20,9 +20,9 @@ from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, load
 from pipelines.faces.subject import NotATrace, process_of, subject
-from pipelines.lake.commit.manifest import Failure
+from pipelines.lake.commit.batch_rows import Failure
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import table_file
+from pipelines.lake.names import table_file
 from pipelines.lake.read.one_trace import NoSuchTrace, find_trace, stored_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models

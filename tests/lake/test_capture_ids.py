@@ -14,9 +14,10 @@ from pipelines.engines.capture_units import changed_captures
 from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Lake
-from pipelines.lake.lake import MEMBERSHIP_TABLES, Staged
-from pipelines.lake.layout import CAPTURE_MARK, table_file, table_files
-from pipelines.lake.names import DIGEST
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import CAPTURE_MARK, DIGEST, table_file
+from pipelines.lake.read.views import MEMBERSHIP_TABLES
 from pipelines.lake.retain import retention
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget

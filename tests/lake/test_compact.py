@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import ANALYST, MARK, Batch, batch_files
+from pipelines.lake.names import ANALYST, MARK, Batch, batch_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.lake.publish import empty_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import column_types

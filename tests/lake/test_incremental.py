@@ -16,7 +16,8 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.lake.commit import catalog_file, manifest
 from pipelines.lake.commit.batch_rows import merged_away
-from pipelines.lake.layout import ANALYST, MARK, Batch, table_file, table_files
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import ANALYST, MARK, Batch, table_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.file_lists import chunks
 from pipelines.lake.publish.increment import Anew

@@ -15,7 +15,8 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.lake import query as cli_query
 from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import ANALYST, VERSION_KEY
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read import damage as broken
 from pipelines.lake.read.named_traces import NamedTraces, condition_in

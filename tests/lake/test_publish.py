@@ -18,9 +18,10 @@ from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.faces.ibis_tables import open_tables
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import record_of
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import PUBLISHED, analyst, is_published, publish
-from pipelines.lake.publish.contents import NotPublished, column_types
+from pipelines.lake.publish.contents import column_types
+from pipelines.lake.publish.empty_file import NotPublished
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize

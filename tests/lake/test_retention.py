@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
+from pipelines.lake.names import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact

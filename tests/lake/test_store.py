@@ -12,8 +12,8 @@ import pytest
 from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.layout import ANALYST, table_file, table_files
-from pipelines.lake.names import time_in_id
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import ANALYST, table_file, time_in_id
 from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest

@@ -15,7 +15,7 @@ from pipelines.base.processes import is_running_here, owner_mark
 from pipelines.base.whole_file import write_whole
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import batches
-from pipelines.lake.layout import PAGES, RETIRED, STAGING, batch_files, table_of
+from pipelines.lake.names import PAGES, RETIRED, STAGING, batch_files, table_of
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 

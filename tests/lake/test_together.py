@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, table_files
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain.compaction import compact
 from pipelines.readers.ingest import ingest

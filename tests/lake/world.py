@@ -17,7 +17,7 @@ import duckdb
 
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import catalog_file
-from pipelines.lake.layout import table_file
+from pipelines.lake.names import table_file
 from pipelines.models.cache import cache_folder
 from pipelines.models.catalog import load_catalog
 from tests.effort import steps

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.modelling.custom_formulas import CUSTOM_FORMULAS
-from pipelines.modelling.formulas import NotModelled, Work, work_of
+from pipelines.modelling.formulas import work_of
+from pipelines.modelling.work import NotModelled, Work
 from tests.effort import examples
 
 BF16, FP32, FP8, INT = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "int"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.modelling.formulas import NotModelled, Work, work_of
+from pipelines.modelling.formulas import work_of
 from pipelines.modelling.op_formulas import work_columns
+from pipelines.modelling.work import NotModelled, Work
 from tests.effort import examples
 
 YOUNGER = ("_C::", "_C_cache_ops::", "triton_")

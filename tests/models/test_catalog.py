@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.models.catalog import LAYERS, CatalogError, load_catalog
+from pipelines.models.catalog import LAYERS, load_catalog
+from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 
 GOOD = "-- One row: a thing.\nSELECT\n    trace_id,  -- The trace.\n    1 AS n  -- A number.\nFROM window_requests\n"

@@ -14,8 +14,9 @@ from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import load
 from pipelines.faces.words import WORDS
-from pipelines.models.catalog import Added, Catalog, CatalogError, load_catalog
+from pipelines.models.catalog import Added, Catalog, load_catalog
 from pipelines.models.class_kinds import NAMED
+from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op
 

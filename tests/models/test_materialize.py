@@ -10,8 +10,10 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, STAGING, table_files
-from pipelines.models.catalog import CatalogError, load_catalog
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import ANALYST, STAGING
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
 from pipelines.models.run import ModelRun, run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize, stale

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.models.catalog import CatalogError, load_catalog
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 from tests.effort import SLOW
 from tests.harness import connect, op

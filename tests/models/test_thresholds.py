@@ -12,7 +12,8 @@ import pytest
 
 from pipelines.base.datafiles import SQL_DIR, rule_rows, threshold
 from pipelines.models import sources
-from pipelines.models.catalog import CatalogError, load_catalog
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
 from pipelines.models.statements import with_numbers
 
 ROWS = rule_rows("thresholds")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from tests.harness import call, kernel, memory, op, x
 
 Event = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from tests.harness import call, kernel, op
 
 DOUBTS = ("repeated_gpu_rows", "zero_length_work", "overlapping_work")

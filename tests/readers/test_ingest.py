@@ -24,8 +24,9 @@ from pipelines.lake.layout import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.readers import child_processes
 from pipelines.readers.child_processes import ingest_isolated
-from pipelines.readers.ingest import expand, ingest, load_trace
+from pipelines.readers.ingest import expand, ingest
 from pipelines.readers.inputs import EventInput
+from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.origin import WrongPattern, describe_origin
 from tests.harness import memory
 from tests.lake.world import assert_whole, capture, shown, write_trace

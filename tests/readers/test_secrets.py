@@ -17,14 +17,15 @@ from typer.testing import CliRunner
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, OVERLAYS, table_of
+from pipelines.lake.names import ANALYST, OVERLAYS, table_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import as_text, parquet_rows, quoted
 from pipelines.readers import events_by_sql, secrets
 from pipelines.readers.flight_recorder import dump, fields
 from pipelines.readers.flight_recorder.dump import read_dump
-from pipelines.readers.ingest import ingest, load_trace
+from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import Reading, single_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import reader
 from pipelines.readers.secrets import (
     _SHORT,

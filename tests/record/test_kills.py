@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import tables_of
+from pipelines.lake.names import tables_of
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
 from pipelines.readers.recordings import _state

@@ -23,7 +23,7 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.batch_rows import Failure
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import CAPTURE_MARK, OVERLAYS, table_file
+from pipelines.lake.names import CAPTURE_MARK, OVERLAYS, table_file
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import Merge, compact
 from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES

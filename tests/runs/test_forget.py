@@ -20,11 +20,13 @@ from pipelines.lake import Lake, inbox
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.commit.ingested_files import state_of
 from pipelines.lake.commit.manifest import read_keys
-from pipelines.lake.layout import MARK, table_file, table_files
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import MARK, table_file
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice
-from pipelines.models.catalog import CatalogError, load_catalog
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
 from pipelines.readers.ingest import ingest, outcomes
 from pipelines.readers.inputs import TraceRow
 from pipelines.readers.inputs.events import EventBatch

@@ -23,7 +23,7 @@ from pipelines.lake.commit import model_failures
 from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.commit.model_failures import LeftOut, failures_of, sentences, ways_out
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.status import status
 from pipelines.models.catalog import Catalog

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, PlanError, TaskSchedule, validate_plan
-from pipelines.schedule.plan.validate import CheckedPlan
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.simulation.simulated import DeadlockError, Jitter, Spikes, simulate
 from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, chain, check_limit, check_timeline, fused_sparse_dist, legal_plans

@@ -16,7 +16,8 @@ from tests.schedule.simulation_help import FUSED_NS, chain, check_timeline, fuse
 pytest.importorskip("torch")  # the engines need it, the simulator does not
 
 from pipelines.schedule.engine.dataflow_pipeline import DataFlowPipeline
-from pipelines.schedule.engine.sw_pipeline import SWPipeline, TaskProfiler
+from pipelines.schedule.engine.sw_pipeline import SWPipeline
+from pipelines.schedule.measurement.profiler import TaskProfiler
 from tests.effort import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")

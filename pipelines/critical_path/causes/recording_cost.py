@@ -19,7 +19,7 @@ import numpy as np
 from pipelines.base import database
 from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.edge_causes import KINDS, Events, Flags, Names
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.critical_path.graph.stack_order import Ints as Numbers
 from pipelines.models.python_tables import column_arrays

@@ -10,7 +10,8 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.units import time
 from pipelines.critical_path.causes.edge_causes import Events, Flags
 from pipelines.critical_path.causes.recording_cost import RecordingCost
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
 _MOST_TIMES = 8.0  # maximum scale of the costs, at which hardly any edge has time left
 _HALVINGS = 20

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.longest.alternatives import Alternative, alternatives
 from pipelines.critical_path.longest.slack import AttributedGraph, load_attributed
 from pipelines.models.sqltext import quoted

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.longest.reach import FAR, Reach, reach
 from pipelines.critical_path.longest.slack import AttributedGraph
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.base.groups import in_groups
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.longest.reach import Reach, bypass
 
 _AT_ONCE = 1 << 18

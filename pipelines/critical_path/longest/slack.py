@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, unfeasible
 from pipelines.critical_path.graph.window_edges import read_windows, window_groups
 from pipelines.critical_path.longest.drag import drags
 from pipelines.critical_path.longest.reach import reach

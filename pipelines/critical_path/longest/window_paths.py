@@ -13,7 +13,8 @@ import duckdb
 import numpy as np
 
 from pipelines.base.database import give_back
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, first_edge_wins, unfeasible
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, first_edge_wins, unfeasible
 from pipelines.critical_path.graph.window_edges import EDGES, read_windows, window_sizes
 from pipelines.critical_path.longest.long_window import GRAPH, LONG, LongWindow
 from pipelines.models.python_tables import create_table, python_model

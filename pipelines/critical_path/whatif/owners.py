@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models

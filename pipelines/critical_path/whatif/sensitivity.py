@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.graph.bounds import CPU, HOST
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.skippable_models import CALL_SUFFIXES
 from pipelines.critical_path.whatif.before_after import Path, Weights

@@ -61,7 +61,7 @@ from pipelines.base.errors import TracelakeError
 from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.graph.bounds import CPU as CPU_CLASS
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.whatif.change import Change, Selection, inclusive, union
 from pipelines.critical_path.whatif.near_names import near_names

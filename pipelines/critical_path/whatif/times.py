@@ -23,8 +23,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.graph.cycle import GraphHasCycle
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.whatif.window import Window
 
 

@@ -17,10 +17,11 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.engines.spark.rules import carried_over
 from pipelines.fleet.captures.input_tables import lake_captures, stage_captures
-from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake
+from pipelines.lake.lake import Lake
 from pipelines.lake.names import KEYS, MARK, mark_of
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.damage import BrokenFiles
+from pipelines.lake.read.views import MEMBERSHIP_TABLES
 from pipelines.models.catalog import Catalog, load_catalog
 
 if TYPE_CHECKING:

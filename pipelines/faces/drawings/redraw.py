@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipelines.base.paths import path_text
 from pipelines.critical_path.answer.path_as_tables import show_path
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.chains import Ints
 from pipelines.critical_path.whatif.before_after import Path
 from pipelines.critical_path.whatif.times import Clock, new_times
 from pipelines.faces.drawings.overlay import write_overlay

@@ -26,8 +26,9 @@ from pipelines.critical_path.graph.stored_window import GRAPH_TABLES, PATH_TABLE
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.faces.limiting_findings import findings_of_saved
 from pipelines.faces.notebook.path_questions import AskedGraph
+from pipelines.faces.notebook.sources import RankTrace
 from pipelines.faces.notebook.summary import HEADER, Summary, series
-from pipelines.faces.notebook.trace import RankTrace, Trace, trace_of
+from pipelines.faces.notebook.trace import Trace, trace_of
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.execution.neighbor_files import execution_trace_beside
 

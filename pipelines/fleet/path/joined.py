@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, unfeasible
 from pipelines.fleet.path.rank_graph import RankGraph
 
 

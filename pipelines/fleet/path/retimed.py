@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from pipelines.critical_path.causes.removed import Removed
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.chains import Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.change import changed

@@ -21,7 +21,7 @@ from isal import isal_zlib
 from pipelines.base import database
 from pipelines.base.errors import WrongValue
 from pipelines.lake.commit.catalog_file import content, note, record_of, writing
-from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake
+from pipelines.lake.lake import Lake
 from pipelines.lake.names import ANALYST, ANALYST_TEMP, KEYS, REJECTS, Batch, table_file
 from pipelines.lake.publish.contents import Contents, build, column_types, verify
 from pipelines.lake.publish.increment import Anew, update
@@ -29,6 +29,7 @@ from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.damage import Broken
 from pipelines.lake.read.snapshot import look
+from pipelines.lake.read.views import MEMBERSHIP_TABLES
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted

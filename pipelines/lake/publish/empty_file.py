@@ -20,7 +20,8 @@ from pipelines.lake.names import ANALYST, MARK
 from pipelines.lake.publish.file_lists import MACROS, SCHEMA, is_large, rows_of, view_of, write_macros
 from pipelines.models import rule_tables
 from pipelines.models.cache import digest_of, keep_file, kept_file
-from pipelines.models.catalog import Catalog, Column, Model
+from pipelines.models.catalog import Catalog, Model
+from pipelines.models.sqlfile import Column
 from pipelines.models.sqltext import quoted
 
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")

@@ -15,7 +15,8 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base.errors import TracelakeError
-from pipelines.lake.commit.manifest import Entry, Record, describe, read, shown
+from pipelines.lake.commit.batch_rows import Record
+from pipelines.lake.commit.manifest import Entry, describe, read, shown
 from pipelines.lake.names import Batch, table_file, table_of
 from pipelines.models.sqltext import parquet_rows
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.lake.lake import MEMBERSHIP_TABLES
 from pipelines.lake.names import EVENTS, MARK
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_parser
+from pipelines.lake.read.views import MEMBERSHIP_TABLES
 from pipelines.models.catalog import load_catalog
 
 

@@ -27,7 +27,8 @@ from pipelines.base import database
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import content, writing
 from pipelines.lake.lake import Lake, write_json
-from pipelines.lake.layout import (
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import (
     MARK,
     OVERLAYS,
     REJECTS,
@@ -37,9 +38,8 @@ from pipelines.lake.layout import (
     batch_files,
     batch_of,
     table_file,
-    table_files,
+    time_in_id,
 )
-from pipelines.lake.names import time_in_id
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.sqltext import parquet_rows
 

@@ -22,7 +22,7 @@ from pipelines.lake.commit.batches import PARQUET, commit_tables
 from pipelines.lake.commit.parquet import join_files
 from pipelines.lake.commit.staged_rows import all_or_nothing, insert_reject
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import MARK, REJECTS
+from pipelines.lake.names import MARK, REJECTS
 from pipelines.lake.read.known_rejects import stage_known_rejects
 from pipelines.lake.read.superseded_traces import superseded_by_batch
 from pipelines.lake.retain.retention import retired_traces

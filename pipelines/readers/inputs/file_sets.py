@@ -14,8 +14,9 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import path_text, total_size
 from pipelines.lake.commit.batches import commit_tables
-from pipelines.lake.lake import Lake, committed_rows
+from pipelines.lake.lake import Lake
 from pipelines.lake.names import KEYS, Batch, tables_of
+from pipelines.lake.read.views import committed_rows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import as_text, first_line
 from pipelines.readers.inputs.kinds import SetInput, TraceRow

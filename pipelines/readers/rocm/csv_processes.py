@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 import duckdb
 
 from pipelines.readers.kineto.reading_result import Finding
-from pipelines.readers.ranks import BY_DEVICE, Rank, of_all, unread_rows
+from pipelines.readers.origin import BY_DEVICE
+from pipelines.readers.ranks import Rank, of_all, unread_rows
 
 _OWNERS = """
     CREATE OR REPLACE TEMP TABLE _csv_owners AS

@@ -12,8 +12,9 @@ from pipelines.readers.events_by_sql import Contents, doubts, events_by_sql
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import ReadRequest, TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
-from pipelines.readers.xplane.planes import Damaged, Plane, Space
+from pipelines.readers.xplane.planes import Plane, Space
 from pipelines.readers.xplane.stage import stage_about, stage_rows
+from pipelines.readers.xplane.wire import Damaged
 
 _FINDINGS = {
     "xplane_unknown_name": ("warning", "events or stats whose name the plane does not have: NULL, or left out"),

@@ -22,16 +22,18 @@ from pipelines.fleet.captures import known_groups
 from pipelines.fleet.captures.grouping import Capture
 from pipelines.fleet.captures.input_tables import lake_captures, stage_captures, stage_members
 from pipelines.fleet.captures.roles import ROLES, RolesError, need_roles
-from pipelines.lake.commit.manifest import Failure
+from pipelines.lake.commit.batch_rows import Failure
 from pipelines.lake.commit.model_failures import lacking
 from pipelines.lake.commit.parquet import options
-from pipelines.lake.lake import MEMBERSHIP_TABLES, Lake, Staged
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.read.trace_marks import Marks, read_marks
+from pipelines.lake.read.views import MEMBERSHIP_TABLES
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models, why_plain
 from pipelines.models.sqltext import parquet_rows, quoted

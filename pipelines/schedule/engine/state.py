@@ -18,8 +18,8 @@ from pipelines.schedule.engine.sequencer import _SubmissionSequencer
 from pipelines.schedule.engine.shortcut import Shortcuts
 from pipelines.schedule.engine.slots import Slots
 from pipelines.schedule.errors import PipelineError, PlanWarning
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import IterContext, PipelinePlan, PipelineTask
-from pipelines.schedule.plan.validate import CheckedPlan
 
 ABANDONED = object()
 """Queue item for a thread whose engine was garbage-collected."""

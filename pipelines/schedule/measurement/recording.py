@@ -14,8 +14,8 @@ from typing import Any
 
 from pipelines.schedule.devices.base import Device, Work
 from pipelines.schedule.pictures.timeline import EVENT, HOST, RETIRE, SIGNAL, SUBMIT, Span, Timeline
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import DEFAULT_STREAM
-from pipelines.schedule.plan.validate import CheckedPlan
 from pipelines.schedule.simulation.simulator import Wait, stalls_between
 
 _REANCHOR_MS = (

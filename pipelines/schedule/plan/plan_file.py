@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.schedule.errors import PlanError, Problem
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import DEFAULT_STREAM, PipelinePlan, PipelineTask, TaskSchedule
 from pipelines.schedule.plan.toml_lines import TomlLines
-from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.plan.validate import validate_plan
 from pipelines.schedule.workloads import WORKLOADS
 
 FOLDER = Path(__file__).parents[1] / "plans"

@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from pipelines.schedule.pictures.timeline import Timeline
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import PipelinePlan
-from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.plan.validate import validate_plan
 from pipelines.schedule.search.cycles import ideal_period
 from pipelines.schedule.simulation.durations import Duration
 from pipelines.schedule.simulation.simulated import simulate

@@ -15,8 +15,9 @@ from math import inf
 from typing import Any
 
 from pipelines.schedule.engine.order import serial_order
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import PipelinePlan, TaskRef, TaskSchedule, by_known_name, by_name, name_of
-from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.plan.validate import validate_plan
 from pipelines.schedule.search.assignments import Assignment, Space, neighbours
 from pipelines.schedule.search.cycles import longest_cycle
 from pipelines.schedule.search.memory_in_flight import peak_in_flight

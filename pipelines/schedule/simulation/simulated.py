@@ -17,8 +17,9 @@ from typing import Any
 from pipelines.schedule.engine.lanes import ORDERS as LANE_ORDERS
 from pipelines.schedule.engine.order import enqueue_order, serial_order
 from pipelines.schedule.pictures.timeline import Span, Stall, Timeline
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import PipelinePlan, by_known_name
-from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.plan.validate import validate_plan
 from pipelines.schedule.simulation.durations import Duration, Jitter, Spikes, drawn
 from pipelines.schedule.simulation.simulated_device import SimulatedDevice
 from pipelines.schedule.simulation.simulated_engines import ClockedSimulation, DataFlowSimulation, SerialSimulation

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipelines.schedule.pictures.timeline import EVENT, HOST, ORDER, SIGNAL, SUBMIT, Span, Stall, Timeline
-from pipelines.schedule.plan.validate import CheckedPlan
+from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.simulation.virtual_host import Flag, Thread, VirtualHost
 
 Wait = tuple[int, str, str, int | None]

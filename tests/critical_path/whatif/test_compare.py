@@ -14,7 +14,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Comparison, what_if
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError

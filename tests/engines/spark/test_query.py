@@ -16,7 +16,7 @@ from pipelines.engines.spark.tables import NotOnSpark, Tables
 from pipelines.lake import Lake
 from pipelines.lake.commit.batch_rows import merged_away
 from pipelines.lake.commit.catalog_file import writing
-from pipelines.lake.layout import table_file
+from pipelines.lake.names import table_file
 from pipelines.lake.read.sandbox import LimitReached, Limits, LockedLake, QueryRefused
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions

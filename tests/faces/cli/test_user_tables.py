@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.roles import RolesError
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, table_files
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.prices import read_prices
 from pipelines.models.errors import CatalogError
 from pipelines.readers.ingest import ingest

@@ -19,7 +19,7 @@ from pipelines.faces.drawings.counter_tracks import TABLES
 from pipelines.faces.drawings.overlay import write_overlay
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.shared_traces import is_trace
 

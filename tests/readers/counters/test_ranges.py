@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.commit.staged_rows import derive
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.counters.ranges import counters_of

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.readers.execution import load_execution
 from pipelines.readers.execution.align import align
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from tests.harness import connect, memory, x
 from tests.readers.execution.make import Op, write
 

@@ -12,7 +12,8 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import batch_of, table_files
+from pipelines.lake.layout import table_files
+from pipelines.lake.names import batch_of
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.flight_recorder.dump import is_dump
 from pipelines.readers.ingest import ingest

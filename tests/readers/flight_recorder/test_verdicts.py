@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pipelines.readers.flight_recorder.dump import Dump, DumpError, read_dump
-from pipelines.readers.flight_recorder.verdicts import Finding, GroupVerdict, judge
+from pipelines.readers.flight_recorder.findings import Finding
+from pipelines.readers.flight_recorder.verdicts import GroupVerdict, judge
 
 CASES = (
     "all_joined",

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.commit.staged_rows import derive
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.inputs import SetInput
 from pipelines.readers.inputs.reading import Reading

@@ -20,7 +20,7 @@ from isal import isal_zlib
 from pyarrow import parquet
 
 from pipelines.models.catalog import Catalog
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadRequest, ReadTrace, events_file, segments
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.reading_result import FindingCounter

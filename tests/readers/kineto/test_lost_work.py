@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from tests.effort import first_of
 from tests.harness import call, connect_all, kernel, op, x
 

@@ -12,7 +12,8 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.readers.ingest import ingest, load_trace
+from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected, reader
 from pipelines.readers.kineto.merged import MergedRank, labels_of, ranks_of
 from pipelines.synthetic import CaptureSpec, write_capture

@@ -18,7 +18,7 @@ from pipelines.fleet.captures.roles import ROLES, RolesError
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import CATALOG, note, record_of
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import ANALYST, table_file
+from pipelines.lake.names import ANALYST, table_file
 from pipelines.lake.publish.analyst_file import PUBLISHED, publish
 from pipelines.lake.publish.prices import PRICES
 from pipelines.models.catalog import Catalog, load_catalog

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.commit.manifest import Failure
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.commit.batch_rows import Failure
+from pipelines.lake.names import ANALYST
 from pipelines.models.run import ModelRun, run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize import per_trace

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 from pipelines.runs.store.ducklake import versions
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.batch_files import all_or_nothing

@@ -10,7 +10,7 @@ import duckdb
 
 from pipelines.lake import Lake
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import REJECTS, VERSION_KEY, table_file
+from pipelines.lake.names import REJECTS, VERSION_KEY, table_file
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.readers.ingest import load_trace
+from pipelines.readers.inputs.single_trace import load_trace
 from tests.conftest import SHARED
 from tests.effort import slow_if
 from tests.sql.summary.hta_rows import count_like_hta, round_like_hta
