@@ -29,8 +29,8 @@ from bench.attack.account import silent_loss
 from bench.attack.mutate import made
 from bench.attack.tally import Tally
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import TraceRow
 from pipelines.runs.materialize.run_order import materialize_all

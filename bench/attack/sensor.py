@@ -22,7 +22,7 @@ from dagster_project import sensors
 from dagster_project.sensors import trace_file_sensor
 from pipelines.base.paths import path_text
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
+from pipelines.lake.table_files import table_files
 from tests.lake.world import write_trace
 
 ROOT = Path(__file__).resolve().parents[2]

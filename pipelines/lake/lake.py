@@ -24,7 +24,6 @@ from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import LOCK, REBUILT, writing
 from pipelines.lake.commit.locks import held, is_held
 from pipelines.lake.commit.manifest import Entry, entries, shown
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import (
     ANALYST_TEMP,
     KEYS,
@@ -44,6 +43,7 @@ from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, find_altered, find_broken, unreadable
 from pipelines.lake.read.views import MEMBERSHIP_TABLES, committed_rows, trace_rows
+from pipelines.lake.table_files import table_files
 from pipelines.lake.version import check_layout
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import file_list, parquet_rows

@@ -23,9 +23,9 @@ from pipelines.lake.commit.batch_rows import LEFT_OUT
 from pipelines.lake.commit.model_failures import FAILURES
 from pipelines.lake.inbox import Inbox, look, skipped_clause, waiting
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST, MARK, REJECTS, Batch
 from pipelines.lake.publish.analyst_file import connect_attached, is_published
+from pipelines.lake.table_files import table_files
 from pipelines.models.questions import rejected_files
 from pipelines.models.sqltext import quoted
 

@@ -26,7 +26,6 @@ from pipelines.lake.commit.ingested_files import forget_keys, settled
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import (
     ANALYST,
     CAPTURE_MARK,
@@ -44,6 +43,7 @@ from pipelines.lake.names import (
 )
 from pipelines.lake.publish.analyst_file import publish, published_whole
 from pipelines.lake.read.damage import Broken, altered, unreadable
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import parquet_rows, quoted

@@ -22,7 +22,6 @@ from pipelines.lake.commit import manifest
 from pipelines.lake.commit.ingested_files import forget_keys
 from pipelines.lake.commit.parquet import options, row_groups, write_tables
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import (
     CAPTURE_TABLES,
     COUNTER_MARK,
@@ -38,6 +37,7 @@ from pipelines.lake.names import (
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.retention import FIRST, drop_notice, keep_notice, notices, removed_firsts, sources_of
+from pipelines.lake.table_files import table_files
 from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.per_capture import materialize_captures
 

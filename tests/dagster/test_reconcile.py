@@ -29,7 +29,7 @@ from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.lake.commit.ingested_files import forget_missing, settled
 from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.inbox import look, waiting
-from pipelines.lake.layout import table_files
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import IngestReport, ingest, reject_files
 from pipelines.readers.inputs import EventInput, TraceRow
 from pipelines.runs.store import open_store

@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_TABLES, Batch, batch_of, table_file
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize import per_capture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import part_of, stale_captures

@@ -15,10 +15,10 @@ from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Lake
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import CAPTURE_MARK, DIGEST, table_file
 from pipelines.lake.read.views import MEMBERSHIP_TABLES
 from pipelines.lake.retain import retention
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
 from pipelines.runs.materialize.per_capture import known_captures

@@ -22,10 +22,10 @@ from pipelines.lake.commit import catalog_file, manifest
 from pipelines.lake.commit.catalog_file import CATALOG, content, note, rebuild, record_of, writing
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import MARK, table_file
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
 from pipelines.runs.materialize.per_trace import materialize

@@ -13,9 +13,9 @@ import pytest
 from pipelines.faces.cli.refresh_tables import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.commit.catalog_file import note
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import PUBLISHED, publish
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.effort import ALL_STEPS, SEED, SLOW, steps

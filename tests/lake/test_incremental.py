@@ -16,7 +16,6 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.lake.commit import catalog_file, manifest
 from pipelines.lake.commit.batch_rows import merged_away
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST, MARK, Batch, table_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.file_lists import chunks
@@ -24,6 +23,7 @@ from pipelines.lake.publish.increment import Anew
 from pipelines.lake.read import snapshot
 from pipelines.lake.read.snapshot import look
 from pipelines.lake.retain.retention import retire
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import Catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget

@@ -10,7 +10,7 @@ from pipelines.base.paths import UnusablePath
 from pipelines.lake import Lake
 from pipelines.lake.commit import local_disk
 from pipelines.lake.commit.local_disk import TRUSTED, refuse_network
-from pipelines.lake.layout import table_files
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 

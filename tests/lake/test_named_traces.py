@@ -15,7 +15,6 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.lake import query as cli_query
 from pipelines.faces.cli.named_traces_query import open_named_traces
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST, VERSION_KEY
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read import damage as broken
@@ -23,6 +22,7 @@ from pipelines.lake.read.named_traces import NamedTraces, condition_in
 from pipelines.lake.read.query_tables import tables_read
 from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.lake.read.snapshot import look
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize

@@ -12,9 +12,9 @@ import pytest
 from pipelines.base.paths import UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST, table_file, time_in_id
 from pipelines.lake.publish.contents import column_types
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize

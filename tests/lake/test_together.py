@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain.compaction import compact
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.events import EventBatch
 from tests.effort import SLOW

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST, STAGING
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import ModelRun, run_models

@@ -20,7 +20,7 @@ import pipelines.readers.inputs.events
 import pipelines.readers.kineto.events_file
 from pipelines.base.errors import TracelakeError
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.readers import child_processes
 from pipelines.readers.child_processes import ingest_isolated

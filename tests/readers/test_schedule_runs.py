@@ -16,9 +16,9 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
 from pipelines.lake.inbox import look, waiting
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import batch_of
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import IngestReport, ingest

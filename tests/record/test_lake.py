@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import batch_of
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.readers.recordings import INPUT
 from pipelines.record.folder import SCHEMAS, Recording

@@ -18,9 +18,9 @@ from pipelines.lake import Lake, inbox
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import CATALOG
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST, QUARANTINE, RECORDING_MARK, table_file
 from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
 from pipelines.runs.check import check

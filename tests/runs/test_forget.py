@@ -20,11 +20,11 @@ from pipelines.lake import Lake, inbox
 from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.commit.ingested_files import state_of
 from pipelines.lake.commit.manifest import read_keys
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import MARK, table_file
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import keep_notice
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.readers.ingest import ingest, outcomes

@@ -17,9 +17,9 @@ from pathlib import Path
 from pipelines.fleet.captures.grouping import Capture, folder_of
 from pipelines.lake.commit.catalog_file import record_of, rows_of, writing
 from pipelines.lake.commit.model_failures import lacking
-from pipelines.lake.layout import table_names
 from pipelines.lake.names import CAPTURE_MARK, MARK
 from pipelines.lake.read.snapshot import Now
+from pipelines.lake.table_files import table_names
 from pipelines.models.cache import digest_of
 from pipelines.models.sources import code_digest
 

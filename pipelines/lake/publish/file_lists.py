@@ -21,10 +21,10 @@ import duckdb
 
 from pipelines.base.paths import utf8_path
 from pipelines.lake.commit.staged_rows import insert_values
-from pipelines.lake.layout import table_names
 from pipelines.lake.names import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch, mark_of, table_file
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import files_rows, valid_rows
+from pipelines.lake.table_files import table_names
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.sqltext import file_list, quoted
 

@@ -27,7 +27,6 @@ from pipelines.base import database
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import content, writing
 from pipelines.lake.lake import Lake, write_json
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import (
     MARK,
     OVERLAYS,
@@ -41,6 +40,7 @@ from pipelines.lake.names import (
     time_in_id,
 )
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.table_files import table_files
 from pipelines.models.sqltext import parquet_rows
 
 GRACE = timedelta(days=1)

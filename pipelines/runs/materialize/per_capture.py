@@ -26,7 +26,6 @@ from pipelines.lake.commit.batch_rows import Failure
 from pipelines.lake.commit.model_failures import lacking
 from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_tables import content_of
@@ -34,6 +33,7 @@ from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import MEMBERSHIP_TABLES
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models, why_plain
 from pipelines.models.sqltext import parquet_rows, quoted

@@ -12,9 +12,9 @@ import duckdb
 from pipelines.base import database
 from pipelines.lake.commit.manifest import entries
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import CAPTURE_MARK, KEYS, REJECTS, Batch, batch_of, mark_of, table_file
 from pipelines.lake.read.views import file_rows
+from pipelines.lake.table_files import table_files
 from pipelines.models.sqltext import parquet_rows, quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import KEYS_TABLE, has_own, lake_columns

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
+from pipelines.lake.table_files import table_files
 from pipelines.runs.store.requested_tables import requested_tables
 from pipelines.synthetic import CaptureSpec, write_capture
 

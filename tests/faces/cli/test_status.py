@@ -21,10 +21,10 @@ import pipelines.lake.inbox
 import pipelines.lake.status
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.status import Limits, Status, status, status_of_store
+from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store.interface import StoreError

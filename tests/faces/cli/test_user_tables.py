@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.roles import RolesError
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.prices import read_prices
+from pipelines.lake.table_files import table_files
 from pipelines.models.errors import CatalogError
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all

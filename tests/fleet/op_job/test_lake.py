@@ -13,9 +13,9 @@ from pipelines.fleet.op_job import read_job, what_if
 from pipelines.fleet.op_job.picture import colour, score_heat_map
 from pipelines.fleet.op_job.result_rows import excess_rows
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import batch_of, tables_of
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.table_files import table_files
 from pipelines.readers.ingest import ingest
 from tests.fleet.op_job.make import UNIT, B, F, Key, Shape, write_job
 

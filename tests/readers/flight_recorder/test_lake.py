@@ -12,9 +12,9 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_files
 from pipelines.lake.names import batch_of
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.table_files import table_files
 from pipelines.readers.flight_recorder.dump import is_dump
 from pipelines.readers.ingest import ingest
 from tests.readers.flight_recorder.test_verdicts import CASES, as_pickle
