@@ -20,7 +20,6 @@ def open_analyst(
     folder: Path | str,
     tables: list[str],
     id_prefix: str = "",
-    without_broken: bool = False,
     tell_reduced: bool = True,
 ) -> Any:
     """Open the analysts' file read-only for our own queries, with the named model tables up to date.
@@ -33,7 +32,7 @@ def open_analyst(
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.runs.store import open_store
 
-    store = open_store(folder, without_broken=without_broken)
+    store = open_store(folder)
     fresh = refresh_tables(store, tables, id_prefix, tell_reduced)
     con = store.analyst(fresh.tables)
     tell_damage(caveats(con, fresh.read))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.commit.batch_rows import LEFT_OUT, memory_mib
+from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure, memory_mib
 from pipelines.lake.commit.manifest import Entry, shown
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import MARK
-from pipelines.models.sqltext import quoted, row
+from pipelines.models.sqltext import row
 
 FAILURES = "model_failures"
 ALL = f"SELECT * FROM {FAILURES}"
@@ -60,14 +60,19 @@ def lacking(entries: Mapping[str, Entry]) -> dict[tuple[str, str], list[str]]:
 
 def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
     """Insert the failures of the batches with these ids into the table model_failures. `entries`: batches by id."""
-    rows = [
-        row([failure.trace_id, table, failure.model, failure.reason, failure.outcome, name])
-        for name in sorted(entries.keys() & set(batches))
-        for table, failures in sorted(entries[name].failures.items())
-        for failure in failures
-    ]
+    names = sorted(entries.keys() & set(batches))
+    rows = [values for name in names for values in failure_rows(name, entries[name].failures)]
     for first in range(0, len(rows), _ROWS):
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
+
+
+def failure_rows(batch_id: str, failures: Mapping[str, Iterable[Failure]]) -> list[str]:
+    """Return the rows of the table model_failures for a batch, as SQL. `failures`: by table."""
+    return [
+        row([failure.trace_id, table, failure.model, failure.reason, failure.outcome, batch_id])
+        for table, of_table in sorted(failures.items())
+        for failure in of_table
+    ]
 
 
 def drop_hidden_failures(con: duckdb.DuckDBPyConnection) -> None:
@@ -81,7 +86,7 @@ def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[Left
     rows = con.execute(
         f"SELECT t.trace_id, t.path, t.batch_id, f.model, f.reason, list(f.table_name ORDER BY f.table_name) "
         f"FROM {FAILURES} AS f JOIN {MARK} AS t USING (trace_id, batch_id) "
-        f"WHERE f.outcome = '{LEFT_OUT}' AND f.table_name IN {_listed(tables)} "
+        f"WHERE f.outcome = '{LEFT_OUT}' AND f.table_name IN {row(['', *tables])} "
         "GROUP BY ALL ORDER BY t.path, t.trace_id, f.model"
     ).fetchall()
     return [LeftOut(trace, path, batch, model, why, tuple(names)) for trace, path, batch, model, why, names in rows]
@@ -143,14 +148,10 @@ def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
     """Return a sentence for each of these tables that lacks traces, from the table model_failures in `con`."""
     rows = con.execute(
         f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
-        f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN {_listed(tables)} GROUP BY 1 ORDER BY 1"
+        f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN {row(['', *tables])} GROUP BY 1 ORDER BY 1"
     ).fetchall()
     return [
         f"{table} lacks {n} trace{'s' if n > 1 else ''}, such as {trace_id}, on which the model {model} failed "
         f"({reason}): {ALL}"
         for table, n, trace_id, model, reason in rows
     ]
-
-
-def _listed(tables: Iterable[str]) -> str:
-    return f"({', '.join(quoted(table) for table in tables) or repr('')})"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import duckdb
 
 from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure
+from pipelines.lake.commit.model_failures import failure_rows
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import Batch
 from pipelines.models.cache import digest_of
@@ -107,12 +108,7 @@ def note_replaced(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Versio
 
 def note_failures(con: duckdb.DuckDBPyConnection, batch: Batch, files: Mapping[str, Staged]) -> None:
     """Insert the model failures of these files."""
-    rows = [
-        row([failure.trace_id, table, failure.model, failure.reason, failure.outcome, batch.batch_id])
-        for table, staged in sorted(files.items())
-        for failure in staged.failures
-    ]
-    if rows:
+    if rows := failure_rows(batch.batch_id, {table: staged.failures for table, staged in files.items()}):
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows)}")
 
 
