@@ -5,20 +5,21 @@ The text is streamed. Nodes and their tensors stay in memory until the edges are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from pipelines.models.python_tables import insert_parts
 from pipelines.models.sqltext import quoted
 from pipelines.readers.execution.edges import data_edges
 from pipelines.readers.execution.join import join_operators, read_operators
 from pipelines.readers.execution.node_stream import stream_nodes
 from pipelines.readers.execution.nodes import Node
 from pipelines.readers.execution.stream import NodeStream
-from pipelines.readers.execution.tables import TABLES, create_tables, insert
+from pipelines.readers.execution.tables import TABLES, create_tables
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,21 @@ def load_execution(
         con.execute(f"DELETE FROM {table} WHERE trace_id = {quoted(trace_id)}")
     edges = data_edges(nodes)
     joined = join_operators(read_operators(con, trace_id), nodes)
-    insert(con, "execution_nodes", trace_id, (_node_row(node) for node in nodes))
-    insert(con, "execution_tensors", trace_id, (row for node in nodes for row in _tensor_rows(node)))
-    insert(con, "execution_edges", trace_id, edges)
-    insert(con, "operator_nodes", trace_id, joined.pairs)
+    rows_by_table: dict[str, Iterable[Sequence[Any]]] = {
+        "execution_nodes": map(_node_row, nodes),
+        "execution_tensors": (row for node in nodes for row in _tensor_rows(node)),
+        "execution_edges": edges,
+        "operator_nodes": joined.pairs,
+    }
+    for table, rows in rows_by_table.items():
+        insert_parts(con, table, ((trace_id, *row) for row in rows))
     n_operators, n_joined = con.execute(
         "SELECT count(*), count(o.event_id) FROM events AS e LEFT JOIN operator_nodes AS o USING (trace_id, event_id) "
         f"WHERE trace_id = {quoted(trace_id)} AND e.cat = 'cpu_op' AND e.duration_ns IS NOT NULL"
     ).fetchall()[0]
     n_nodes = sum(node.is_operator for node in nodes)
     summary = ExecutionSummary(str(path), schema, joined.method, n_nodes, n_operators, n_joined, len(edges))
-    insert(con, "execution_summary", trace_id, [tuple(asdict(summary).values())])
+    insert_parts(con, "execution_summary", [(trace_id, *asdict(summary).values())])
     return summary
 
 

@@ -5,13 +5,9 @@ Without an execution trace they exist but are empty, so that the models run anyw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Any
-
 import duckdb
 
-from pipelines.models.python_tables import create_table, input_table, types_of
+from pipelines.models.python_tables import create_table, input_table
 
 TABLES = (
     "execution_nodes",
@@ -98,15 +94,3 @@ def create_tables(con: duckdb.DuckDBPyConnection) -> None:
     """Create the tables that `con` does not have yet, empty."""
     for table in TABLES:
         create_table(con, table, "TABLE IF NOT EXISTS")
-
-
-def insert(con: duckdb.DuckDBPyConnection, table: str, trace_id: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Insert rows of a trace (without the trace_id) in chunks, so that they are never all copied at once."""
-    import pyarrow as pa
-
-    names, remaining = list(types_of(table))[1:], iter(rows)
-    while piece := list(islice(remaining, 50_000)):
-        columns = dict(zip(names, map(list, zip(*piece, strict=True)), strict=True))
-        con.register("_piece", pa.table({"trace_id": [trace_id] * len(piece), **columns}))
-        con.execute(f"INSERT INTO {table} SELECT * FROM _piece")
-        con.unregister("_piece")
