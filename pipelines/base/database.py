@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.base.errors import TracelakeError
+from pipelines.base.errors import TracelakeError, WrongValue
 
 THREADS = "TRACELAKE_THREADS"
 """Environment variable: number of CPUs that this process may use; by default all. A cluster's workers set it."""
@@ -168,6 +168,16 @@ def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
         return False
     con.execute(f"SET memory_limit = '{min(int(2 * current_mib) + 1, max_mib)}MiB'")
     return True
+
+
+def change_settings(con: duckdb.DuckDBPyConnection, settings: Mapping[str, str]) -> None:
+    """Change settings of `con`. Raise WrongValue for a size in another notation than DuckDB's."""
+    for name, value in settings.items():
+        text = value.replace("'", "''")
+        try:
+            con.execute(f"SET {name} = '{text}'")
+        except duckdb.Error:
+            raise WrongValue(f"{value!r} is not a size; write it like 512MB or 4GB") from None
 
 
 def limit_bytes(con: duckdb.DuckDBPyConnection) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.base.errors import TracelakeError, WrongValue
+from pipelines.base.errors import TracelakeError
 from pipelines.faces.cells import Cutter, Rows
 from pipelines.faces.limiting_findings import caveats_of_query
 from pipelines.lake.commit.model_failures import caveats
@@ -31,7 +31,6 @@ from pipelines.lake.read.sandbox import (
     connect_parser,
     refuse_but_reading,
 )
-from pipelines.models.sqltext import quoted
 from pipelines.runs.store import open_store
 
 _PART = 500  # rows fetched at a time
@@ -150,10 +149,7 @@ def memory_bytes(size: str = "") -> int:
     "" means DuckDB's default. Raise WrongValue if `size` is not a size.
     """
     with database.connect() as con:
-        try:
-            con.execute(f"SET memory_limit = {quoted(size)}" if size else "SELECT 1")
-        except duckdb.Error:
-            raise WrongValue(f"{size!r} is not a size; write it like 512MB or 4GB") from None
+        database.change_settings(con, {"memory_limit": size} if size else {})
         return database.limit_bytes(con)
 
 

@@ -19,7 +19,6 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines.base import database
-from pipelines.base.errors import WrongValue
 from pipelines.lake.commit.catalog_file import content, note, record_of, writing
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import ANALYST, ANALYST_TEMP, KEYS, REJECTS, Batch, table_file
@@ -122,11 +121,7 @@ def connect_attached(
     # Attached, because DuckDB would reuse an older state of the file that this process has open if it connected to it.
     con = database.connect(config=config or {})
     try:
-        for name, value in (settings or {}).items():
-            try:
-                con.execute(f"SET {name} = {quoted(value)}")
-            except duckdb.Error:
-                raise WrongValue(f"{value!r} is not a size; write it like 512MB or 4GB") from None
+        database.change_settings(con, settings or {})
         con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
         con.execute("USE analyst")
     except BaseException:

@@ -50,11 +50,7 @@ def attach(
     address.check_folder()
     con = database.connect(config=dict(config or {}))
     try:
-        for name, value in (settings or {}).items():
-            try:
-                con.execute(f"SET {name} = {quoted(value)}")
-            except duckdb.Error:
-                raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
+        database.change_settings(con, settings or {})
         _load_extensions(con, address, address.is_remote)
         if address.is_remote:
             give_access(con)
