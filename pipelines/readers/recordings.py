@@ -47,11 +47,6 @@ def _state_and_rows(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["state"], row["n_rows"]
 
 
-def _old(known: dict[str, tuple[str, int]], read: dict[str, tuple[str, int]]) -> set[str]:
-    """Return the keys of the recordings of which the lake has at least what was read."""
-    return {key for key, stored in known.items() if key not in read or not _is_news(stored, *read[key])}
-
-
 def _is_news(stored: tuple[str, int] | None, state: str, n_rows: int) -> bool:
     """Return whether a recording has more data than the lake. A complete one is final; an older copy adds nothing."""
     if stored is None or stored[0] == COMPLETE:
@@ -103,5 +98,5 @@ INPUT = SetInput(
     recognise=recording_folders,
     read=read_recording,
     state=_state_and_rows,
-    settled=_old,
+    is_news=lambda stored, read: _is_news(stored, *read),
 )

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.base.processes import this_process
+from pipelines.record.host import ProcessGone, read_proc
 
 Row = dict[str, Any]
 
@@ -103,8 +103,7 @@ class Recording:
         # By default each recording is its own run, because rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
         self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "start_ns": time.time_ns()}
-        _, recorder_pid, start = this_process().rsplit(":", 2)
-        self.row |= {"recorder_pid": int(recorder_pid), "recorder_start": int(start) if start else None}
+        self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
         self.error: Exception | None = None  # error of the last failed write, None after a successful one
         self._own_columns, self._pending = own_columns, pending
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
@@ -257,3 +256,11 @@ def _rank() -> int | None:
     """Return the rank from the environment variable RANK, or None if it is unset or not a number."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdigit() else None
+
+
+def _start_of(pid: int) -> int | None:
+    """Return a process's start in the system's unit, or None if unknown. Pid and start together identify a process."""
+    try:
+        return read_proc(pid)["start_ticks"]
+    except (ProcessGone, OSError):
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,9 +64,9 @@ class SetInput:
     `scope` and `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
     `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)` stages the
     tables of one set, or returns None if none of its files could be read. If it raises, one of `refusals` or anything else,
-    only this set is rejected. `state(row)` returns the state of the set of a row of the commit marker; `settled(known, read)`
-    the keys that a new set does not replace, by default all. `known`: the state of each key in the lake; `read`: of each key
-    that was read. `before_put(con, lake)` is called under the lake's lock before the tables are written.
+    only this set is rejected. `state(row)` returns the state of the set of a row of the commit marker; `is_news(stored, read)`
+    whether a set that was read in one state replaces that of the lake in the other, by default never. `before_put(con, lake)`
+    is called under the lake's lock before the tables are written.
     """
 
     scope: str
@@ -75,8 +75,12 @@ class SetInput:
     read: Callable[[Reading, Path, Collection[Path]], Read | None]
     refusals: tuple[type[Exception], ...] = (Rejected,)
     state: Callable[[Mapping[str, Any]], Any] | None = None
-    settled: Callable[[dict[str, Any], dict[str, Any]], Set[str]] = lambda known, _: set(known)
+    is_news: Callable[[Any, Any], bool] = lambda stored, read: False
     before_put: Callable[[duckdb.DuckDBPyConnection, Lake], None] | None = None
+
+    def settled(self, known: Mapping[str, Any], read: Mapping[str, Any]) -> set[str]:
+        """Return the keys that no set replaces. `known`: the state of each key in the lake; `read`: of each that was read."""
+        return {key for key, stored in known.items() if key not in read or not self.is_news(stored, read[key])}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
-from pipelines.readers.inputs.growing_logs import not_longer, unpacked_bytes
 from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.source import Source, head_of
@@ -94,6 +93,6 @@ INPUT = SetInput(
     suffixes=(".log", ".json", ".jsonl", ".gz"),
     recognise=logs,
     read=read_log,
-    state=unpacked_bytes,
-    settled=not_longer,
+    state=lambda row: row["unpacked_bytes"],
+    is_news=lambda stored_bytes, read_bytes: read_bytes > stored_bytes,
 )

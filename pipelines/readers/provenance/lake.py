@@ -243,11 +243,6 @@ def _state(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["source"], row["unpacked_bytes"]
 
 
-def _settled(known: dict[str, tuple[str, int]], read: dict[str, tuple[str, int]]) -> set[str]:
-    """Return the keys of the sets of which the lake has at least what was read."""
-    return {key for key, stored in known.items() if key not in read or not _is_news(stored, *read[key])}
-
-
 def _is_news(stored: tuple[str, int] | None, source: str, n_bytes: int) -> bool:
     """Return whether a set has other data than the lake.
 
@@ -265,5 +260,5 @@ INPUT = SetInput(
     recognise=provenance,
     read=read_provenance,
     state=_state,
-    settled=_settled,
+    is_news=lambda stored, read: _is_news(stored, *read),
 )
