@@ -42,11 +42,6 @@ def exit_code() -> int:
     return 128 + (_asked or signal.SIGINT)
 
 
-def was_asked() -> bool:
-    """Return whether a signal asked this process to stop."""
-    return bool(_asked)
-
-
 def sentence() -> str:
     """Return the message of a stopped command."""
     return f"{_SIGNAL_WORDS[signal.Signals(_asked or signal.SIGINT)]}: the same command run again finishes"

@@ -226,7 +226,7 @@ class Why:
     def _whole(self) -> str:
         """Return the length of the window, or of each of its steps, as text.
 
-        Include the length without the profiler if the profiler costs more than _TOLD of the window. Of steps of which
+        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Of steps of which
         few take as long as their mean, say so, with their median.
         """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
