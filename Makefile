@@ -1,5 +1,5 @@
-# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/30 make test: with the third
-# of thirty shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
+# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/60 make test: with the third
+# of sixty shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
 # `make growth` measures what 16 times more of one thing costs per event, what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
 # make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes the picture in docs/architecture.md,

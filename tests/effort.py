@@ -1,6 +1,6 @@
 """How much the tests do: what is read of the environment, and what chooses among tests, examples and steps.
 
-`SLOW=1`: every slow test, and every example of the random tests. `SLOW=3/30`: of the slow tests the third of thirty shares, as
+`SLOW=1`: every slow test, and every example of the random tests. `SLOW=3/60`: of the slow tests the third of sixty shares, as
 in CI. `STEPS=all`: tests that kill a process do it at each step, as in `make attack`; otherwise at a few that `SEED`
 chooses. The head of each run tells its seed.
 """
