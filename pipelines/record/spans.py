@@ -106,7 +106,7 @@ class SpanRecorder:
         self._described: dict[str, Any] = {}
         self._open: list[SampledStep] = []  # steps measured on the host but not finished on the GPU yet
         self._counted: set[Inputs] = set()  # inputs whose work a census has counted
-        self._untimed: set[str] = set()  # names of spans whose work no clock followed, except own code
+        self._untimed: set[tuple[str, bool]] = set()  # spans whose work no clock followed (SampledStep.untimed)
         self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
         self._counters = ThreadCounters() if cpu_counters else None

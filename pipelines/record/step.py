@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -36,8 +37,8 @@ class SampledStep:
     """A step whose spans are measured. Run the step inside `recorded()`, and read `rows()` once `is_done`.
 
     A census also counts the operators in the spans, which makes them slower. Modules that cannot be measured are skipped and
-    reported to `noted`. `of_all`: all modules of the model, if `modules` are only some of them. `untimed`: names of spans
-    whose work no clock followed in other steps.
+    reported to `noted`. `of_all`: all modules of the model, if `modules` are only some of them. `untimed`: the spans whose
+    work no clock followed in other steps, as in the property of that name.
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class SampledStep:
         first_id: int = 0,
         counters: ThreadCounters | None = None,
         of_all: Named | None = None,
-        untimed: Collection[str] = (),
+        untimed: Collection[tuple[str, bool]] = (),
     ) -> None:
         self.number, self._clock, self._noted, self._untimed = number, clock, noted, untimed
         self._modules: Named = modules
         self._of_all: Named = of_all or modules
         self._n_modules = len({name for _, name in self._of_all})
+        self._model_name = self._of_all[0][1] if self._of_all else ""
         self._is_whole = len(self._modules) == len(self._of_all)
         self._names = {id(module): name for module, name in self._modules}
         self._hooks = Hooks(noted)
@@ -196,7 +198,7 @@ class SampledStep:
         span.before = set()
         if span.begin and not span.end:  # the step raised an exception inside the span
             span.end, span.is_failed = root.end, True
-        if not self._is_whole and (span.name in self._untimed or (self._untimed and span.kind == OWN)):
+        if not self._is_whole and (span.name, span.kind == OWN) in self._untimed:
             span.clock = HOST_CALLS  # work that no clock follows may be that of a module that is not measured
         around = span.parent
         # A step and own code have the inputs of their first module, which is known only if all are measured.
@@ -224,9 +226,14 @@ class SampledStep:
         return {span.inputs for span in known if span.begin and not span.is_failed}
 
     @property
-    def untimed(self) -> set[str]:
-        """Return the names of the spans without a clock for their work, except own code."""
-        return {span.name for span in self._spans if span.clock == HOST_CALLS and span.kind != OWN}
+    def untimed(self) -> set[tuple[str, bool]]:
+        """Return the spans without a clock for their work, and the modules around these, as (name, whether it is own code).
+
+        The modules around them may not have been measured in this step.
+        """
+        spans = {(span.name, span.kind == OWN) for span in self._spans if span.clock == HOST_CALLS}
+        names = [self._model_name, *(name for name, is_own in spans if not is_own)] if spans else []
+        return spans | {(around, False) for name in names for around in accumulate(name.split("."), "{}.{}".format)}
 
     @property
     def hook_ns(self) -> dict[str, int]:

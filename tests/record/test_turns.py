@@ -272,23 +272,37 @@ def test_a_module_that_cannot_be_measured_takes_its_turn_and_stops_nobody(case: 
     assert ("first", False) in failed and (("second", True) in failed) == (case == "raises")
 
 
+class Hides(nn.Module):
+    """Its child's work is on another device than its own inputs and outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = nn.Linear(4, 4, device="meta")
+
+    def forward(self, x: Any) -> Any:
+        self.child(torch.empty(2, 4, device="meta"))
+        return x + 1
+
+
 @pytest.mark.usefixtures("few_at_a_time")
-def test_work_that_no_clock_follows_is_remembered_while_its_module_is_not_measured(tmp_path: Path) -> None:
-    net = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 4, device="meta"))
-
-    def step() -> None:
-        net[0](torch.randn(2, 4))
-        net[1](torch.randn(2, 4))
-        net[2](torch.randn(2, 4, device="meta"))
-
+def test_work_that_no_clock_follows_is_remembered_while_its_module_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the modules around it, which are never measured in the same step, and of own code in which it was seen."""
+    monkeypatch.setattr(Sampling, "allowed_ns", 0)  # one module
+    net = Model(Hides())
     with record_spans(net, tmp_path, count_operators=False) as spans:
-        for _ in range(8):
-            with spans.step(), spans.span("own"):
-                step()
+        for _ in range(11):
+            with spans.step():
+                with spans.span("load"), spans.span("second"):  # not the module of that name
+                    torch.randn(3)
+                with spans.span("call"):
+                    net(torch.randn(2, 4))
+    untimed = [("step", "step"), ("call", "own"), ("Model", "forward"), ("second", "forward"), ("second.child", "forward")]  # fmt: skip
     calls = rows(tmp_path, "span_samples")
-    first = min(row["step"] for row in calls if row["name"] == "2")
-    assert any(row["step"] > first and row["name"] == "0" for row in calls)
+    first = min(row["step"] for row in calls if row["name"] == "second.child")
     for row in calls:
-        is_around = row["phase"] in ("step", "own")
-        expected = HOST_CALLS if row["name"] == "2" or (is_around and row["step"] >= first) else "host"
-        assert row["clock"] == expected
+        is_untimed = row["step"] >= first and (row["name"], row["phase"]) in untimed
+        assert row["clock"] == (HOST_CALLS if is_untimed else "host"), row
+    later = {(row["name"], row["phase"]) for row in calls if row["step"] > first}
+    assert later == {*untimed, ("first", "forward"), ("load", "own"), ("second", "own")}

@@ -20,9 +20,9 @@ measured AS (
     GROUP BY recording_id, name
 ),
 sampled AS (
-    SELECT recording_id, count(DISTINCT step) AS n_sampled_steps
-    FROM span_sample_modules
-    WHERE NOT is_census
+    SELECT recording_id, count(*) AS n_sampled_steps
+    FROM span_samples
+    WHERE phase = 'step' AND NOT is_census
     GROUP BY recording_id
 ),
 calls AS (

@@ -255,8 +255,8 @@ def test_module_ranks() -> None:
 def test_sampled_modules() -> None:
     """8 ms of forward in two sampled steps, of 3 of them the work is known. The other peak's row of a call is no further call.
 
-    Module m was measured in three of the four sampled steps of y that are no census, and did not run in one of them. What
-    recording x measured is not known.
+    Module m was measured in three of the five sampled steps of y that are no census, and did not run in one of them. In step 6
+    no module accepted hooks. What recording x measured is not known.
     """
     recordings = of(
         "recording_id kind run_id start_ns",
@@ -281,7 +281,13 @@ def test_sampled_modules() -> None:
         ("y", 1, "m", True), ("y", 1, "o", True), ("y", 2, "m", False), ("y", 3, "o", False), ("y", 4, "m", False),
         ("y", 4, "o", False), ("y", 5, "m", False),
     )  # fmt: skip
-    tables = {"recordings": recordings, "span_sample_utilization": calls, "span_sample_modules": measured}
+    steps = of(
+        "recording_id step span_id phase is_census",
+        ("y", 1, 0, "step", True), *(("y", step, 0, "step", False) for step in range(2, 7)), ("y", 6, 1, "own", False),
+        ("x", 0, 0, "step", False),
+    )  # fmt: skip
+    stored = {"span_samples": steps, "span_sample_modules": measured}
+    tables = {"recordings": recordings, "span_sample_utilization": calls, **stored}
     columns = "run_id recording_id rank phase n ms mfu_percent bandwidth_percent roofline_percent peak_kind suspect"
     assert asked("sampled-modules", columns, **tables) == [
         ("new", "y", 1, "forward", 3, 4.0, 40.0, 25.0, 50.0, "datasheet", True),
@@ -290,9 +296,9 @@ def test_sampled_modules() -> None:
     ]
     columns = "recording_id phase n_steps n_measured_steps n_sampled_steps"
     assert asked("sampled-modules", columns, **tables) == [
-        ("y", "forward", 2, 3, 4),
-        ("y", "backward", 1, 3, 4),
-        ("x", "forward", 1, None, None),
+        ("y", "forward", 2, 3, 5),
+        ("y", "backward", 1, 3, 5),
+        ("x", "forward", 1, None, 1),
     ]
 
 

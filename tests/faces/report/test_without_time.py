@@ -81,6 +81,7 @@ def test_sampled_modules_of_the_newest_recorded_run_are_drawn_likewise() -> None
                 "name VARCHAR, phase VARCHAR, duration_ns BIGINT, not_measured VARCHAR, peak_kind VARCHAR, mfu_wall DOUBLE, "
                 "bandwidth_utilization DOUBLE, roofline_utilization DOUBLE, suspect BOOLEAN)")  # fmt: skip
     con.execute("CREATE TABLE span_sample_modules (recording_id VARCHAR, step BIGINT, name VARCHAR, is_census BOOLEAN)")
+    con.execute("CREATE TABLE span_samples (recording_id VARCHAR, phase VARCHAR, is_census BOOLEAN)")
     assert sampled_layers(con) == {}
     con.execute("INSERT INTO span_sample_utilization SELECT recording_id, run_id, rank, 0, row_number() OVER (), name, phase, ms * 1e6, "
                 "NULL, 'datasheet', percent / 100, NULL, NULL, false FROM (VALUES "
