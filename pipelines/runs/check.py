@@ -189,9 +189,11 @@ def _mask(lake: Lake, path: Path) -> str:
     with lake.compute_lock(), lake.commit_lock(), tempfile.TemporaryDirectory(dir=lake.staging(batch)) as folder:
         staged, record = Path(folder) / path.name, _record(lake, batch, table)
         failures, version = (record.failures, record.version) if record else ((), None)
+        is_digest = lake.is_digest(batch)
+        form = options(version, failures, is_digest)
         with database.connect() as con:
-            rows = with_masks(f"FROM {parquet_rows(path)}", *_masked_columns(con, path, lake.is_digest(batch)))
-            ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options(version, failures)})").fetchall()
+            rows = with_masks(f"FROM {parquet_rows(path)}", *_masked_columns(con, path, is_digest))
+            ((n_rows,),) = con.execute(f"COPY ({rows}) TO {quoted(staged)} ({form})").fetchall()
         lake.put_all(batch, {table: Staged(staged, n_rows, failures, version)})
     return "masked"
 

@@ -232,7 +232,8 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
             write_tables(_without(source, trace_id), staged)
         else:
             remaining = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
-            con.execute(f"COPY ({remaining}) TO {quoted(staged)} ({options(version, failures)})")
+            form = options(version, failures, lake.is_digest(batch))
+            con.execute(f"COPY ({remaining}) TO {quoted(staged)} ({form})")
     keys = manifest.read_keys(lake.root, batch) if table in KEYS else None
     if keys is not None:
         keys = {key: path for key, path in keys.items() if key != trace_id}

@@ -22,6 +22,7 @@ from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.batch_rows import Failure
 from pipelines.lake.commit.catalog_file import rebuild
+from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import CAPTURE_MARK, OVERLAYS, table_file
 from pipelines.lake.retain import retention
@@ -30,9 +31,9 @@ from pipelines.lake.retain.digest_files import OF_CAPTURES, OF_TRACES
 from pipelines.lake.retain.retention import retire
 from pipelines.readers.ingest import ingest
 from pipelines.runs import digest
-from pipelines.runs.check import check
+from pipelines.runs.check import _mask, check
 from pipelines.runs.digest import reduce_old
-from pipelines.runs.forget import forget
+from pipelines.runs.forget import _rewrite, forget
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store.requested_tables import requested_tables
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -241,14 +242,27 @@ def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
     assert not CliRunner().invoke(app, ["sql", "SELECT count(*) FROM causes", "--lake", str(lake.root)]).stderr
 
 
-def test_its_files_are_small(small: Lake) -> None:
-    """Sorted rows repeat. Bloom filters would take a tenth of a digest of ten small traces."""
+def test_its_files_are_small(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted rows repeat. Bloom filters would take a tenth of a digest of ten small traces.
+
+    The files stay small if secrets in them are masked, or a trace is forgotten.
+    """
+    forgotten = min(small.known_traces())
     (file,) = small.root.glob("causes/day=*/*.parquet")
     assert not is_written_small(file)
     reduce_old(small, 14, NONE, now=NOW)
     for table in ("traces", "findings", *OF_TRACES, *OF_CAPTURES):
         (file,) = small.root.glob(f"{table}/day=*/*.parquet")
         assert is_written_small(file), table
+    (batch,) = small.batches()
+    forms: list[str] = []
+    for module in ("check", "forget"):
+        of_file = f"pipelines.runs.{module}.options"
+        monkeypatch.setattr(of_file, lambda *args: (forms.append(options(*args)), forms[-1])[1])
+    for table in ("traces", "findings"):
+        _mask(small, table_file(small.root, table, batch))
+        assert _rewrite(small, table, batch, forgotten)
+    assert len(forms) == 4 and all(form.startswith(options(None, (), of_digest=True)) for form in forms)
 
 
 def is_written_small(file: Path) -> bool:
@@ -259,6 +273,20 @@ def is_written_small(file: Path) -> bool:
         rows = con.read_parquet(str(file), hive_partitioning=False)
         in_order = con.execute("SELECT * FROM rows ORDER BY ALL").fetchall()
         return rows.columns[0] in ("trace_id", "capture_id") and rows.fetchall() == in_order and not n_filters
+
+
+def test_it_is_compressed_more_than_other_files(tmp_path: Path) -> None:
+    rows = "SELECT hash(range) % 1000 AS n, 'operator ' || hash(range) % 1000 AS name FROM range(5000)"
+
+    def n_bytes(form: str) -> int:
+        """The bytes of the pages alone."""
+        file = tmp_path / "rows.parquet"
+        with duckdb.connect() as con:
+            con.execute(f"COPY ({rows}) TO '{file}' ({form})")
+            return con.execute(f"SELECT sum(total_compressed_size) FROM parquet_metadata('{file}')").fetchall()[0][0]
+
+    best = n_bytes("FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19")
+    assert n_bytes(options(None, (), of_digest=True)) == best < n_bytes(options(None, ()))
 
 
 def test_a_digest_has_what_answers_read() -> None:
