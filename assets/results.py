@@ -27,7 +27,6 @@ from pipelines.lake.names import MARK
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.left_out import left_out_at
 from pipelines.runs.materialize.per_capture import trace_tables
-from pipelines.runs.materialize.per_trace import stale_batches
 from pipelines.runs.materialize.publishing import Materialized
 from pipelines.runs.store import is_folder_address
 
@@ -126,7 +125,8 @@ def run_tables(address: str = "") -> frozenset[str] | None:
 def _fleet_tables() -> frozenset[str]:
     catalog = load_catalog()
     # `quality` has the check that reports traces for which a model failed. Without it, the step that computes would fail.
-    tables = {*FLEET_TABLES, "quality"}
+    # `rank_steps` has a picture, and reads no table that the others do not need.
+    tables = {*FLEET_TABLES, "quality", "rank_steps"}
     # The tables that those of captures read are stored in any case. In the same step, the path is computed once.
     tables.update(trace_tables(catalog, tables & {*catalog.of_captures}))
     return frozenset(tables & {*catalog.materialized, *catalog.of_captures})
@@ -151,18 +151,20 @@ def observe_left(
 ) -> None:
     """Report in how many batches of a run the tables that it leaves out are not computed.
 
-    Otherwise, the rows that an earlier run has shown would look like all of the day. A run that ingests nothing reports
-    nothing.
+    Otherwise, the rows that an earlier run has shown would look like all of the day. Digests do not count, because nothing
+    of them is computed. A run that ingests nothing reports nothing.
     """
     in_run = context.job_def.asset_layer.executable_asset_keys
+    batches = [batch for batch in batches if not lake.is_digest(batch)]
     if dg.AssetKey(MARK) not in in_run or not batches:
         return
     catalog = lake.catalog()
     day = next(iter(span.days)) if len(span.days) == 1 else None
+    names = [name for name in names if dg.AssetKey(name) not in in_run]
+    versions = lake.versions(batches, names)
     for name in names:
-        if (key := dg.AssetKey(name)) in in_run:
-            continue
-        n = len(stale_batches(lake, catalog, [name], batches))
+        current = catalog.version(name)
+        n = sum(versions[batch].get(name) != current for batch in batches)
         rows = shown(lake, name, span) if n < len(batches) else {}
         metadata = {**rows, "not_computed": f"{n} of {len(batches)} batches"}
-        context.log_event(dg.AssetObservation(key, partition=day, metadata=metadata))
+        context.log_event(dg.AssetObservation(name, partition=day, metadata=metadata))

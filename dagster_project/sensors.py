@@ -197,8 +197,8 @@ def _repeated(
 ) -> dg.RunRequest | None:
     """Return a request to rerun a day whose newest run failed, so that its tables are still computed.
 
-    Return None if no day but `except_day` failed, if its wait is not over, if its repeats are used up, or if the repeat was
-    cancelled.
+    It is a run of `assets`, or of the whole job if the failed run was started by hand for more than these. Return None if
+    no day but `except_day` failed, if its wait is not over, if its repeats are used up, or if the repeat was cancelled.
     """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
@@ -210,14 +210,20 @@ def _repeated(
         if instance.get_run_records(dg.RunsFilter(tags={RUN_KEY_TAG: key}), limit=1):
             continue
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
+            selected = assets if PURPOSE_TAG in run.tags or _is_of(run, assets) else None
             return dg.RunRequest(
                 run_key=key,
                 partition_key=run.tags[PARTITION_TAG],
                 run_config=_run_config({"files": []}),
-                asset_selection=assets,
-                tags={REPEAT_TAG: str(times + 1), **_tags(assets)},
+                asset_selection=selected,
+                tags={REPEAT_TAG: str(times + 1), **_tags(selected)},
             )
     return None
+
+
+def _is_of(run: dg.DagsterRun, assets: list[dg.AssetKey] | None) -> bool:
+    """Return whether a run computes no asset but these."""
+    return run.asset_selection is not None and run.asset_selection <= {*(assets or ())}
 
 
 def _run_config(ingest: dict[str, Any]) -> dict[str, Any]:

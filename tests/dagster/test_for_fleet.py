@@ -17,6 +17,7 @@ from dagster_project import sensors
 from dagster_project.definitions import definitions, defs
 from dagster_project.runs_in_progress import PURPOSE_TAG
 from dagster_project.sensors import daily_schedule, trace_file_sensor
+from pipelines.faces.fleet_tables import FLEET_TABLES
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
@@ -84,7 +85,7 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     later = sensors.time.time() + 60
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        failed = instance.create_run_for_job(namesake, tags={"dagster/partition": "2026-01-02"})
+        failed = instance.create_run_for_job(namesake, tags={"dagster/partition": "2026-01-02", PURPOSE_TAG: "fleet"})
         instance.report_run_failed(failed)
         monkeypatch.setattr(sensors.time, "time", lambda: later)
         requests = daily_schedule(str(lake.root))(
@@ -95,6 +96,29 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
         "fleet"
     }  # or a failed day is asked for again and again
     assert dg.AssetKey("quality") in asked  # with its check, or a model that fails on a trace fails the whole run
+
+
+@pytest.mark.parametrize(
+    ("selected", "is_more"),
+    [(None, True), ({"traces", "call_stacks"}, True), ({"traces", "rejects", "fleet_today"}, False)],
+    ids=["all", "more", "less"],
+)
+def test_a_failed_run_by_hand_of_more_is_repeated_as_the_whole_job(
+    selected: set[str] | None, is_more: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successful run of the fleet's tables would count as its success, without what it was to compute."""
+    keys = None if selected is None else frozenset(map(dg.AssetKey, selected))
+    run = dg.DagsterRun("ingest_and_analyse", tags={"dagster/partition": today()}, asset_selection=keys)
+    record = SimpleNamespace(dagster_run=run, update_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(sensors, "failed_last", lambda *_: [record])
+    monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
+    fleet = sensors._assets(str(lake.root))
+    with dg.DagsterInstance.ephemeral() as instance:
+        repeat = sensors._repeated(instance, sensors.time.time(), fleet, except_day="")
+        assert repeat and repeat.asset_selection == (None if is_more else fleet)
+        assert repeat.tags.get(PURPOSE_TAG) == (None if is_more else "fleet")
+        whole = sensors._repeated(instance, sensors.time.time(), None, except_day="")
+        assert whole and whole.asset_selection is None and PURPOSE_TAG not in whole.tags
 
 
 def test_a_run_computes_all_tables_if_asked_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,18 +140,22 @@ def test_what_captures_read_is_computed_in_the_same_step() -> None:
     tables = run_tables("/data/lake") or frozenset()
     assert {*trace_tables(catalog, tables & {*catalog.of_captures})} <= tables
     assert "critical_path_edges" in tables and "critical_path" not in tables
+    of_fleet = trace_tables(catalog, {*FLEET_TABLES} & {*catalog.of_captures})
+    assert {*trace_tables(catalog, {"rank_steps"})} <= {*of_fleet}  # so it costs little
 
 
 def test_an_asset_that_runs_leave_out_says_how_to_get_it() -> None:
     graph = defs.resolve_asset_graph()
     notes = {key.to_user_string(): graph.get(key).metadata.get(NOTE) for key in graph.get_all_asset_keys()}
     left_out = {name for name, note in notes.items() if note is not None}
-    assert {"call_stacks", "collectives", "overlay"} <= left_out
-    assert left_out.isdisjoint({*(run_tables() or ()), "traces", "fleet_today", "jobs"})
+    assert {"call_stacks", "collectives", "overlay", "span_utilization"} <= left_out
+    assert left_out.isdisjoint({*(run_tables() or ()), "traces", "fleet_today", "jobs", "rank_steps"})
     assert "A command that reads this table computes it first" in str(notes["call_stacks"])
 
 
-def test_tables_of_which_traces_are_left_for_their_first_use_say_so(lake: Lake, tmp_path: Path) -> None:
+def test_tables_of_which_traces_are_left_for_their_first_use_say_so(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[dg.AssetObservation] = []
     span = Span(frozenset({today()}), "")
 
@@ -149,6 +177,14 @@ def test_tables_of_which_traces_are_left_for_their_first_use_say_so(lake: Lake, 
     assert (kernels["not_computed"].value, kernels["dagster/row_count"].value) == ("1 of 2 batches", 1)
     assert [event.partition for event in events] == [today()]
     assert observed({"kernels"}) == {}  # one table, materialized by hand
+    digests = lake.batches()[1:]
+    monkeypatch.setattr(Lake, "is_digest", lambda _, batch: batch in digests)
+    assert {name: row["not_computed"].value for name, row in observed({"traces"}).items()} == {
+        "kernels": "0 of 1 batches",
+        "streams": "1 of 1 batches",
+    }
+    digests = lake.batches()
+    assert observed({"traces"}) == {}
 
 
 def test_an_unknown_purpose_is_refused_with_the_remedy(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
