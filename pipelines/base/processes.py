@@ -27,8 +27,8 @@ def is_alive(process: str) -> bool:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it exists and belongs to another user
-        return True
+    except PermissionError:
+        pass  # the process of another user, whose start counts as well
     started = _started(int(pid))
     return started != "ended" and ("" in (start, started) or started == start)
 

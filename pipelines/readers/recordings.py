@@ -82,7 +82,9 @@ def _state(recording: dict[str, Any]) -> str:
     if recording["state"] == COMPLETE:
         return COMPLETE
     if recording["host"] == socket.gethostname():
-        is_running = is_alive(f"{recording['host']}:{recording['recorder_pid']}:{recording['recorder_start'] or ''}")
+        pid, start = recording["recorder_pid"], recording["recorder_start"] or ""
+        # Any value may be in a foreign file.
+        is_running = type(pid) is int and 0 < pid < 2**31 and is_alive(f"{recording['host']}:{pid}:{start}")
     else:
         is_running = time.time_ns() - recording["seen_ns"] < _SILENT_NS
     return "running" if is_running else "killed"

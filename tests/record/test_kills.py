@@ -116,11 +116,28 @@ def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatc
     assert asked(lake, "SELECT count(*) > 3 FROM host_samples") == [(True,)]
 
 
-def test_a_later_process_of_the_same_number_is_not_the_recorder() -> None:
+@pytest.mark.parametrize("is_of_another_user", [False, True])
+def test_a_later_process_of_the_same_number_is_not_the_recorder(
+    is_of_another_user: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    if is_of_another_user:
+        monkeypatch.setattr(os, "kill", refuse)
     began = read_proc(os.getpid())["start_ticks"]
     recording = {"state": "open", "host": socket.gethostname(), "recorder_pid": os.getpid()}
     states = [_state({**recording, "recorder_start": start}) for start in (began, began - 1, None)]
     assert states == ["running", "killed", "running"]
+
+
+@pytest.mark.parametrize("pid", [None, -1, 0, 2**31, 2**40, True, 1.5, "1"])
+def test_a_number_of_no_process_is_no_running_recorder(pid: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is foreign: any value may be there. 0 and -1 are groups of processes."""
+    recording = {"state": "open", "host": socket.gethostname(), "recorder_start": None}
+    assert _state({**recording, "recorder_pid": pid}) == "killed"
+    monkeypatch.setattr(os, "kill", lambda *_: None)  # whether or not this machine has so large a number
+    assert _state({**recording, "recorder_pid": 2**31 - 1}) == "running"
 
 
 def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
