@@ -57,7 +57,7 @@ class Node:
 def parse_node(raw: dict[str, Any], place: int) -> Node:
     """Return one node of either schema. Raise ValueError with the missing or wrong field."""
     number = raw.get("id")
-    if not isinstance(number, int) or _number(number) != number:
+    if type(number) is not int or _number(number) != number:
         raise ValueError(f"node {place} has no id of 64 bits")
     attrs = raw.get("attrs")
     if isinstance(attrs, list):
@@ -88,8 +88,8 @@ def parse_node(raw: dict[str, Any], place: int) -> Node:
 
 
 def _number(value: Any, missing: int = 0) -> int:
-    """Return an int64; unsigned numbers beyond it (a -1 that was cast) and anything else become `missing`."""
-    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else missing
+    """Return an int64; unsigned numbers beyond it (a -1 that was cast) and anything else, also `true`, become `missing`."""
+    return value if type(value) is int and -(2**63) <= value < 2**63 else missing
 
 
 def _pairs(number: int, name: str, side: Any) -> tuple[list[Any], list[Any]]:
@@ -115,7 +115,7 @@ def _tensors_in(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]
     """Yield the tensors in a value: the value itself, or those in a list or tuple."""
     if not isinstance(value, list):
         return
-    if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
+    if len(value) == 6 and isinstance(value[5], str) and all(type(part) is int for part in value[:5]):
         tensor, storage, offset, n_elements, element_bytes = (_number(part) for part in value[:5])
         yield Tensor(position, tensor, storage, offset, n_elements, element_bytes, as_text(value[5]), is_mutated)
         return

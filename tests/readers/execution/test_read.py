@@ -119,6 +119,8 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path) -> None:
         ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0}, {"id": 1, "rf_id": 0}]}', "occurs twice"),
         ('{"schema": "1.0.1", "nodes": []', "ends early"),
         ('{"schema": "1.0.1", "nodes": [{"id": 9223372036854775808, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
+        ('{"schema": "1.0.1", "nodes": [{"id": true, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
+        ('{"schema": "1.0.1", "nodes": [{"id": false, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
         (
             '{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0, "inputs": 5}]}',
             "node 1: inputs or their types are no list",
@@ -134,6 +136,17 @@ def test_what_is_no_execution_trace_is_refused_in_words(tmp_path: Path, text: st
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(TraceRejected, match=reason):
         read_nodes(tmp_path / "x.json")
+
+
+def test_true_is_no_number(tmp_path: Path) -> None:
+    """One such value would make pyarrow refuse the whole trace."""
+    raw = json.loads(write(tmp_path / "et.json", [Op("a", [1], [2])]).read_text())
+    raw["nodes"][-1] |= {key: True for key in ("parent", "rf_id", "tid", "seq_id")}
+    raw["nodes"][-1]["inputs"][0][2] = True
+    (tmp_path / "et.json").write_text(json.dumps(raw))
+    node = read_nodes(tmp_path / "et.json")[0][-1]
+    assert (node.parent_id, node.rf_id, node.tid, node.seq_id, node.inputs) == (0, 0, 0, -1, ())
+    assert [tensor.tensor_id for tensor in node.outputs] == [2]
 
 
 def test_lists_in_lists_that_are_too_deep_are_refused_in_words(tmp_path: Path) -> None:
