@@ -24,8 +24,9 @@ _DELETED = "TRACE"  # what commands name instead of the loop's trace
 _UNCUT = {
     "caveat": "uncut_loop",
     "severity": "warning",
-    "detail": "the trace names no steps as torch's profiler does, so what follows the last step counts, too: put only the loop into the block",
+    "detail": "the end of the last step was not found in this trace (another layout than torch's), so what follows it may count, too",
 }
+_ONLY_THE_LOOP = ": put only the loop into the block"
 _UNUSUAL = re.compile(r"[^\w.-]+")
 _LONGEST = 200  # characters; MLflow takes 250
 # Spans as Kineto writes them: before torch 2.13 with several keys a line.
@@ -82,7 +83,7 @@ class LoopAnswer:
                     is_cut = _end_with_last_step(Path(self._folder.name) / _TRACE, self._n_done)
                 self._answer(self._folder.name)
                 if self.why is not None and not is_cut:
-                    self.why = replace(self.why, caveats=[*self.why.caveats, _UNCUT])
+                    self.why = replace(self.why, caveats=[*self.why.caveats, self._uncut()])
                 print(self, flush=True)
         except Exception as failure:
             self._give_up(failure)
@@ -190,6 +191,11 @@ class LoopAnswer:
 
         with TraceAnalysis(str(Path(folder) / _TRACE)) as analysis:
             self.why = replace(analysis.why(), subject=_DELETED)
+
+    def _uncut(self) -> dict[str, str]:
+        # After all steps only the profiler's own end follows.
+        advice = _ONLY_THE_LOOP if self._n_done < self._steps else ""
+        return {**_UNCUT, "detail": _UNCUT["detail"] + advice}
 
     def _give_up(self, error: Exception) -> None:
         with suppress(Exception):  # otherwise it would go on recording

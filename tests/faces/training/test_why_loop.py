@@ -204,8 +204,12 @@ def test_a_trace_without_steps_stays_as_it_is(tmp_path: Any) -> None:
     assert path.read_text() == before
 
 
-@pytest.mark.parametrize("is_cut", [True, False])
-def test_the_answer_says_that_the_trace_could_not_be_cut(is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_cut, steps", [(True, 1), (False, 1), (False, 2)])
+def test_the_answer_says_that_the_trace_could_not_be_cut(
+    is_cut: bool, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After all steps the loop runs without the profiler, so nothing else in the block counts."""
+
     @dataclass(frozen=True)
     class Answered:
         caveats: list[dict[str, str]]
@@ -215,10 +219,11 @@ def test_the_answer_says_that_the_trace_could_not_be_cut(is_cut: bool, monkeypat
 
     monkeypatch.setattr(why_loop, "_end_with_last_step", lambda *_: is_cut)
     monkeypatch.setattr(why_loop.LoopAnswer, "_answer", answer_it)
-    with why(steps=1) as answer:
+    with why(steps=steps) as answer:
         loop(1)
     caveats: Any = answer.why and answer.why.caveats
     assert [caveat["caveat"] for caveat in caveats] == ["of the trace", *(() if is_cut else ("uncut_loop",))]
+    assert is_cut or caveats[1]["detail"].endswith("only the loop into the block") == (steps > 1)
 
 
 def test_the_trace_is_changed_after_the_block_and_without_holding_it_in_memory(
