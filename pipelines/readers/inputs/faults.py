@@ -50,8 +50,8 @@ class Faults:
         return sum(fault.n for fault in self.by_name.values() if fault.severity == "warning")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row per fault for a table of findings: fault, severity, n, detail."""
-        return [{"fault": name, **vars(fault)} for name, fault in self.by_name.items()]
+        """Return a row per fault, by name, for a table of findings: fault, severity, n, detail."""
+        return [{"fault": name, **vars(fault)} for name, fault in sorted(self.by_name.items())]
 
 
 def shown(text: str) -> str:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.models.sqltext import as_text
-from pipelines.readers.inputs.faults import Faults
+from pipelines.readers.inputs.faults import SHOWN, Faults
 
 _LARGEST = 2**63 - 1  # a BIGINT
 _LATEST_US = _LARGEST // 1000
 _KINDS = {"coll_perf": "coll", "p2p_perf": "p2p"}
 _COUNTED_BY = {"coll_perf": "coll_records", "p2p_perf": "p2p_records", "proxy_trace": "proxy_records"}
-_SHOWN = 80
 
 
 class BadLine(ValueError):
@@ -61,7 +60,7 @@ class Records:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            start = line[:_SHOWN].decode("utf-8", "replace")
+            start = line[:SHOWN].decode("utf-8", "replace")
             raise BadLine("not_json", f"line {self.n_lines:,} is not JSON: {start}") from None
         if not isinstance(record, dict):
             raise BadLine("not_a_record", f"line {self.n_lines:,} is no object")
@@ -160,7 +159,7 @@ def _whole(record: dict[str, Any], key: str) -> int | None:
         return None
     if type(value) is int and 0 <= value <= _LARGEST:
         return value
-    raise ValueError(f"{key} is {as_text(repr(value))[:_SHOWN]}, not a whole number below 2^63")
+    raise ValueError(f"{key} is {as_text(repr(value))[:SHOWN]}, not a whole number below 2^63")
 
 
 def _ns(record: dict[str, Any], key: str) -> int | None:
@@ -180,7 +179,7 @@ def _number(record: dict[str, Any], key: str) -> float | None:
         return None
     if type(value) in (int, float) and 0 <= value <= sys.float_info.max:
         return float(value)
-    raise ValueError(f"{key} is {as_text(repr(value))[:_SHOWN]}, not a number of at least 0")
+    raise ValueError(f"{key} is {as_text(repr(value))[:SHOWN]}, not a number of at least 0")
 
 
 def _text(record: dict[str, Any], key: str) -> str | None:
@@ -189,4 +188,4 @@ def _text(record: dict[str, Any], key: str) -> str | None:
         return None
     if isinstance(value, str):
         return as_text(value)
-    raise ValueError(f"{key} is {as_text(repr(value))[:_SHOWN]}, not a text")
+    raise ValueError(f"{key} is {as_text(repr(value))[:SHOWN]}, not a text")

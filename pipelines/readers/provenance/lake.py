@@ -162,8 +162,7 @@ def _put(
 ) -> Read:
     for table in COLUMNS:
         reading.add_files(table, rows.paths(table))
-    findings = [{"fault": name, "n": fault.n, "detail": fault.detail} for name, fault in faults.by_name.items()]
-    reading.add_rows(FINDINGS, findings)
+    reading.add_rows(FINDINGS, [{name: row[name] for name in ("fault", "n", "detail")} for row in faults.rows()])
     row = {
         **reading.file_columns(path),
         "source": _FOLDER if _part(path) else _LOG,
