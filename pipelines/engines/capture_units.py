@@ -17,13 +17,13 @@ from pipelines.engines.work_units import Group, Unit
 from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
 from pipelines.fleet.captures.input_tables import lake_captures
 from pipelines.lake import Batch, Lake
-from pipelines.lake.commit.model_failures import left_out
+from pipelines.lake.commit.model_failures import FAILURES, left_out
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import MARK
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.materialize.per_capture import compute_into_batch, requested_captures, trace_tables
 from pipelines.runs.store import Store, open_store
@@ -84,7 +84,8 @@ def _captures(store: Store) -> dict[str, Capture]:
             return {}
         traces = [RankTrace(*values) for values in con.execute(f"SELECT {columns} FROM {MARK}").fetchall()]
         lacking: dict[str, set[str]] = {}
-        for failure in left_out(con, load_catalog().materialized):
+        tables = [table for (table,) in con.execute(f"SELECT DISTINCT table_name FROM {FAILURES}").fetchall()]
+        for failure in left_out(con, tables):
             lacking.setdefault(failure.trace_id, set()).update(failure.tables)
     captures = find_captures(traces, store.roles(), lacking=lacking)
     return {capture.capture_id: capture for capture in captures}

@@ -26,7 +26,7 @@ from pipelines.lake.commit.model_failures import LeftOut, failures_of, sentences
 from pipelines.lake.names import ANALYST
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.status import status
-from pipelines.models.catalog import Catalog
+from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import ModelRun, run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
@@ -144,10 +144,15 @@ def test_tables_of_captures_lack_what_their_sources_lack(lake: Lake, poison: str
     assert all(f"trace {poison} (" in line for line in lines(done.stderr)) and lines(done.stderr)
 
 
-def test_captures_lack_the_same_tables_in_a_store_of_units(lake: Lake, poison: str, fail: Fail) -> None:
-    """A folder has the failures in its log, a DuckLake in a table."""
+@pytest.mark.parametrize("is_known", [True, False])
+def test_captures_lack_the_same_tables_in_a_store_of_units(
+    lake: Lake, poison: str, fail: Fail, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder has the failures in its log, a DuckLake in a table; both keep those of tables that are computed no more."""
     fail(poison, "merged_intervals")
     per_trace.materialize(lake, TABLES, and_publish=False)
+    if not is_known:
+        monkeypatch.setitem(vars(load_catalog()), "materialized", ["kernels"])
 
     def look(_: Any) -> duckdb.DuckDBPyConnection:
         con = lake.connect(["traces"])
