@@ -24,7 +24,7 @@ from pipelines.models.errors import CatalogError
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 PAGE_QUESTIONS = "report"  # that of the other questions of report pages
 _MARK = "-- model: "
-_CALLS = ("threshold('", "edge_code('")
+_PREFIXES = ("threshold('", "edge_code('")
 _CALL = re.compile(r"\b(threshold|edge_code)\('([^']*)'\)")
 _RULES = {"threshold": ("threshold", "thresholds"), "edge_code": ("edge type", "path/edge_types")}
 _BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
@@ -55,7 +55,7 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
 
 def with_numbers(path: Path, text: str) -> str:
     """Return the text with thresholds and codes of edge types as numbers. Raise CatalogError for an unknown name."""
-    if not any(call in text for call in _CALLS):
+    if not any(prefix in text for prefix in _PREFIXES):
         return text  # most texts: looking for these first is much faster than the expression
     values = {"threshold": thresholds(), "edge_code": _edge_codes()}
     for call in _CALL.finditer(text):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.models import statements
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
@@ -45,14 +46,13 @@ SELECT
     e.src_node_id AS ordinal,  -- Any order.
     e.src_node_id,  -- Source node.
     e.dst_node_id,  -- Destination node.
-    t.edge_code,  -- Type of the edge.
+    edge_code('HAND_OFF') AS edge_code,  -- Type of the edge.
     e.weight_ns,  -- Weight, ns.
     FALSE AS ends_blocking_call,  -- No.
     CAST(NULL AS BIGINT) AS attributed_event_id,  -- Nobody's.
     FALSE AS is_earlier,  -- No.
     FALSE AS is_inferred  -- No.
 FROM ends AS e
-JOIN edge_types AS t ON t.edge_type = 'HAND_OFF'
 """
 TRACE = [op("produce", 0, 40), op("consume", 50, 30, tid=2)]
 ASK = """
@@ -157,8 +157,10 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow  # reads all models of a copy; in one that is a whole project it leads to a thread above
-def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
+def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first node of another process: that it came after the window's start is known of any, and gives way."""
+    codes = statements._edge_codes()  # of this project, not of the copy
+    monkeypatch.setattr(statements, "_edge_codes", lambda: {**codes, "HAND_OFF": ROW.partition(",")[0]})
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
     with (tmp_path / "sql/rules/path/edge_types.csv").open("a") as rows:
         rows.write(ROW)
