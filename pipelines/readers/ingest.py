@@ -19,11 +19,7 @@ from pipelines.readers.inputs import TraceRow
 from pipelines.readers.inputs.events import EventBatch
 from pipelines.readers.inputs.file_sets import ingest_sets
 from pipelines.readers.inputs.find import classify_files
-from pipelines.readers.inputs.rejects import LAKE_ERRNOS
-from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto.limits import Limits
-
-__all__ = ["LAKE_ERRNOS", "IngestReport", "TraceRow", "expand", "ingest", "listed", "load_trace", "reject_files"]
 
 
 @dataclass(frozen=True)

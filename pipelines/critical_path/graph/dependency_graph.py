@@ -20,8 +20,6 @@ from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, parts_of, 
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["ArrayGraph", "Ints", "Nodes", "first_edge_wins", "unfeasible"]
-
 
 def unfeasible() -> type[Exception]:
     """Return networkx's error for a graph with a cycle.

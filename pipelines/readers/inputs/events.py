@@ -34,13 +34,11 @@ from pipelines.readers.drawings import refused
 from pipelines.readers.inputs.find import trace_file
 from pipelines.readers.inputs.kinds import TraceFile, TraceRow
 from pipelines.readers.inputs.rejects import reason_of
-from pipelines.readers.inputs.single_trace import insert_trace, load_trace
+from pipelines.readers.inputs.single_trace import insert_trace
 from pipelines.readers.kineto import KnownTrace, ReadRequest, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import describe_origin
 from pipelines.readers.secrets import masked_text
-
-__all__ = ["EventBatch", "load_trace"]
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30

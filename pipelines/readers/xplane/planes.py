@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.readers.xplane.wire import Damaged, Message, signed
+from pipelines.readers.xplane.wire import Message, signed
 
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})\b(?: SparseCore (\d{1,9})\b)?")
 _STREAM = re.compile(r"Stream #(\d+)")
@@ -242,6 +242,3 @@ def _text(message: Message, number: int) -> str:
 def _rounded(ps: int) -> int:
     """Return a time in ps rounded to ns."""
     return (ps + 500) // 1000
-
-
-__all__ = ["Damaged", "Plane", "Space"]

@@ -22,8 +22,6 @@ from pipelines.schedule.plan.corollaries import clock_problems, stage_problems
 from pipelines.schedule.plan.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of
 from pipelines.schedule.plan.suspicious import Before, suspicious, unordered_state
 
-__all__ = ["CheckedPlan", "validate_plan"]
-
 
 def validate_plan(
     plan: PipelinePlan,
