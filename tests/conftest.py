@@ -97,3 +97,10 @@ def shared() -> Path:
     if not (SHARED / "traces").is_dir():
         pytest.skip(f"reference material is not there: {SHARED}")
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _as_a_command_begins() -> None:
+    """A process runs one command at a time, which begins without the caveats of others."""
+    if caveats := sys.modules.get("pipelines.faces.cli.caveats"):
+        caveats.begin()

@@ -177,7 +177,6 @@ def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: P
 
 def test_an_answer_has_the_caveats_of_the_trace_that_captured_its_graphs() -> None:
     """Of three traces that are open; an answer of no single trace has those of all."""
-    caveats.begin()
     caveats.add(LimitingFinding(trace, f"{trace}.json", "lost_kernels", "warning", "few") for trace in "abc")
     for answer, expected in (
         ({"trace_id": "a", "capture_trace_id": "b"}, ["a", "b"]),
@@ -187,7 +186,6 @@ def test_an_answer_has_the_caveats_of_the_trace_that_captured_its_graphs() -> No
     ):
         details = [caveat["detail"] for caveat in caveats.with_caveats(answer)["caveats"]]
         assert details == [f"{trace}.json: few" for trace in expected]
-    caveats.begin()
 
 
 def test_the_error_of_a_trace_without_any_known_event_has_its_caveat(tmp_path: Path) -> None:
@@ -252,7 +250,6 @@ def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: P
 
 def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     """A program reads stdout, and a model the answers of MCP: they say what people read on stderr."""
-    caveats.begin()
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
     caveats.print_caveat("out of date", "kernels: of an older model")
     assert "out of date: kernels: of an older model" in capsys.readouterr().err
@@ -272,11 +269,9 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
     ]
     printed = [line.plain for line in caveats.lines_of(findings)]
     assert printed[5:] == ([f"caveat: the same holds for {more}"] if more else [])
-    caveats.begin()
     caveats.add(findings)
     caveats.print_caveat("left out", "a trace")
     assert caveats.lines() == [*(text.removeprefix("caveat: ") for text in printed), "left out: a trace"]
-    caveats.begin()
 
 
 # ---- faces other than commands of a trace or a capture
@@ -550,7 +545,5 @@ def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyCon
 def test_jobs_beyond_the_fifth_are_counted(n: int, more: list[str]) -> None:
     findings = [LimitingFinding(None, f"job {i}", "missing_ranks", "warning", "1 of 2") for i in range(n)]
     assert list(sentences(findings))[5:] == more
-    caveats.begin()
     caveats.add(findings)  # of which only the jobs differ
     assert len(caveats.noted()) == n
-    caveats.begin()

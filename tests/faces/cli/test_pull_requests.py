@@ -94,7 +94,6 @@ def test_gpu_time_that_was_not_recorded_is_unknown(lacking: tuple[bool, bool]) -
 def test_what_the_tables_lack_is_in_the_comment(capsys: pytest.CaptureFixture[str]) -> None:
     """It is on stderr, too, which a comment does not have."""
     comparison = without_gpu_work(control=False, test=False)
-    caveats.begin()
     caveats.print_caveat("left out", "rank3.json is damaged")
     _print_markdown(comparison, replace(comparison, by="cause"), ("a", "b"), ["step 8 is left out"], 15, None, [])
     printed = capsys.readouterr()
