@@ -109,7 +109,7 @@ def stage_database(con: duckdb.DuckDBPyConnection, export: Exported, end: str, p
 
 
 def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows to a staged table by column name; a missing value is NULL."""
+    """Append rows to a staged table by column name; a missing value is NULL. Raise KeyError for an unknown name."""
     columns = [*dict.fromkeys(name for row in rows for name in row)]
     insert_rows(con, table, [[row.get(name) for name in columns] for row in rows], columns)
 

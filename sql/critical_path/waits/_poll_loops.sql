@@ -121,7 +121,8 @@ launches AS (
     ) AS calls_of_work
     GROUP BY trace_profile_id, thread_id, start_ns
 ),
--- As in likely_waits (_inferred_waits): the last launch of a thread before it recorded an event, and before a loop began.
+-- As in likely_waits (_inferred_waits): the last launch of a thread before it recorded an event, and before a loop
+-- began.
 records AS (
     SELECT e.trace_profile_id, e.thread_id, e.start_ns AS at_ns, l.work_event_id
     FROM _loaded_events AS e

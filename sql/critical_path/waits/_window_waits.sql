@@ -171,7 +171,7 @@ SELECT
     coalesce(s.stream_key = w.stream_key, FALSE) AS is_same_stream,
     -- The call began while the work was still running, so it waited for this work; FALSE for GPU work.
     FALSE AS explains_wait,
-    NOT w.is_inferred AS is_recorded,  -- A cuda_sync row shows the wait, of a call even if it does not state the work.
+    NOT w.is_inferred AS is_recorded,  -- A cuda_sync row records the wait; for GPU work, also the awaited work.
     w.is_inferred  -- No cuda_sync row states the awaited work: inferred from calls and timing.
 FROM waiting AS w
 LEFT JOIN _gpu_history AS s ON s.scope_no = w.scope_no AND s.event_id = w.source_event_id
