@@ -18,6 +18,7 @@ from pipelines.critical_path.causes.outermost import innermost, outermost
 from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.causes.window_rows import NameFacts
 from pipelines.critical_path.graph.bounds import CPU
+from pipelines.critical_path.whatif.overlap import counting_as
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import by_name
 from pipelines.critical_path.whatif.timeline import Flags, Floats
@@ -59,7 +60,7 @@ def candidates(window: Window, rows: Rows, length: int, facts: NameFacts) -> Ite
     # Without GPU work, the operators themselves compute.
     if window.timeline.is_work.any() and causes.share("host_operators") + causes.share("launching") >= _PERCENT:
         yield Candidate("graph_or_compile", "", _without("eager"))
-    if name := causes.largest("optimizer"):
+    for name in causes.names("optimizer")[:_MOST]:
         yield from _fused(window, name)
     for cause, fix in _BY_CAUSE.items():
         if causes.share(cause) >= _PERCENT:
@@ -168,23 +169,29 @@ def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
 def _fused(window: Window, name: str) -> Iterator[Candidate]:
     """Yield a fix for an optimizer's steps with a few launches instead of the many that each step has now.
 
-    The GPU work launched in `name` takes as long as that of its kernel with the most time, because a fused kernel reads
-    and writes at least as much. Steps that launch nothing have no fix, because their time does not depend on launches.
+    The computation launched in `name` takes as long as its kernel with the most time, because a fused kernel reads and
+    writes about as much. Collectives and copies stay, with their launches. Steps that launch hardly any computation
+    have no fix, because their time does not depend on launches.
     """
     assert window.causes is not None
     edges, line, events = window.causes.edges, window.timeline, window.events
-    work = np.flatnonzero((edges.cause == CAUSES.index("optimizer")) & line.is_own & line.to_work & (line.owner >= 0))
-    n_launches, n_fused = len(work), _LAUNCHES * len(np.unique(edges.instance[work]))
-    if n_launches <= n_fused:
+    target = f"optimizer:{glob_of(name)}"
+    share, is_work = window.causes.selected(target).share, line.is_own & line.to_work & (line.owner >= 0)
+    assert share is not None
+    launched = np.flatnonzero((share > 0) & is_work)
+    computing = counting_as("COMPUTATION")
+    computes = events.of_families(lambda kernel_class, _: kernel_class in computing)[line.owner[launched]]
+    n_now, n_fused = int(computes.sum()), _LAUNCHES * len(np.unique(edges.instance[launched]))
+    if n_now <= n_fused:
         return
-    factor = max(round(n_fused / n_launches, 4), 0.0001)  # not 0, with which the waits would be removed, too
-    launched = line.launched(line.of_events(events.of_families(lambda _, text: text == name)))
-    inside = line.owner[work[launched[line.owner[work]]]]
-    scale = [("cause:optimizer", factor)]
-    if len(inside):
-        time = np.bincount(events.family[inside], events.dur[inside])
-        scale.append((f"gpu:{glob_of(name)}", round(float(time.max() / time.sum()) / factor, 4)))
-    yield Candidate("fused_optimizer", name, Scenario(tuple(scale)))
+    n_stay = len(launched) - n_now
+    # Not 0, with which the waits would be removed, too.
+    factor = max(round((n_fused + n_stay) / len(launched), 4), 0.0001)
+    work = line.owner[launched]
+    longest = np.bincount(events.family[work[computes]], events.dur[work[computes]]).max()
+    stays = longest + events.dur[work[~computes]].sum()
+    of_work = round(float(stays / events.dur[work].sum()) / factor, 4)  # factors multiply
+    yield Candidate("fused_optimizer", name, Scenario(((f"cause:{target}", factor), (f"gpu:{glob_of(name)}", of_work))))
 
 
 def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:

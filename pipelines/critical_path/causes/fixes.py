@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ _PERCENT, _SAME_PERCENT = threshold("fix_percent"), threshold("same_stretch_perc
 _COMPARED = 5
 """How many fixes of a window, those with the largest savings, are compared with each other. A screen shows this many.
 """
-_ALL_WAITS = "*"
+_ALL_WAITS = ("wait:*",)
 _HOST = ("host_between_operators", "host_operators", "launching")
 
 
@@ -77,7 +76,7 @@ def _saves(window: Window, length: int, scenario: Scenario) -> int:
 
 
 def _removes(window: Window, scenario: Scenario) -> Removed:
-    return Removed.by(change_of(window, scenario), window.graph.weight)
+    return Removed.by(change_of(window, scenario), window.graph, window.timeline.dst_ns)
 
 
 def _caveat(window: Window, scenario: Scenario) -> str | None:
@@ -105,7 +104,7 @@ def judged(
     *,
     without_profiler: bool = False,
 ) -> list[Fix]:
-    """Return the candidates that save enough of a length (ns), largest first, nested ones merged.
+    """Return the candidates that save enough of a length (ns), largest first, one of each change.
 
     The savings of fixes that are alternatives to no larger one add up to at most the length. `host_cause` is the
     largest of the host's causes, with which a wait for the GPU may alternate.
@@ -141,47 +140,59 @@ def _saving(tried: Iterable[Candidate], saves: Saves) -> Iterator[_Saving]:
 
 
 def _merged(enough: Sequence[_Saving], removes: Removes, length: int) -> list[_Saving]:
-    """Return the savings without fixes that are the same change as another one, at a different depth of nesting.
+    """Return the savings, of practically the same changes one.
 
-    Of two, the outer remains if it saves more by as much as a fix has to save, else the inner, which is more specific.
-    Single waits remain beside all waits, which no line of a program has.
+    Two changes of a kind are practically the same if each is nested in the other, such as those of a function and of
+    one that is nearly all of it.
     """
-    merged, removed = [*enough], cache(removes)
-    for outer, inner in permutations(enough, 2):
-        if outer not in merged or inner not in merged or inner.candidate.name == _ALL_WAITS:
-            continue
-        if outer.candidate.fix != inner.candidate.fix:
-            continue
-        if not removed(inner.candidate.scenario).is_within(removed(outer.candidate.scenario)):
-            continue
-        if 100 * (outer.saves - inner.saves) < _PERCENT * length:
-            merged.remove(outer)
-        elif outer.candidate.name != _ALL_WAITS:
-            merged.remove(inner)
-    return merged
+    kept: list[_Saving] = []
+    for kind in dict.fromkeys(saving.candidate.fix for saving in enough):
+        of_kind = [saving for saving in enough if saving.candidate.fix == kind]
+        kept += _distinct(of_kind, removes, length) if len(of_kind) > 1 else of_kind
+    return [saving for saving in enough if saving in kept]
+
+
+def _distinct(of_kind: Sequence[_Saving], removes: Removes, length: int) -> list[_Saving]:
+    """Return the savings of a kind without those that are practically the same change as another one.
+
+    Of these, the one that removes more remains if it saves more by as much as a fix has to save, else the other, which
+    is more specific. Single waits remain beside all waits, which no line of a program has.
+    """
+    removed = {saving: removes(saving.candidate.scenario) for saving in of_kind}
+    kept: list[_Saving] = []
+    for saving in sorted(of_kind, key=lambda saving: (_is_of_all_waits(saving), removed[saving].total_ns)):
+        is_of_all = _is_of_all_waits(saving)
+        same = [other for other in kept if is_of_all or removed[saving].is_same(removed[other])]
+        if all(100 * (saving.saves - other.saves) >= _PERCENT * length for other in same):
+            kept = [*(other for other in kept if is_of_all or other not in same), saving]
+    return kept
+
+
+def _is_of_all_waits(saving: _Saving) -> bool:
+    return saving.candidate.scenario.targets == _ALL_WAITS
 
 
 def _alternatives(merged: Sequence[_Saving], saves: Saves, length: int) -> Iterator[int | None]:
     """Yield for each of the savings the index of a larger one to which it is an alternative, or None.
 
     It is one if it saves mostly the same time, or if savings that are no alternatives would add up to more than the
-    length: then it is an alternative to the one with which it shares most.
+    length: then it is an alternative to the one with which it shares most, or to the largest if it shares with none.
     """
     added_up = 0
     for index, saving in enumerate(merged):
+        twice = cache(partial(_twice, other=saving, saves=saves))
         larger: int | None = None
         if index < _COMPARED:
-            larger = next((i for i in range(index) if _is_same(merged[i], saving, saves)), None)
+            larger = next((i for i in range(index) if _is_most(twice(merged[i]), merged[i], saving)), None)
         if larger is None and index > 0 and added_up + saving.saves > length:
-            twice = [_twice(merged[i], saving, saves) for i in range(index)]
-            larger = twice.index(max(twice))
+            larger = max(range(index), key=lambda i: max(twice(merged[i]), 0))
         added_up += saving.saves if larger is None else 0
         yield larger
 
 
-def _is_same(larger: _Saving, other: _Saving, saves: Saves) -> bool:
-    """Whether most of the smaller of two savings cannot be saved twice."""
-    return 100 * _twice(larger, other, saves) >= _SAME_PERCENT * min(larger.saves, other.saves)
+def _is_most(twice: int, larger: _Saving, other: _Saving) -> bool:
+    """Whether a time is most of the smaller of two savings."""
+    return 100 * twice >= _SAME_PERCENT * min(larger.saves, other.saves)
 
 
 def _twice(larger: _Saving, other: _Saving, saves: Saves) -> int:
@@ -194,14 +205,16 @@ def _takes_turns(wait: _Saving, host_cause: str, saves: Saves) -> bool:
 
     Then less of either saves the same time.
     """
-    less = Candidate("", "", Scenario(((f"cause:{host_cause}", 0.0),)))
-    return _is_same(wait, _Saving(less, saves(less.scenario)), saves)
+    scenario = Scenario(((f"cause:{host_cause}", 0.0),))
+    less = _Saving(Candidate("", "", scenario), saves(scenario))
+    return _is_most(_twice(wait, less, saves), wait, less)
 
 
 def options(scenario: Scenario) -> str:
     """Return the options of what-if for a scenario, quoted for a shell."""
     words = []
     for target, factor in scenario.scale:
-        words += ["--remove", target] if factor == 0 else ["--scale", f"{target}={np.format_float_positional(factor)}"]
+        number = np.format_float_positional(factor, trim="-")
+        words += ["--scale", f"{target}={number}"] if factor else ["--remove", target]
     words += [word for target in scenario.ahead for word in ("--ahead", target)]
     return shlex.join([*words, *(["--perfect-overlap"] if scenario.perfect_overlap else [])])

@@ -149,6 +149,11 @@ class Timeline:
         """Return which edges lead to GPU work (m,)."""
         return self.is_work[self.dst]
 
+    @property
+    def dst_ns(self) -> Ints:
+        """Return the duration of the event that each edge leads to (m,), ns."""
+        return (self.end - self.at)[self.dst]
+
     @cached_property
     def is_host_wait(self) -> Flags:
         """Return which edges are waits of the host for GPU work (m,)."""

@@ -149,7 +149,10 @@ class Retimed:
 
     def removed(self, scenario: Scenario) -> Removed:
         """Return what a scenario removes, by edge of the joined graph. Raise NothingMatches."""
-        return Removed.by(self._change(scenario), self.graph.weight)
+        dst_ns = np.zeros(len(self.of), dtype=np.int64)
+        for rank_edges, rank_window in zip(self._edges, self.ranks, strict=True):
+            dst_ns[rank_edges] = rank_window.window.timeline.dst_ns[self.edge[rank_edges]]
+        return Removed.by(self._change(scenario), self.graph, dst_ns)
 
     def shared_gpu(self, scenario: Scenario) -> str | None:
         """Return the caveat that streams overlap whose GPU work a scenario changes, or None. Raise NothingMatches."""

@@ -1,9 +1,9 @@
 -- One row: a change to the program that would shorten a window, and by how much.
 -- How: the changes in fix_kinds that apply to the causes of the window's time, each retimed as a what-if scenario.
 -- `tracelake what-if TRACE` with `options` prints the same number. Several fixes of a window may save the same time, so
--- their savings do not add up. Of two fixes of a kind of which one is nested in the other, one has a row: the outer if
--- it saves more (threshold fix_percent), else the inner. A fix that cannot be judged has no row. A window with more
--- edges than threshold retimed_edges has no rows.
+-- their savings do not add up. Two fixes of a kind that are nested in each other (threshold nested_percent) share one
+-- row: of the one that removes more if it saves more (threshold fix_percent), else of the other. A fix that cannot be
+-- judged has no row. A window with more edges than threshold retimed_edges has no rows.
 -- check: unique(trace_id, window_id, fix, name)
 WITH changes AS (
     SELECT
@@ -31,8 +31,8 @@ SELECT
     f.without_profiler,
     f.options,  -- Options of what-if that produce this number.
     -- Change of a larger fix, or title of a host cause, to which this fix is an alternative: it saves mostly the same
-    -- time, so the savings do not add up. NULL if there is none. Savings with NULL add up to at most the window. Only
-    -- the five largest fixes are compared with each other.
+    -- time, or the savings would add up to more than the window. NULL if there is none. Savings with NULL add up to at
+    -- most the window. Only the five largest fixes are compared for the same time.
     coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- saves_ns is an upper bound, not an expected value.
     -- Limitations of the number; NULL if there is none.

@@ -4,7 +4,7 @@
 -- (capture_critical_path) spends on a rank. Each candidate is retimed on all ranks as a what-if scenario. `tracelake
 -- what-if FOLDER` with `options` returns the same number. With even_ranks, a rank takes as long as the median of the
 -- others for the work that makes it late. Savings do not add up, because several fixes may shorten the same interval.
--- Of nested fixes one has a row, as in fixes. A fix that cannot be judged has no row. A capture with more edges than
+-- Nested fixes share one row, as in fixes. A fix that cannot be judged has no row. A capture with more edges than
 -- threshold retimed_edges has no rows.
 -- scope: capture
 -- check: unique(capture_id, fix, name)
@@ -28,8 +28,8 @@ SELECT
     100e0 * f.saves_ns / nullif(f.length_ns, 0) AS saves_percent,  -- saves_ns in percent of the capture's length.
     f.options,  -- Options of what-if that return this number.
     -- Change of a larger fix, or title of a host cause, to which this fix is an alternative: it saves mostly the same
-    -- time, so the savings do not add up. NULL if there is none. Savings with NULL add up to at most the capture. Only
-    -- the five largest fixes are compared with each other.
+    -- time, or the savings would add up to more than the capture. NULL if there is none. Savings with NULL add up to at
+    -- most the capture. Only the five largest fixes are compared for the same time.
     coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- True if saves_ns is an upper bound, not the expected saving.
     -- Caveats for saves_ns; NULL if there is none.

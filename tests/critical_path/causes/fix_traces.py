@@ -52,20 +52,22 @@ def operators(takes: float, kernel_takes: float) -> Trace:
 
 
 def optimizer(launches: int, kernels: tuple[tuple[str, float], ...] = (("add", 2),)) -> Trace:
-    """A step of an optimizer with so many launches, each behind an operator's 50 us, behind a product.
+    """A step of an optimizer behind a product."""
+    return [op("aten::mm", 0, 10), *launched(2, (20, 30), 1), *optimizer_step(50, launches, kernels)]
 
-    The kernels, by name and time, take turns.
+
+def optimizer_step(
+    start: float, launches: int, kernels: tuple[tuple[str, float], ...], kind: str = "Adam", free: float = 0
+) -> Trace:
+    """A step with so many launches, each behind an operator's 50 us.
+
+    The kernels, by name and time, take turns; the GPU is `free` from then on.
     """
-    events = [
-        op("aten::mm", 0, 10),
-        *launched(2, (20, 30), 1),
-        annotation("Optimizer.step#Adam.step", 50, 50 * launches),
-    ]
-    free = 0.0
+    events = [annotation(f"Optimizer.step#{kind}.step", start, 50 * launches)]
     for i in range(launches):
-        start, (name, takes) = 50 + 50 * i, kernels[i % len(kernels)]
-        begin = max(free + 1, start + 30)
-        events += [op("aten::add_", start, 50), *launched(start + 20, (begin, takes), i + 2, name)]
+        at, (name, takes) = start + 50 * i, kernels[i % len(kernels)]
+        begin, category = max(free + 1, at + 30), "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
+        events += [op("aten::add_", at, 50), *launched(at + 20, (begin, takes), int(at), name, cat=category)]
         free = begin + takes
     return events
 

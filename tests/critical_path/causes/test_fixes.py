@@ -16,7 +16,7 @@ from pipelines.base import datafiles
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes import window_causes
 from pipelines.critical_path.causes.fix_candidates import Candidate
-from pipelines.critical_path.causes.fixes import judged
+from pipelines.critical_path.causes.fixes import judged, options
 from pipelines.critical_path.causes.removed import Removed
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.scenario import Scenario
@@ -37,6 +37,7 @@ from .fix_traces import (
     copies,
     copying,
     optimizer,
+    optimizer_step,
     products,
     synchronized_steps,
 )
@@ -132,12 +133,14 @@ def test_a_trace_that_needs_a_fix_has_it_and_another_does_not(
     assert fix not in kinds(others[f"{fix} lacks"])
 
 
+ADAM, MUON = "Optimizer.step#Adam.step", "Optimizer.step#Muon.step"
+
 # The fix, what it is done to, and what it saves, us. A second kernel cannot begin before 30 us, 18 after its launch.
 COUNTED = {
     "load_ahead": ("enumerate(DataLoader)#_SingleProcess", 400),
     "copy_ahead": ("Memcpy HtoD (Pageable -> Device)", 391),
     # From 1050: 19 operators of 10 us after 50, 4 until the last call, 10 until its kernel, which takes 2 as before.
-    "fused_optimizer": ("Optimizer.step#Adam.step", 794),
+    "fused_optimizer": (ADAM, 794),
     "no_empty_cache": ("", 300),
     "no_gc": ("", 300),
     "asynchronous_checkpoint": ("", 300),
@@ -157,9 +160,35 @@ def test_a_fix_saves_what_one_can_count(fix: str, hand_made: dict[str, Saved]) -
 
 def test_a_fused_optimizer_keeps_the_gpu_time_of_the_kernel_with_the_most_time(hand_made: dict[str, Saved]) -> None:
     """That is 4000 of 5000 us; of the launches a fifth remains."""
-    saved = hand_made["optimizer on the GPU"]["fused_optimizer", "Optimizer.step#Adam.step"]
+    saved = hand_made["optimizer on the GPU"]["fused_optimizer", ADAM]
     assert saved == pytest.approx(1_000_000, abs=100_000)
     assert "fused_optimizer" not in kinds(hand_made["optimizer of one kernel"])
+
+
+@pytest.mark.parametrize(
+    ("moves", "saves_us", "launches"), [("gathers", 700, 4 + 7), ("copies", 700, 4 + 7), ("computes", 2100, 4)]
+)
+def test_collectives_and_copies_in_an_optimizer_stay(
+    moves: str, saves_us: int, launches: int, all_fixes: dict[str, Fixes]
+) -> None:
+    """Its kernels take 7 times 200, 100 and 400 us. Only if the third computes, it is the one that stays."""
+    fix = all_fixes[f"optimizer that {moves}"]["fused_optimizer", ADAM]
+    assert fix.saves_ns == pytest.approx(1000 * saves_us, abs=100_000)
+    assert fix.options.startswith(f"--scale 'cause:optimizer:{ADAM}={round(launches / 21, 4)}' ")
+
+
+def test_each_optimizer_is_fused_by_itself(hand_made: dict[str, Saved], all_fixes: dict[str, Fixes]) -> None:
+    """The GPU takes 5000 and 2000 us, of which a fifth and a quarter go. What launches nothing has no such fix."""
+    saved = hand_made["two optimizers"]
+    assert saved["fused_optimizer", ADAM] == pytest.approx(1_000_000, abs=100_000)
+    assert saved["fused_optimizer", MUON] == pytest.approx(500_000, abs=100_000)
+    fused = {name: row.options for (fix, name), row in all_fixes["zeroes longer"].items() if fix == "fused_optimizer"}
+    assert fused == {ADAM: f"--scale 'cause:optimizer:{ADAM}=0.2' --scale 'gpu:{ADAM}=5'"}
+
+
+def test_a_factor_has_no_point_without_digits() -> None:
+    scenario = Scenario((("a", 4.0), ("b", 0.25), ("c", 0.0)))
+    assert options(scenario) == "--scale a=4 --scale b=0.25 --remove c"
 
 
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
@@ -220,12 +249,12 @@ def launching(us: float) -> list[dict[str, Any]]:
     return [annotation("prepare", 0, 400), *inside, op("aten::mm", 400, 10), *launched(402, (411 + us, 900), 2)]
 
 
-def inside_another(us: float, another: float = 300) -> list[dict[str, Any]]:
-    """So much of the 100 us of one function is inside of another one, which takes `another` us."""
+def inside_another(us: float, takes: float, another: float) -> list[dict[str, Any]]:
+    """So much of a function that takes so long is inside of another one, which takes `another` us."""
     end = 10 + another
     return [
-        *(op("a", 0, 10), annotation("outer", 10, another), annotation("inner", 20, us), op("b", end, 10)),
-        *(annotation("inner", end + 20, 100 - us), op("c", end + 140, 10), *launched(end + 142, (end + 160, 10), 1)),
+        *(op("a", 0, 10), annotation("outer", 10, another), annotation("inner", 15, us), op("b", end, 10)),
+        *(annotation("inner", end + 20, takes - us), op("c", end + 140, 10), *launched(end + 142, (end + 160, 10), 1)),
     ]
 
 
@@ -234,8 +263,8 @@ SIDES = {
     "fix_percent": ("no_gc", collected(10), collected(9.999)),
     "fused_launches": ("fused_optimizer", optimizer(5), optimizer(4)),
     "host_work_percent": ("move_host_work", launching(100), launching(100.001)),
-    "nested_percent/inside": ("inner", inside_another(89.999), inside_another(90)),
-    "nested_percent/with more time of its own": ("inner", inside_another(89.999, 120), inside_another(90, 120)),
+    "nested_percent/of the outer": ("outer", inside_another(89.999, 99, 100), inside_another(90, 99, 100)),
+    "nested_percent/of the inner": ("inner", inside_another(89.999, 100, 99), inside_another(90, 100, 99)),
     "eager_gap_ns": ("graph_or_compile", pausing_for(200), pausing_for(200.001)),
 }
 BOTH = {"same_stretch_percent": (1120, 1121)}
@@ -270,8 +299,13 @@ COLLECTED = [op("aten::mm", 0, 10), *launched(2, (20, 300), 1), *ON_ANOTHER_STRE
 COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launched(2042, (2060, 50), 2)]
 
 WAITS_IN = "train.py(55): step"
-WAITS_BESIDE_ONE = [event for event in waiting_twice(400) if event["name"] != "aten::nonzero"]
-"""A call waits in an operator, and one of the same name outside operators."""
+
+
+def waiting_beside(second: float) -> list[dict[str, Any]]:
+    """A call waits in an operator, and one of the same name outside operators, for a kernel that takes so long."""
+    return [event for event in waiting_twice(second) if event["name"] != "aten::nonzero"]
+
+
 LIBRARIES = [frame("threading.py(1): run", -30, 1100), frame("torch/cuda/__init__.py(9): synchronize", 20, 520)]
 FUNCTIONS = [LIBRARIES[0], frame("train.py(7): main", -20, 1080), frame(WAITS_IN, -10, 900), LIBRARIES[1]]
 FUNCTIONS += [frame("train.py(90): log", 560, 300)]
@@ -311,11 +345,23 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
     "copies of a byte": copies(PAGEABLE, 1),
     "optimizer on the GPU": optimizer(20, (("add", 400), ("mul", 100))),
     "optimizer of one kernel": optimizer(20, (("fused", 400),)),
+    "optimizer that gathers": optimizer(21, (("add", 200), ("mul", 100), ("ncclDevKernel_AllGather_RING_LL", 400))),
+    "optimizer that copies": optimizer(21, (("add", 200), ("mul", 100), ("Memcpy DtoD (Device -> Device)", 400))),
+    "optimizer that computes": optimizer(21, (("add", 200), ("mul", 100), ("gather", 400))),
+    "two optimizers": [
+        *optimizer(20, (("add", 400), ("mul", 100))),
+        *optimizer_step(1100, 20, (("newton", 150), ("mul", 50)), "Muon", free=5200),
+    ],
+    "zeroes longer": [
+        *(op("aten::mm", 0, 10), *launched(2, (20, 30), 1), annotation("Optimizer.zero_grad#Adam.zero_grad", 50, 3000)),
+        *optimizer_step(3100, 20, (("add", 2),)),
+    ],
     "apart": APART,
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
-    "waits in operators and beside": WAITS_BESIDE_ONE,
-    "waits in a function and its operators": [frame(WAITS_IN, -10, 1200), *WAITS_BESIDE_ONE],
+    "waits in operators and beside": waiting_beside(400),
+    "waits in a function and its operators": [frame(WAITS_IN, -10, 1200), *waiting_beside(400)],
+    "waits in a function, mostly in an operator": [frame(WAITS_IN, -10, 1200), *waiting_beside(20)],
     "frees": freeing("cudaFree"),
     "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launched(1402, (1420, 800), 1)],
     "waits behind an operator": waiting_behind(),
@@ -339,8 +385,10 @@ QUICK = {
     *PRECISIONS,
     *("cut", "Nsight"),
     *("copies with overlap", "collection with overlap", "waits in a function", "waits in functions of libraries"),
-    *("optimizer on the GPU", "optimizer of one kernel"),
+    *("optimizer on the GPU", "optimizer of one kernel", "two optimizers", "zeroes longer"),
+    *(f"optimizer that {moves}" for moves in ("gathers", "copies", "computes")),
     *("waits in operators and beside", "waits in a function and its operators"),
+    "waits in a function, mostly in an operator",
 }
 """The traces of the tests that are not slow."""
 
@@ -422,11 +470,16 @@ def test_apart_from_each_other_both_can_be_saved(all_fixes: dict[str, Fixes]) ->
     assert same_stretches(all_fixes["apart"]) == {("no_gc", ""): None, ("move_host_work", "prepare"): None}
 
 
-NOTHING = Removed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
+def waits_of(times: dict[int, int]) -> Removed:
+    """The waits of calls, by number of the call and its time."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return Removed(nothing, nothing, np.array([*times], dtype=np.int64), np.array([*times.values()], dtype=np.int64))
 
 
-def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None, str | None]]:
-    """Fixes that save so much each, of 10,000, and any two together so much; the host's cause alone saves `cause`."""
+def of_savings(
+    *saved: int, both: int | dict[tuple[str, ...], int], cause: int = 0
+) -> list[tuple[int | None, str | None]]:
+    """Fixes that save so much each, of 10,000, and two together so much; the host's cause alone saves `cause`."""
     tried = [Candidate(f"fix {i}", "", Scenario(((str(i), 0.0),))) for i in range(len(saved))]
     if cause:
         tried = [replace(candidate, fix="do_not_wait") for candidate in tried]
@@ -434,10 +487,14 @@ def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None,
     def saves(scenario: Scenario) -> int:
         targets = [target for target, _ in scenario.scale]
         if len(targets) > 1:
-            return both
+            return both if isinstance(both, int) else both[tuple(targets)]
         return cause if targets[0] == "cause:host_operators" else saved[int(targets[0])]
 
-    fixes = judged(tried, saves, lambda _: NOTHING, lambda _: None, 10_000, "host_operators" if cause else None)
+    # Each removes the wait of another call.
+    fixes = judged(
+        *(tried, saves, lambda scenario: waits_of({hash(scenario): 1}), lambda _: None, 10_000),
+        "host_operators" if cause else None,
+    )
     return [(fix.same_place, fix.same_cause) for fix in fixes]
 
 
@@ -453,7 +510,27 @@ def test_savings_that_are_no_alternatives_add_up_to_at_most_the_window() -> None
     """Though little of the smaller one, or of each of many, is in a larger one."""
     assert of_savings(6000, 4000, both=9900) == [(None, None), (None, None)]
     assert of_savings(6000, 4001, both=9900) == [(None, None), (0, None)]
+
+
+@pytest.mark.parametrize(("third", "larger"), [(4500, 1), (5000, 0), (5100, 0)])
+def test_what_exceeds_the_window_is_an_alternative_to_that_with_which_it_shares_most(third: int, larger: int) -> None:
+    """The third shares 100 with the first and 500 with the second; or with neither, and then the largest stands for all."""
+    with_first = 7900 if third == 4500 else 8100
+    both = {("0", "1"): 9000, ("0", "2"): with_first, ("1", "2"): third}
+    assert [place for place, _ in of_savings(6000, 3000, 2000, both=both)] == [None, None, larger]
     assert [place for place, _ in of_savings(*[1600] * 8, both=3200)] == [None] * 6 + [0, 0]
+
+
+def test_two_fixes_are_retimed_together_once() -> None:
+    counts: dict[tuple[str, ...], int] = {}
+
+    class Counted(dict[tuple[str, ...], int]):
+        def __missing__(self, targets: tuple[str, ...]) -> int:
+            counts[targets] = counts.get(targets, 0) + 1
+            return 8000
+
+    of_savings(6000, 4001, both=Counted())
+    assert counts == {("0", "1"): 1}
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -464,41 +541,57 @@ def test_of_a_trace_what_is_no_alternative_adds_up_to_at_most_the_window(
     assert sum(alone) <= 100 + 1e-6
 
 
-def merged(outer: tuple[str, int], inner: tuple[str, int], *, nested: bool = True) -> set[str]:
-    """Names that remain of two fixes of a kind, of savings of 10,000 and an edge that both change, or one each."""
-    saved = {f"wait:{name}": saves for name, saves in (outer, inner)}
-    edges = {f"wait:{outer[0]}": [0, 1], f"wait:{inner[0]}": [1] if nested else [2]}
-    tried = [Candidate("do_not_wait", name, Scenario(((f"wait:{name}", 0.0),))) for name, _ in (inner, outer)]
+CALLS = {
+    "*": {1: 900, 2: 100, 3: 900},
+    "item": {1: 900},
+    "step": {1: 900, 2: 100},
+    "a step": {1: 900, 2: 100},
+    "short": {1: 900, 2: 50},
+    "two": {1: 900, 3: 900},
+}
+"""The time of the calls whose waits go, by name of what they are in."""
+
+
+def merged(saved: dict[str, int]) -> set[str]:
+    """Names that remain of fixes of a kind that save so much of 10,000."""
+    tried = [Candidate("do_not_wait", name, Scenario(((f"wait:{name}", 0.0),))) for name in saved]
 
     def saves(scenario: Scenario) -> int:
-        return max(saved[target] for target, _ in scenario.scale)
+        return max(saved[target.removeprefix("wait:")] for target, _ in scenario.scale)
 
     def removes(scenario: Scenario) -> Removed:
-        edge = np.array(edges[scenario.targets[0]])
-        return Removed(edge, np.zeros(len(edge), dtype=np.int64), np.ones(len(edge), dtype=bool))
+        return waits_of(CALLS[scenario.targets[0].removeprefix("wait:")])
 
     return {fix.name for fix in judged(tried, saves, removes, lambda _: None, 10_000, None)}
 
 
-def test_of_nested_fixes_the_outer_remains_if_it_saves_a_percent_more_else_the_inner() -> None:
-    assert merged(("step", 1100), ("item", 1000)) == {"step"}
-    assert merged(("step", 1099), ("item", 1000)) == {"item"}
-    assert merged(("step", 1100), ("item", 1000), nested=False) == {"step", "item"}
+def test_of_the_same_change_what_removes_more_remains_if_it_saves_a_percent_more_else_the_other() -> None:
+    assert merged({"step": 1100, "item": 1000}) == {"step"}
+    assert merged({"step": 1099, "item": 1000}) == {"item"}
+    assert merged({"two": 1000, "item": 1000}) == {"two", "item"}
+
+
+def test_names_and_steps_of_less_than_a_percent_decide_nothing() -> None:
+    for outer in ("step", "a step"):
+        assert merged({outer: 1000, "item": 1000}) == {"item"}
+    assert merged({"step": 1150, "short": 1075, "item": 1000}) == {"step"}
 
 
 def test_single_waits_remain_beside_all_waits_that_save_more() -> None:
-    assert merged(("*", 1100), ("item", 1000)) == {"*", "item"}
-    assert merged(("*", 1099), ("item", 1000)) == {"item"}
+    assert merged({"*": 1100, "item": 1000}) == {"*", "item"}
+    assert merged({"*": 1099, "item": 1000}) == {"item"}
 
 
-def test_waits_in_a_function_or_call_and_in_an_operator_are_one_fix(all_fixes: dict[str, Fixes]) -> None:
-    """That of the name that holds both."""
-    saved = [
-        {name: retimed.saves_ns for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}
-        for trace in ("waits in a function and its operators", "waits in operators and beside")
-    ]
-    assert [[*names] for names in saved] == [[WAITS_IN], ["cudaStreamSynchronize"]]
-    assert saved[0][WAITS_IN] > 0
+def test_waits_in_a_function_or_call_are_beside_those_in_its_operators(all_fixes: dict[str, Fixes]) -> None:
+    """A function that waits mostly in one operator is one fix with it."""
+    for trace, outer in (
+        ("waits in a function and its operators", WAITS_IN),
+        ("waits in operators and beside", "cudaStreamSynchronize"),
+    ):
+        same = {name: row.same_stretch_as for (fix, name), row in all_fixes[trace].items() if fix == "do_not_wait"}
+        assert [*same] == [outer, "aten::item"] and outer in (same["aten::item"] or "")
+    mostly = all_fixes["waits in a function, mostly in an operator"]
+    assert [name for fix, name in mostly if fix == "do_not_wait"] == [WAITS_IN]
 
 
 def test_only_what_a_screen_shows_is_compared() -> None:

@@ -181,8 +181,12 @@ def test_a_changed_capture_is_measured_from_the_unchanged_start(
     sides = np.repeat(np.array([FRAME, CPU, GPU], np.int8), 2)
     whole = replace(whole, ranks=tuple(replace(rank, side=sides) for rank in whole.ranks))
     changes = [
-        SimpleNamespace(factor=np.where(rank.src == 0, factor, 1.0), gone=np.zeros(len(rank.src), dtype=bool))
-        for rank, factor in zip(whole.ranks, factors, strict=True)
+        SimpleNamespace(
+            factor=np.where(rank.src == 0, factor, 1.0),
+            gone=np.zeros(len(rank.src), dtype=bool),
+            timeline=SimpleNamespace(dst_ns=np.full(len(rank.src), 10 * (number + 1))),
+        )
+        for number, (rank, factor) in enumerate(zip(whole.ranks, factors, strict=True))
     ]
     monkeypatch.setattr(module, "change_of", lambda change, _: change)
     ranks = [SimpleNamespace(rank=number, window=change) for number, change in enumerate(changes)]
@@ -192,7 +196,9 @@ def test_a_changed_capture_is_measured_from_the_unchanged_start(
     assert retimed.saved_ns(frames) == saves
     shorter = [ready * (1 - factor) for ready, factor in zip((30, 50), factors, strict=True) if factor < 1]
     removed = retimed.removed(frames)
-    assert sorted(removed.ns.tolist()) == pytest.approx(sorted(shorter)) and not removed.gone.any()
+    assert sorted(removed.ns.tolist()) == pytest.approx(sorted(shorter)) and not len(removed.call)
+    changes[1].gone[0] = True  # as if it were the wait of a call that takes 20
+    assert retimed.removed(frames).waited.tolist() == [20]
 
 
 @pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
