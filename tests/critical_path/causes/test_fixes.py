@@ -533,7 +533,7 @@ def test_two_fixes_are_retimed_together_once() -> None:
     assert counts == {("0", "1"): 1}
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", sorted(QUICK))
 def test_of_a_trace_what_is_no_alternative_adds_up_to_at_most_the_window(
     name: str, all_fixes: dict[str, Fixes]
 ) -> None:
