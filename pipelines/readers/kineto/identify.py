@@ -22,7 +22,13 @@ _MAGIC = (
     (b"BZh", "bzip2 data: unpack it with bunzip2 first"),
     (b"\xff\xfe", "UTF-16 text: convert it to UTF-8 first"),
     (b"\xfe\xff", "UTF-16 text: convert it to UTF-8 first"),
-    *((bytes((0x80, n)), "a Python pickle (perhaps a memory snapshot), not a trace") for n in range(2, 6)),
+    *(
+        (
+            bytes((0x80, n)),
+            "a Python pickle, not a trace: give a memory snapshot of PyTorch to `tracelake memory` or `tracelake ingest`",
+        )
+        for n in range(2, 6)
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,12 @@ def test_commands_of_a_trace_say_which_take_a_saved_path(tmp_path: Path) -> None
         TraceRejected, match=r"Parquet file.*a saved path to `tracelake critical-path` or `tracelake what-if`"
     ):
         stage(tmp_path, b"PAR1" + bytes(100))
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_a_pickle_names_the_commands_of_memory_snapshots(tmp_path: Path, protocol: int) -> None:
+    with pytest.raises(TraceRejected, match=r"pickle.*memory snapshot.*`tracelake memory` or `tracelake ingest`"):
+        stage(tmp_path, pickle.dumps({"segments": []}, protocol))
 
 
 def test_an_empty_array_is_a_trace(tmp_path: Path) -> None:
