@@ -126,6 +126,10 @@ def test_what_hta_counts_as_the_gpus_is_of_the_trace_itself() -> None:
     assert classes == [[(None, None)], [("COMPUTATION", "hta-computation")]]
 
 
+def test_a_record_of_a_wait_is_the_gpus_in_hta_without_a_stream_too() -> None:
+    assert classified([("cuda_sync", "Context Sync", "", "")])[0][2:] == ("OTHER", "hta-other")
+
+
 def test_every_rule_has_a_name_here() -> None:
     lines = load_catalog().models["kernel_classes"].path.read_text().splitlines()
     rules = list(csv.DictReader(line for line in lines if not line.startswith("#")))
