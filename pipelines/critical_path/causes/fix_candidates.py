@@ -185,13 +185,19 @@ def _fused(window: Window, name: str) -> Iterator[Candidate]:
     if n_now <= n_fused:
         return
     n_stay = len(launched) - n_now
-    # Not 0, with which the waits would be removed, too.
-    factor = max(round((n_fused + n_stay) / len(launched), 4), 0.0001)
+    factor = _factor((n_fused + n_stay) / len(launched))
     work = line.owner[launched]
     longest = np.bincount(events.family[work[computes]], events.dur[work[computes]]).max()
     stays = longest + events.dur[work[~computes]].sum()
-    of_work = round(float(stays / events.dur[work].sum()) / factor, 4)  # factors multiply
-    yield Candidate("fused_optimizer", name, Scenario(((f"cause:{target}", factor), (f"gpu:{glob_of(name)}", of_work))))
+    scale = [(f"cause:{target}", factor)]
+    if total := int(events.dur[work].sum()):  # a writer may give kernels no length
+        scale.append((f"gpu:{glob_of(name)}", _factor(float(stays) / total / factor)))  # factors multiply
+    yield Candidate("fused_optimizer", name, Scenario(tuple(scale)))
+
+
+def _factor(share: float) -> float:
+    """Return a share to four digits, but not 0, with which the waits would be removed, too."""
+    return max(round(share, 4), 0.0001)
 
 
 def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:

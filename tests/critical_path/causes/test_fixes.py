@@ -186,6 +186,11 @@ def test_each_optimizer_is_fused_by_itself(hand_made: dict[str, Saved], all_fixe
     assert fused == {ADAM: f"--scale 'cause:optimizer:{ADAM}=0.2' --scale 'gpu:{ADAM}=5'"}
 
 
+def test_an_optimizer_whose_kernels_have_no_length_is_fused_on_the_host_alone(all_fixes: dict[str, Fixes]) -> None:
+    fix = all_fixes["optimizer without times"]["fused_optimizer", ADAM]
+    assert fix.options == f"--scale 'cause:optimizer:{ADAM}=0.2'" and fix.saves_ns > 0
+
+
 def test_a_factor_has_no_point_without_digits() -> None:
     scenario = Scenario((("a", 4.0), ("b", 0.25), ("c", 0.0)))
     assert options(scenario) == "--scale a=4 --scale b=0.25 --remove c"
@@ -356,6 +361,7 @@ OTHERS: dict[str, Trace] = NOT_PINNED | {
         *(op("aten::mm", 0, 10), *launched(2, (20, 30), 1), annotation("Optimizer.zero_grad#Adam.zero_grad", 50, 3000)),
         *optimizer_step(3100, 20, (("add", 2),)),
     ],
+    "optimizer without times": optimizer(20, (("add", 0),)),
     "apart": APART,
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
@@ -385,7 +391,7 @@ QUICK = {
     *PRECISIONS,
     *("cut", "Nsight"),
     *("copies with overlap", "collection with overlap", "waits in a function", "waits in functions of libraries"),
-    *("optimizer on the GPU", "optimizer of one kernel", "two optimizers", "zeroes longer"),
+    *("optimizer on the GPU", "optimizer of one kernel", "two optimizers", "zeroes longer", "optimizer without times"),
     *(f"optimizer that {moves}" for moves in ("gathers", "copies", "computes")),
     *("waits in operators and beside", "waits in a function and its operators"),
     "waits in a function, mostly in an operator",
