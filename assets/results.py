@@ -11,7 +11,6 @@ assets that it leaves out say so.
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cache
 from typing import NoReturn
 
 import dagster as dg
@@ -20,13 +19,11 @@ from assets.lineage import column_lineage
 from assets.metadata import LEFT_OUT_TAG, Span, lake_address, markdown_table, shown
 from assets.pictures import pictures
 from pipelines.base.foreign_text import visible
-from pipelines.faces.fleet_tables import FLEET_TABLES
+from pipelines.faces.fleet_tables import daily_tables
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.model_failures import LeftOut, sentences, ways_out
 from pipelines.lake.names import MARK
-from pipelines.models.catalog import load_catalog
 from pipelines.runs.left_out import left_out_at
-from pipelines.runs.materialize.per_capture import trace_tables
 from pipelines.runs.materialize.publishing import Materialized
 from pipelines.runs.store import is_folder_address
 
@@ -118,18 +115,7 @@ def run_tables(address: str = "") -> frozenset[str] | None:
         raise dg.DagsterInvalidDefinitionError(f"{PURPOSE} is {purpose!r}; set it to fleet, the default, or to all")
     if purpose == "all" or not is_folder_address(lake_address(address)):
         return None
-    return _fleet_tables()
-
-
-@cache
-def _fleet_tables() -> frozenset[str]:
-    catalog = load_catalog()
-    # `quality` has the check that reports traces for which a model failed. Without it, the step that computes would fail.
-    # `rank_steps` has a picture, and reads no table that the others do not need.
-    tables = {*FLEET_TABLES, "quality", "rank_steps"}
-    # The tables that those of captures read are stored in any case. In the same step, the path is computed once.
-    tables.update(trace_tables(catalog, tables & {*catalog.of_captures}))
-    return frozenset(tables & {*catalog.materialized, *catalog.of_captures})
+    return daily_tables()
 
 
 def note(asset: str, how: str) -> dict[str, str]:

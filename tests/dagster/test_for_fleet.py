@@ -49,7 +49,7 @@ SOME = frozenset({"kernels", "captures", "capture_ranks"})
 @pytest.mark.slow  # 13 s; what a run is asked for is below, and a run of all in test_run.py
 def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of all that pages, alerts and why read are in the request, below."""
-    monkeypatch.setattr(results, "_fleet_tables", lambda: SOME)
+    monkeypatch.setattr(results, "daily_tables", lambda: SOME)
     request = request_of_sensor(lake)
     job = definitions(str(lake.root)).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:
