@@ -29,7 +29,6 @@ from bench.inputs import (
 from bench.processes import ROOT, Runs, in_turn, measure, tracelake
 from bench.report import Floor, Line, console
 
-_HTA_SIDE = Path(__file__).with_name("hta_side.py")
 _LONG, _HUGE = 10, 43
 """Copies of CAPTURE that make 0.47 GB and 2.03 GB of JSON."""
 _SPEED, _LONG_SPEED, _LONG_MEMORY, _INFERENCE_SPEED = Floor(10), Floor(30), Floor(4), Floor(6)
@@ -104,6 +103,12 @@ def _options() -> argparse.Namespace:
     return options
 
 
+def hta_side(python: Path, task: str, file: Path) -> list[str | Path]:
+    """Return the command that makes HTA load a file or compute its path."""
+    # -P: without it Python looks for the package `hta` next to the script first, and takes this module for it.
+    return [python, "-P", Path(__file__).with_name("hta_side.py"), task, file]
+
+
 def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: Floor | None) -> Runs:
     """Loading and the critical path by HTA and by us: load A B A B …, then path A B C A B C …; gives HTA's paths."""
     with console.status(file.name) as status:
@@ -113,7 +118,7 @@ def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: F
 
         loads = in_turn(
             {
-                "HTA load": lambda _: [python, _HTA_SIDE, "load", file],
+                "HTA load": lambda _: hta_side(python, "load", file),
                 "ingest": lambda folder: tracelake("ingest", file, "--lake", folder / "lake"),
             },
             runs,
@@ -121,7 +126,7 @@ def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: F
         )
         paths = in_turn(
             {
-                "HTA path": lambda _: [python, _HTA_SIDE, "path", file],
+                "HTA path": lambda _: hta_side(python, "path", file),
                 "default": lambda _: tracelake("critical-path", file),
                 "hta": lambda _: tracelake("critical-path", file, "--profile", "hta"),
             },
@@ -166,7 +171,7 @@ def _inference(python: Path, shape: str, runs: int) -> None:
     with console.status(shape):
         paths = in_turn(
             {
-                "HTA path": lambda _: [python, _HTA_SIDE, "path", file],
+                "HTA path": lambda _: hta_side(python, "path", file),
                 "ours": lambda _: tracelake("critical-path", file, "--json"),
             },
             runs,
@@ -228,7 +233,7 @@ def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:
     with console.status(f"{file.name}: a hundred scenarios") as status:
         results = in_turn(
             {
-                "HTA path": lambda _: [python, _HTA_SIDE, "path", file],
+                "HTA path": lambda _: hta_side(python, "path", file),
                 "what-if": lambda folder: tracelake("what-if", file, "--scenario", hundred_scenarios(folder), "--json"),
             },
             runs,

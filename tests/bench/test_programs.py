@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench import engine_torchrec, growth_of_models, hta_side
+from bench import engine_torchrec, growth_of_models, hta, hta_side
 from bench.growth import seed_lake
 
 ROOT = Path(__file__).parents[2]
@@ -161,15 +161,29 @@ def test_htas_side_says_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     analyzer = SimpleNamespace(
         t=SimpleNamespace(get_trace=lambda rank: [0] * 7), critical_path_analysis=lambda **_: (graph, True)
     )
-    hta: Any = ModuleType("hta.trace_analysis")
-    hta.TraceAnalysis = lambda trace_files, trace_dir: analyzer
+    analysis: Any = ModuleType("hta.trace_analysis")
+    analysis.TraceAnalysis = lambda trace_files, trace_dir: analyzer
     monkeypatch.setitem(sys.modules, "hta", ModuleType("hta"))
-    monkeypatch.setitem(sys.modules, "hta.trace_analysis", hta)
+    monkeypatch.setitem(sys.modules, "hta.trace_analysis", analysis)
     monkeypatch.setattr(logging, "disable", lambda level: None)
     loaded, path = hta_side.main("load", "a.json"), hta_side.main("path", "a.json")
     assert loaded["rows"] == 7 and set(loaded["seconds"]) == {"import", "load"}
     assert set(path["seconds"]) == {"import", "load", "path", "summary"}
     assert (path["nodes"], path["edges"], path["success"], path["summary"]) == (3, 2, True, {"gpu": 75.0})
+
+
+def test_htas_side_imports_hta_and_not_the_benchmark_of_that_name(tmp_path: Path) -> None:
+    package = tmp_path / "hta"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    analyzer = "SimpleNamespace(t=SimpleNamespace(get_trace=lambda rank: [0] * 7))"
+    (package / "trace_analysis.py").write_text(
+        f"from types import SimpleNamespace\nTraceAnalysis = lambda **_: {analyzer}\n"
+    )
+    command = hta.hta_side(Path(sys.executable), "load", tmp_path / "a.json")
+    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["rows"] == 7
 
 
 def first_screen() -> Any:
