@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +160,31 @@ def test_a_profiler_of_all_threads_sees_every_task() -> None:
         pipe.run(range(5))
     names = {event.name for event in profiler.events()}
     assert {f"SWP/Forward/iter{i}" for i in range(5)} <= names
+
+
+def openmp() -> Any:
+    """The OpenMP that torch uses, which knows the number of threads of the calling thread."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text(encoding="utf-8").splitlines() if maps.exists() else []
+    libraries = {line.split()[-1] for line in lines if re.search(r"/lib(gomp|omp|iomp5)[^/]*\.so", line)}
+    if not libraries:
+        pytest.skip("torch computes without OpenMP here")
+    return ctypes.CDLL(min(libraries))
+
+
+@pytest.mark.parametrize("groups", [{}, {"a": "io"}])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_tasks_compute_with_as_many_threads_as_the_caller(device: str, groups: dict[str, str]) -> None:
+    """Without it each stream has a thread for each core. torch.get_num_threads() would set the number itself."""
+    openmp_threads, before = openmp().omp_get_max_threads, torch.get_num_threads()
+    seen: set[int] = set()
+    note = dict.fromkeys("ab", lambda ctx: seen.add(openmp_threads()))
+    plan = plan_of({"a": 0, "b": 1}, [("b", "a")], before=note, stream={"a": "side"}, thread_group=groups)
+    try:
+        for n_threads in (before + 1, before + 2):
+            torch.set_num_threads(n_threads)
+            seen.clear()
+            SWPipeline(plan, device).run(range(3))
+            assert seen == {n_threads}
+    finally:
+        torch.set_num_threads(before)

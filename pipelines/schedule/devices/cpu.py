@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from threading import Condition, Lock, Thread, current_thread
+from threading import Condition, Lock, current_thread
 from typing import Any
 
 from pipelines.schedule.devices.base import Device, Work
 from pipelines.schedule.devices.ranges import profiled
+from pipelines.schedule.devices.threads import computing_thread
 from pipelines.schedule.plan.plan import DEFAULT_STREAM
 
 
@@ -29,7 +30,7 @@ class _Lane:
         self.waiting = 0  # number of threads that wait for one of its jobs
         self.abandoned = False  # its thread did not end in time, so waiters must give up
         self.passed = Condition(Lock())
-        self.thread = Thread(target=self._work, name=f"cpu stream {name}", daemon=True)
+        self.thread = computing_thread(f"cpu stream {name}", self._work)
         self.thread.start()
 
     def _work(self) -> None:

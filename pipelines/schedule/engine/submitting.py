@@ -10,11 +10,11 @@ from abc import ABC
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 from weakref import ReferenceType
 
 from pipelines.schedule.devices import Work
+from pipelines.schedule.devices.threads import computing_thread
 from pipelines.schedule.engine.batches import _Batches
 from pipelines.schedule.engine.lanes import Item
 from pipelines.schedule.engine.slots import Slot
@@ -46,12 +46,7 @@ class _Submitting(_Batches, ABC):
         close_streams = partial(self.device.close, self._used_streams(), self.join_timeout_s)
         refs = weakref.ref(self), weakref.ref(self._run)
         self._threads = [
-            Thread(
-                target=_serve,
-                args=(*refs, self._queues[g], open_thread, close_streams),
-                name=f"pipeline {g}",
-                daemon=True,
-            )
+            computing_thread(f"pipeline {g}", _serve, (*refs, self._queues[g], open_thread, close_streams))
             for g in groups
         ]
         for thread in self._threads:
