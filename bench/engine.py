@@ -20,7 +20,6 @@ from rich.table import Table
 from bench.report import Floor, console, times
 
 TASKS = 9
-_COST, _RATIO = Floor(20, at_least=False, unit=" us"), Floor(2, at_least=False)
 
 
 @dataclass
@@ -75,17 +74,13 @@ def main() -> None:
 
 def _overhead(iterations: int, rounds: int) -> None:
     from bench import engine_torchrec
-    from bench.engine_loops import StreamThreads, TwoPhases, fused_plan
+    from bench.engine_loops import AT_MOST
 
-    loops = [
-        Loop("by hand: a thread a stream", StreamThreads(fused_plan()).run),
-        Loop("by hand: two phases, as documented", TwoPhases(fused_plan()).run),
-        Loop("SWPipeline", _engine("SWPipeline"), ours=True),
-        Loop("DataFlowPipeline, max_depth=3", _engine("DataFlowPipeline"), ours=True),
-    ]
+    loops_of = {groups: _loops(groups) for groups in AT_MOST}
     absent = engine_torchrec.missing()
     if absent is None:
-        loops.append(Loop("torchrec StagedTrainPipeline, no threads", engine_torchrec.staged("cpu")))
+        loops_of[1].append(Loop("torchrec StagedTrainPipeline, no threads", engine_torchrec.staged("cpu")))
+    loops = [loop for same_groups in loops_of.values() for loop in same_groups]
     places = _places()
     with console.status("empty tasks") as status:
         for loop in loops:
@@ -97,14 +92,28 @@ def _overhead(iterations: int, rounds: int) -> None:
                     status.update(f"{loop.name}, {where}, round {turn + 1} of {rounds}")
                     loop.measure(iterations, where)
     for where in places:
-        _print(loops, where, iterations, rounds)
+        for groups, same_groups in loops_of.items():
+            title = f"{where}, {groups} thread group{'s' * (groups > 1)}, {rounds} x {iterations} iterations"
+            _print(same_groups, where, title, Floor(AT_MOST[groups], at_least=False))
     console.print(
-        "two phases: the document's protocol with the same threads (one submits, one a stream). A thread a stream: no "
-        "thread submits, which a GPU cannot do without; the least that a loop can cost. Python runs one thread at a "
-        "time; on several cores most of the time is one core waking another, for whoever uses threads."
+        "two phases: the document's protocol with the same threads (one submits for each group, one runs each stream). A "
+        "thread a stream: no thread submits, which a GPU cannot do without; the least that a loop can cost. Python runs one "
+        "thread at a time; on several cores most of the time is one core waking another, for whoever uses threads."
     )
     if absent is not None:
         console.print(absent)
+
+
+def _loops(groups: int) -> list[Loop]:
+    """The hand-written loops and the engines, for a plan with that many thread groups."""
+    from bench.engine_loops import StreamThreads, TwoPhases, fused_plan
+
+    return [
+        Loop("by hand: a thread a stream", StreamThreads(fused_plan(groups=groups)).run),
+        Loop("by hand: two phases, as documented", TwoPhases(fused_plan(groups=groups)).run),
+        Loop("SWPipeline", _engine("SWPipeline", groups), ours=True),
+        Loop("DataFlowPipeline, max_depth=3", _engine("DataFlowPipeline", groups), ours=True),
+    ]
 
 
 def _places() -> dict[str, set[int] | None]:
@@ -121,11 +130,12 @@ def _pin(cores: set[int] | None) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _engine(kind: str) -> Callable[[int], float]:
+def _engine(kind: str, groups: int) -> Callable[[int], float]:
     from bench.engine_loops import fused_plan
     from pipelines.schedule import DataFlowPipeline, SWPipeline
 
-    pipe = SWPipeline(fused_plan(), "cpu") if kind == "SWPipeline" else DataFlowPipeline(fused_plan(), 3, "cpu")
+    plan = fused_plan(groups=groups)
+    pipe = SWPipeline(plan, "cpu") if kind == "SWPipeline" else DataFlowPipeline(plan, 3, "cpu")
 
     def run(iterations: int) -> float:
         seconds = pipe.run(range(iterations))
@@ -135,11 +145,10 @@ def _engine(kind: str) -> Callable[[int], float]:
     return run
 
 
-def _print(loops: list[Loop], where: str, iterations: int, rounds: int) -> None:
-    title = f"Empty tasks on cpu, {where}: FusedSparseDist (9 tasks, 4 streams), {rounds} x {iterations} iterations"
-    table = Table(title=title, title_justify="left")
+def _print(loops: list[Loop], where: str, title: str, ratio: Floor) -> None:
+    table = Table(title=f"Empty tasks on cpu, {title}: FusedSparseDist (9 tasks, 4 streams)", title_justify="left")
     table.add_column("loop")
-    for name in ("median a task", "best", "CPU time", "aim", "/ a thread a stream", "/ two phases", "aim"):
+    for name in ("median a task", "best", "CPU time", "/ a thread a stream", "/ two phases", "aim"):
         table.add_column(name, justify="right")
     least, same = loops[0].cost(where), loops[1].cost(where)
     for loop in loops:
@@ -149,10 +158,9 @@ def _print(loops: list[Loop], where: str, iterations: int, rounds: int) -> None:
             f"{cost:.1f} us",
             f"{min(loop.wall[where]):.1f} us",
             f"{statistics.median(loop.cpu[where]):.1f} us",
-            _COST.mark(cost, "engine") if loop.ours else "",
             times(cost / least),
             times(cost / same),
-            _RATIO.mark(cost / same, "engine") if loop.ours else "",
+            ratio.mark(cost / same, "engine") if loop.ours else "",
         )
     console.print(table)
 

@@ -13,13 +13,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench import engine_torchrec
-from bench.engine_loops import Fn, fused_plan
+from bench.engine_loops import AT_MOST, Fn, fused_plan
 from bench.engine_work import Recommender, by_hand, spinning
 from pipelines.schedule import DataFlowPipeline, IterContext, PipelinePlan, SWPipeline, validate_plan
 from pipelines.schedule.engine.order import enqueue_order
@@ -183,10 +184,13 @@ def _same_losses(work: Recommender, device: str, iterations: int = 40) -> str:
 def _empty(iterations: int, rounds: int) -> dict[str, float]:
     """Host time of an empty task: the engines against one thread with streams and events."""
     plan = validate_plan(fused_plan())
-    pipes = {"SWPipeline": SWPipeline(fused_plan()), "DataFlowPipeline": DataFlowPipeline(fused_plan(), MAX_DEPTH)}
-    streams = pipes["SWPipeline"]._streams
+    streams = SWPipeline(fused_plan())._streams
     loops: dict[str, Callable[[int], float]] = {"by hand": by_hand(enqueue_order(plan, "ready_first"), plan, streams)}
-    loops |= {kind: lambda n, pipe=pipe: _run(pipe, range(n)) for kind, pipe in pipes.items()}
+    at_most: dict[str, float] = {}
+    for groups, bound in AT_MOST.items():
+        for kind, pipe in _pipes(groups).items():
+            name = f"{kind}, {groups} thread group{'s' * (groups > 1)}"
+            loops[name], at_most[name] = partial(_run_empty, pipe), bound
     absent = engine_torchrec.missing()
     if absent is None:
         loops["torchrec StagedTrainPipeline"] = engine_torchrec.staged("cuda")
@@ -197,10 +201,25 @@ def _empty(iterations: int, rounds: int) -> dict[str, float]:
     costs = {name: statistics.median(values[1:]) for name, values in taken.items()}  # the first round warms
     print(f"\nempty tasks on the GPU, {rounds} x {iterations} iterations")
     for name, cost in costs.items():
-        print(f"  {name:<28} {cost:>6.1f} us a task {cost / costs['by hand']:>6.2f}x")
+        ratio = cost / costs["by hand"]
+        print(f"  {name:<34} {cost:>6.1f} us a task {ratio:>6.2f}x{_mark(ratio, at_most.get(name))}")
     if absent is not None:
         print(f"  {absent}")
     return costs
+
+
+def _pipes(groups: int) -> dict[str, SWPipeline | DataFlowPipeline]:
+    plan = fused_plan(groups=groups)
+    return {"SWPipeline": SWPipeline(plan), "DataFlowPipeline": DataFlowPipeline(plan, MAX_DEPTH)}
+
+
+def _run_empty(pipe: SWPipeline | DataFlowPipeline, iterations: int) -> float:
+    return _run(pipe, range(iterations))
+
+
+def _mark(ratio: float, bound: float | None) -> str:
+    """The bound and whether it holds."""
+    return "" if bound is None else f"  {'holds' if ratio <= bound else 'MISSES'} at most {bound:g}x"
 
 
 if __name__ == "__main__":

@@ -21,14 +21,21 @@ from tests.schedule.plans import fused_sparse_dist
 Fn = Callable[[IterContext], None]
 Job = Callable[[], Any]
 
+THREE_GROUPS = {"H2D": "io", "InputDistStart": "dist", "InputDistWait": "dist"}
+"""Tasks of FusedSparseDist that threads of their own submit; the others are in the group `default`."""
+GROUPS = {1: {}, 3: THREE_GROUPS}
+"""Number of thread groups, and the groups of the tasks."""
+AT_MOST = {1: 1.2, 3: 2.0}
+"""Number of thread groups, and how many times the hand-written loop an empty task of an engine may cost."""
+
 
 def nothing(ctx: IterContext) -> None:
     """An empty task."""
 
 
-def fused_plan(functions: Mapping[str, Fn] | None = None) -> PipelinePlan:
-    """FusedSparseDist (SWP-69) with other functions; by default they do nothing."""
-    plan = fused_sparse_dist()
+def fused_plan(functions: Mapping[str, Fn] | None = None, groups: int = 1) -> PipelinePlan:
+    """FusedSparseDist (SWP-69) with other functions; by default they do nothing. `groups`: one of GROUPS."""
+    plan = fused_sparse_dist(thread_group=GROUPS[groups])
     schedule: dict[str | PipelineTask, TaskSchedule] = {}
     for ref, settings in plan.schedule.items():
         name = name_of(ref)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="the engines need torch")
 
 from pipelines.schedule import DataFlowPipeline, SWPipeline
 from pipelines.schedule.devices.cpu import CpuDevice
+from pipelines.schedule.engine.firing import Firing, InOrder, firing_of
+from pipelines.schedule.plan.checked_plan import CheckedPlan
+from pipelines.schedule.plan.validate import validate_plan
+from tests.effort import examples
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, eventually, fused_sparse_dist, plan_of
+from tests.schedule.random_plans import draw_plan
 
 
 @pytest.mark.parametrize("max_depth", [0, -1, 1.5, True, None])
@@ -29,16 +37,20 @@ def test_swp_54_stages_are_ignored() -> None:
     diary.check(["first", "second"], 6, [("second", "first")], [("second", "first")])
 
 
+TWO_GROUPS = {"thread_group": {"a": "io", "H2D": "io"}}
+"""With one thread group the order is known beforehand, and the rules are not asked."""
+
+
 class Held:
     """Put in the place of the threads' queues: nothing runs until the test says so."""
 
     def __init__(self, pipe: DataFlowPipeline) -> None:
         self.pipe = pipe
         self.fired: list[tuple[int, str]] = []
-        pipe._work_queues = dict.fromkeys(pipe._tasks, self)  # type: ignore[assignment]
+        pipe._enqueue_all = self.note  # type: ignore[method-assign]
 
-    def put(self, item: tuple[int, str]) -> None:
-        self.fired.append(item)
+    def note(self, items: Iterable[tuple[str, int]]) -> None:
+        self.fired += [(iter_idx, name) for name, iter_idx in items]
 
     def finish(self, iter_idx: int, name: str) -> list[tuple[int, str]]:
         """The task is submitted; what fires because of that."""
@@ -48,7 +60,7 @@ class Held:
 
 
 def held(max_depth: int = 2) -> tuple[DataFlowPipeline, Held]:
-    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("c", "a"), ("c", "b")], [("b", "c")])
+    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("c", "a"), ("c", "b")], [("b", "c")], **TWO_GROUPS)
     pipe = DataFlowPipeline(plan, max_depth, "cpu", order="dependencies")
     return pipe, Held(pipe)
 
@@ -73,7 +85,9 @@ def test_swp_55_the_five_conditions_one_by_one() -> None:
 def test_swp_56_done_means_submitted_not_run() -> None:
     """While a(0) still runs on its stream, b(0) is submitted behind it."""
     let_go, diary = threading.Event(), Diary()
-    plan = plan_of({"a": 0, "b": 0}, [("b", "a")], diary=diary, before={"a": lambda ctx: let_go.wait(20) and None})
+    plan = plan_of(
+        {"a": 0, "b": 0}, [("b", "a")], diary=diary, before={"a": lambda ctx: let_go.wait(20) and None}, **TWO_GROUPS
+    )
     pipe = DataFlowPipeline(plan, 1, "cpu")
     data = pipe.fill_pipeline(range(1))
     assert eventually(lambda: pipe._firing.done == {("a", 0), ("b", 0)})
@@ -85,7 +99,7 @@ def test_swp_56_done_means_submitted_not_run() -> None:
 
 
 def test_swp_57_a_completed_task_fires_its_followers_of_this_and_the_next_iteration() -> None:
-    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("b", "a")], [("c", "a")])
+    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("b", "a")], [("c", "a")], **TWO_GROUPS)
     pipe = DataFlowPipeline(plan, 2, "cpu", order="dependencies")
     queue = Held(pipe)
     pipe._try_advance(iter(range(2)))
@@ -130,7 +144,7 @@ def test_swp_56_the_books_are_in_order_before_the_iteration_can_be_retired() -> 
             early.append(self._slots.of(iter_idx).signals[name].is_set())
             super()._after_task_complete(name, iter_idx)
 
-    Checking(fused_sparse_dist(), 3, "cpu").run(range(5))
+    Checking(fused_sparse_dist(**TWO_GROUPS), 3, "cpu").run(range(5))
     assert early == [False] * 45
 
 
@@ -150,7 +164,7 @@ def test_swp_58_and_71_h2d_bursts_up_to_max_depth_and_no_further(max_depth: int)
 
 def test_trap_t10_a_task_counts_as_in_flight_until_its_iteration_is_retired() -> None:
     """The memory bound: never more than max_depth contexts, and pending falls with retirement only."""
-    pipe = DataFlowPipeline(fused_sparse_dist(), 3, "cpu")
+    pipe = DataFlowPipeline(fused_sparse_dist(**TWO_GROUPS), 3, "cpu")
     data = pipe.fill_pipeline(range(30))
     for i in range(27):
         assert eventually(lambda: all(pipe._slots.of(n).complete.is_set() for n in list(pipe._contexts)))
@@ -219,3 +233,56 @@ def test_fused_inter_dependency_holds_at_every_depth() -> None:
         diary = Diary()
         DataFlowPipeline(fused_sparse_dist(diary), max_depth, "cpu").run(range(15))
         diary.check(FUSED_STAGES, 15, FUSED_INTRA, FUSED_INTER)
+
+
+def in_one_group(plan: CheckedPlan) -> CheckedPlan:
+    for place in plan.schedule.values():
+        place.thread_group = "default"
+    return plan
+
+
+def fired_by_one_thread(firing: Firing, events: list[str], max_depth: int) -> list[tuple[str, int]]:
+    """What one thread submits while iterations begin, are retired, and find no batch."""
+    done: list[tuple[str, int]] = []
+    begun = retired = 0
+    for event in events:
+        fired: list[tuple[str, int]] = []
+        if event == "retire" and retired < begun:
+            firing.retire(retired)
+            retired += 1
+            fired = firing.sweep()
+        elif event == "let_pass" and retired < begun:
+            fired = firing.let_pass(begun - 1)
+        elif event == "begin" and begun - retired < max_depth:
+            fired = firing.begin(begun)
+            begun += 1
+        for item in fired:
+            done.append(item)
+            fired += firing.submitted(*item)
+    return done
+
+
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+@pytest.mark.parametrize("order", ["stages", "dependencies"])
+def test_the_order_known_beforehand_is_that_of_the_rules(order: str, data: st.DataObject) -> None:
+    checked = in_one_group(validate_plan(draw_plan(data, data.draw(st.integers(1, 7))).plan, clocked=False))
+    max_depth = data.draw(st.integers(1, 4))
+    events = ["begin", *data.draw(st.lists(st.sampled_from(["begin", "begin", "retire", "let_pass"]), max_size=20))]
+    rules = Firing(checked, max_depth, order)
+    wanted = fired_by_one_thread(rules, events, max_depth)
+    assert fired_by_one_thread(firing_of(checked, max_depth, order), events, max_depth) == wanted
+
+
+@pytest.mark.parametrize(
+    ("stages", "group", "is_known"),
+    [((0, 1), "default", True), ((0, 0), "default", True), ((0, 1), "io", False)],
+)
+@pytest.mark.parametrize(("stream", "mixes"), [("side", False), (None, True)])
+def test_the_order_is_known_with_one_group_and_one_stage_for_each_stream(
+    stages: tuple[int, int], group: str, is_known: bool, stream: str | None, mixes: bool
+) -> None:
+    """On a stream with an earlier stage a task waits for an iteration that may still come."""
+    plan = plan_of(dict(zip("ab", stages, strict=True)), [("b", "a")], stream={"b": stream}, thread_group={"b": group})
+    pipe = DataFlowPipeline(plan, 2, "cpu")
+    assert isinstance(pipe._firing, InOrder) == (is_known and not (mixes and stages == (0, 1)))

@@ -285,12 +285,10 @@ def submitted(pipe: SWPipeline, periods: int) -> list[dict[int, int]]:
     by_period: list[dict[int, int]] = []
     data = iter(range(100))
 
-    class Noting:
-        def put(self, item: Any) -> None:
-            iter_idx, name = item
-            by_period[-1][pipe._stages[name]] = iter_idx
+    def note(items: Any) -> None:
+        by_period[-1].update({pipe._stages[name]: iter_idx for name, iter_idx in items})
 
-    pipe._work_queues = dict.fromkeys(pipe._tasks, Noting())  # type: ignore[assignment]
+    pipe._enqueue_all = note  # type: ignore[method-assign]
     for _ in range(periods):
         by_period.append({})
         pipe._enqueue_period(data)

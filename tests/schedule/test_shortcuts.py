@@ -362,7 +362,11 @@ def test_swp_43_45_pipelined_runs_record_once_and_drain_keeps_what_was_recorded(
 
 
 def test_swp_43_a_shortcut_of_an_ordered_task_still_takes_its_turn() -> None:
-    pipe = SWPipeline(PipelinePlan({counting("a", []): TaskSchedule(globally_ordered=True)}, []), "cpu")
+    places = {
+        counting("a", []): TaskSchedule(globally_ordered=True),
+        counting("b", []): TaskSchedule(thread_group="io"),
+    }
+    pipe = SWPipeline(PipelinePlan(places, [("b", "a")]), "cpu")
     turns: list[int] = []
     once = pipe._sequencer.execute_ordered
     pipe._sequencer.execute_ordered = lambda seq, fn: turns.append(seq) or once(seq, fn)  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from threading import RLock
 from typing import Any
 
-from pipelines.schedule.engine.firing import Firing
+from pipelines.schedule.engine.firing import InOrder, firing_of
 from pipelines.schedule.engine.lanes import ORDERS
 from pipelines.schedule.engine.pipeline import _END, _PipelineBase
 from pipelines.schedule.plan.plan import PipelinePlan
@@ -57,7 +57,8 @@ class DataFlowPipeline(_PipelineBase):
         self.max_depth = max_depth
         self.order = order
         self._fire_lock = RLock()
-        self._firing = Firing(checked, max_depth, order)
+        self._firing = firing_of(checked, max_depth, order)
+        self._is_in_order = isinstance(self._firing, InOrder)
         super().__init__(plan, checked, max_depth, device, process_group)
 
     def _reset_state(self) -> None:
@@ -103,6 +104,8 @@ class DataFlowPipeline(_PipelineBase):
             self._enqueue_all(self._firing.sweep())
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
+        if self._is_in_order:
+            return
         with self._fire_lock:
             self._enqueue_all(self._firing.submitted(name, iter_idx))
 

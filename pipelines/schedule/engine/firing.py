@@ -1,6 +1,6 @@
 """Rules for the tasks that the data-flow engine gives to its threads, without threads, clock or data.
 
-The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use this module. A task fires when its
+The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use `Firing`. A task fires when its
 iteration is in flight, it has not fired yet, its dependencies are submitted, fewer than `max_depth` of its submissions
 are in flight, and it is next in its lanes. For globally ordered tasks the last rule keeps two tasks of one thread from
 waiting for each other's turn.
@@ -36,6 +36,11 @@ class Firing:
         self._in_flight: dict[int, None] = {}
         self._periods = Periods()
         self._lanes = lanes_of(self._checked, self.stages, self._order)
+
+    @property
+    def has_lanes_of_one_stage(self) -> bool:
+        """Return whether no lane has tasks of several stages."""
+        return all(lane.has_one_stage for lanes in self._lanes.values() for lane in lanes)
 
     def begin(self, iteration: int) -> list[Item]:
         """Start an iteration, and immediately fire every task of it that can run (the burst)."""
@@ -113,6 +118,46 @@ class Firing:
             self.held_back = True
             return False
         return True
+
+
+class InOrder(Firing):
+    """The same rules where they have one result: all tasks of an iteration fire when it begins, in the same order each time.
+
+    That is so if one thread submits all tasks (a task is submitted before the next fires) and each lane has tasks of one
+    stage. Then no task waits for a task of a later iteration, and all that it waits for comes earlier in this order.
+    """
+
+    def __init__(self, checked: CheckedPlan, max_depth: int, order: str) -> None:
+        super().__init__(checked, max_depth, order)
+        items = super().begin(0)
+        for item in items:  # the list grows during the iteration
+            items += super().submitted(*item)
+        self._names = [name for name, _ in items]
+        self.reset()
+
+    def begin(self, iteration: int) -> list[Item]:
+        """Start an iteration. Return all its tasks."""
+        self._periods.begin(iteration)
+        return [(name, iteration) for name in self._names]
+
+    def sweep(self) -> list[Item]:
+        """Return an empty list, because no task is ever held back."""
+        return []
+
+    def submitted(self, name: str, iteration: int) -> list[Item]:
+        """Return an empty list, because the tasks that wait for this one have fired."""
+        return []
+
+    def retire(self, iteration: int) -> None:
+        """Record that an iteration is no longer in flight."""
+        self._periods.end(iteration)
+
+
+def firing_of(checked: CheckedPlan, max_depth: int, order: str) -> Firing:
+    """Return the rules of an engine, `InOrder` where they have one result."""
+    rules = Firing(checked, max_depth, order)
+    has_one_group = len({s.thread_group for s in checked.schedule.values()}) == 1
+    return InOrder(checked, max_depth, order) if has_one_group and rules.has_lanes_of_one_stage else rules
 
 
 def _followers(deps: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:

@@ -80,6 +80,11 @@ class Lane:
         self._place = 0
         self._next: Item | None = None  # cached, because `next` is called often
 
+    @property
+    def has_one_stage(self) -> bool:
+        """Return whether its tasks have one stage, so that it has all tasks of an iteration before any of the next."""
+        return len({stage for _, stage in self._steps}) == 1
+
     def next(self, periods: Periods) -> Item | None:
         """Return the next submission, or None while an earlier iteration may still start and come first."""
         while self._next is None:

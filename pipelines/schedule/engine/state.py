@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -11,6 +12,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from pipelines.schedule.devices import resolve_device
+from pipelines.schedule.engine.lanes import Item
 from pipelines.schedule.engine.modes import Modes, profiler_misses_threads
 from pipelines.schedule.engine.order import serial_order
 from pipelines.schedule.engine.rank_agreement import Agreement
@@ -90,7 +92,7 @@ class _EngineState:
         self._failing = Lock()
         self._threads: list[Thread] = []
         self._queues: dict[str, SimpleQueue] = {}  # thread group -> queue of the tasks that its thread submits
-        self._callers_queue: SimpleQueue = SimpleQueue()  # tasks that the caller submits, if there is one thread group
+        self._callers_queue: deque[Item] = deque()  # tasks that the caller submits, if there is one thread group
         self._is_submitting = False  # whether the caller is submitting the tasks of its queue
         weakref.finalize(self, _abandon, self._queues).atexit = False
         self._warned: set[str] = set()

@@ -34,14 +34,12 @@ class _Submitting(_Batches, ABC):
     def _start_workers(self) -> None:
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
         self._queues.clear()
-        self._callers_queue = SimpleQueue()
+        self._callers_queue.clear()
         if self._tasks_run_in_caller:
             groups = {}
         self._queues.update({group: SimpleQueue() for group in groups})
-        self._work_queues = {
-            n: self._callers_queue if self._has_one_group else self._queues[s.thread_group]
-            for n, s in self.checked.schedule.items()
-        }
+        if not self._has_one_group:
+            self._work_queues = {n: self._queues[s.thread_group] for n, s in self.checked.schedule.items()}
         open_thread = partial(self.device.open_thread, self._emit_nvtx)
         close_streams = partial(self.device.close, self._used_streams(), self.join_timeout_s)
         refs = weakref.ref(self), weakref.ref(self._run)
@@ -61,13 +59,16 @@ class _Submitting(_Batches, ABC):
 
         All are queued before the caller submits the first, because submitting a task may let others begin, which come later.
         """
+        if self._has_one_group:
+            self._callers_queue.extend(items)
+            if not self._is_submitting:
+                self._submit_queued()
+            return
         for name, iter_idx in items:
             if self._steps[name].ordered:
                 self._numbers[name, iter_idx] = self._next_number
                 self._next_number += 1
             self._work_queues[name].put((iter_idx, name))
-        if self._has_one_group and not self._is_submitting:
-            self._submit_queued()
 
     def _submit_queued(self) -> None:
         """Submit the tasks in the caller's queue, including those that are queued while it does so.
@@ -77,8 +78,8 @@ class _Submitting(_Batches, ABC):
         run, queue, name, iter_idx = self._run, self._callers_queue, None, None
         self._is_submitting = True
         try:
-            while not queue.empty():
-                iter_idx, name = queue.get()
+            while queue:
+                name, iter_idx = queue.popleft()
                 if run.failure is None:
                     self._submit_task(run, iter_idx, name)
         except BaseException as error:
@@ -137,23 +138,29 @@ class _Submitting(_Batches, ABC):
                 self.device.wait(step.stream, slot.events[dep])
 
     def _launch_ordered(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
-        def launch() -> None:
-            # If the body runs after the launch, ordering the launches is not enough, because the collective is inside
-            # the body.
-            if self.device.runs_later and self._last_ordered is not None:
-                self.device.wait(stream, self._last_ordered)
-            self.device.launch(stream, body, work)
-            if self._steps[work.task].recorded:
-                self.device.record(slot.events[work.task], stream)
-            if self.device.runs_later:
-                self._last_ordered = self.device.event()
-                self.device.record(self._last_ordered, stream)
-
+        """Launch a globally ordered task in its turn. One thread that submits all tasks is always in turn."""
+        if self._has_one_group:
+            self._launch_in_turn(slot, stream, body, work)
+            return
+        launch = partial(self._launch_in_turn, slot, stream, body, work)
         try:
             self._sequencer.execute_ordered(self._numbers.pop((work.task, work.iteration)), launch)
         except PipelineTimeout as timeout:
             message = f"task {work.task!r} of iteration {work.iteration} {timeout}"
             raise PipelineTimeout(message, work.task, work.iteration) from None
+
+    def _launch_in_turn(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
+        # If the body runs after the launch, ordering the launches is not enough, because the collective is inside
+        # the body.
+        device = self.device
+        if device.runs_later and self._last_ordered is not None:
+            device.wait(stream, self._last_ordered)
+        device.launch(stream, body, work)
+        if self._steps[work.task].recorded:
+            device.record(slot.events[work.task], stream)
+        if device.runs_later:
+            self._last_ordered = device.event()
+            device.record(self._last_ordered, stream)
 
     def _exec_task(self, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
         """Replay, run and record, or just run."""
