@@ -27,6 +27,8 @@ from pipelines.schedule import (
 from pipelines.schedule.devices import Work, resolve_device
 from pipelines.schedule.devices.tensors import StreamsOfTensors, memory_of, walk_tensors
 from pipelines.schedule.engine.order import stall_costs
+from pipelines.schedule.plan.plan_file import load_plan
+from pipelines.schedule.workloads import build
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, plan_of
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
@@ -133,7 +135,7 @@ def test_tasks_wait_for_the_callers_work_on_the_batch(
 ) -> None:
     """The data iterator may have launched it; a batch without memory of the device is ready."""
     finder = "pipelines.schedule.devices.cuda.cuda_tensors"
-    monkeypatch.setattr(finder, lambda values: (t for _, t in walk_tensors(values)))
+    monkeypatch.setattr(finder, lambda values, **_: (t for _, t in walk_tensors(values)))
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
     side, callers = FakeStream(), torch.cuda.current_stream(0)
     tasks = {name: PipelineTask(name, lambda ctx: None) for name in ("copy", "here", "use")}
@@ -273,7 +275,7 @@ def test_every_tensor_of_the_context_is_kept_alive_for_the_stream(
 ) -> None:
     kept = []
     monkeypatch.setattr(
-        "pipelines.schedule.devices.cuda.cuda_tensors", lambda values: (t for _, t in walk_tensors(values))
+        "pipelines.schedule.devices.cuda.cuda_tensors", lambda values, **_: (t for _, t in walk_tensors(values))
     )
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: kept.append((self.item(), stream)))
     side = FakeStream()
@@ -290,6 +292,107 @@ def test_every_tensor_of_the_context_is_kept_alive_for_the_stream(
     assert kept[0] == (3, pipe._streams["make"])
     assert sorted(kept[1:], key=lambda k: k[0]) == [(3, side), (5, side)]
     assert pipe.device._kept._by_id == {}, "a tensor that is gone must not be remembered: another may get its id"
+
+
+@pytest.fixture
+def kept(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Values of the tensors that torch is told to keep, each with the stream that it keeps them for."""
+    kept: list[tuple[str, Any]] = []
+    finder = "pipelines.schedule.devices.cuda.cuda_tensors"
+    monkeypatch.setattr(finder, lambda values, gradients=True: cpu_tensors(values, gradients))
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: kept.append((str(self.tolist()), stream)))
+    return kept
+
+
+def cpu_tensors(values: dict[str, Any], gradients: bool) -> Iterator[torch.Tensor]:
+    """Tensors in the memory of the CPU, as `cuda_tensors` finds them in that of CUDA."""
+    for _, tensor in walk_tensors(values):
+        yield tensor
+        if gradients and tensor.is_leaf and tensor.grad is not None:
+            yield tensor.grad
+
+
+DECLARED: dict[str, dict[str, Any]] = {
+    "all": {"make": {"writes": ("x", "y")}, "use": {"reads": ("x",)}, "look": {"reads": ("y",)}},
+    "none": {},
+    "writer": {"make": {"writes": ("x", "y")}},
+    "readers": {"use": {"reads": ("x",)}, "look": {"reads": ("y",)}},
+}
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ("all", {("1", "use"), ("2", "look")}),
+        ("none", {("1", "make"), ("2", "make"), ("1", "use"), ("2", "use"), ("1", "look"), ("2", "look")}),
+        ("writer", {("1", "use"), ("2", "use"), ("1", "look"), ("2", "look")}),
+        ("readers", {("1", "make"), ("2", "make"), ("1", "use"), ("2", "look")}),
+    ],
+)
+@pytest.mark.parametrize("engine", [SWPipeline, DataFlowPipeline])
+def test_memory_is_kept_for_the_streams_that_use_it_and_did_not_make_it(
+    kept: list[tuple[str, Any]], engine: Any, declared: str, expected: set[tuple[str, str]]
+) -> None:
+    """`end` declares nothing and is on the stream of `make`."""
+
+    def make(ctx: IterContext) -> None:
+        ctx.x, ctx.y = torch.tensor(1), torch.tensor(2)
+
+    functions = {"make": make, **dict.fromkeys(("use", "look", "end"), lambda ctx: None)}
+    tasks = {name: PipelineTask(name, fn, **DECLARED[declared].get(name, {})) for name, fn in functions.items()}
+    places = {task: TaskSchedule(stream="make" if name == "end" else name) for name, task in tasks.items()}
+    plan = PipelinePlan(places, [("use", "make"), ("look", "use"), ("end", "look")])
+    pipe = engine(plan, device=0, **({"max_depth": 1} if engine is DataFlowPipeline else {}))
+    pipe.run(range(3))
+    names = {stream: name for name, stream in pipe._streams.items() if name != "end"}
+    assert sorted((value, names[stream]) for value, stream in kept) == sorted([*expected] * 3)
+
+
+def test_a_batch_is_kept_for_every_task_since_none_declares_it(kept: list[tuple[str, Any]]) -> None:
+    copy = PipelineTask("copy", lambda ctx: None, writes=("x",))
+    pipe = SWPipeline(PipelinePlan({copy: TaskSchedule(stream="side")}, []), device=0)
+    pipe.run([torch.tensor(7)])
+    assert kept == [("7", pipe._streams["copy"])]
+
+
+def test_a_gradient_is_kept_for_the_stream_of_its_backward_which_may_not_have_allocated_it(
+    kept: list[tuple[str, Any]],
+) -> None:
+    def backward(ctx: IterContext) -> None:
+        ctx.x = torch.tensor(3.0, requires_grad=True)
+        (5 * ctx.x).backward()
+
+    tasks = [PipelineTask("backward", backward, writes=("x",)), PipelineTask("use", lambda ctx: None)]
+    pipe = SWPipeline(PipelinePlan({task: TaskSchedule() for task in tasks}, [("use", "backward")]), device=0)
+    pipe.run(range(1))
+    assert kept == [("5.0", pipe._streams["use"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "calls_of_iteration"),
+    [
+        ("fused_sparse_dist", 11),  # 22 if no task declared its attributes
+        ("sparse_dist", 8),  # 15 if no task declared its attributes
+        ("mlp", 2),  # 3 if no task declared its attributes
+        ("augmented", 6),  # 8 if no task declared its attributes
+        ("data_parallel_mlp", 8),  # 12 if no task declared its attributes
+    ],
+)
+def test_calls_to_keep_memory_for_an_iteration_of_a_workload(
+    kept: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch, name: str, calls_of_iteration: int
+) -> None:
+    """The batch is in host memory. A call costs as much as a launch."""
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: kept.append(("", stream)))
+    finder = "pipelines.schedule.devices.cuda.cuda_tensors"
+    monkeypatch.setattr(
+        finder,
+        lambda values, gradients=True: cpu_tensors({n: v for n, v in values.items() if n != "batch"}, gradients),
+    )
+    file = load_plan(name)
+    work = build(file.workload, "tiny")
+    pipe = SWPipeline(file.plan({task.name: task for task in work.tasks()}), device=0)
+    pipe.run(work.batches(3))
+    assert len(kept) == 3 * calls_of_iteration
 
 
 def test_a_tensors_memory_is_kept_once_for_each_stream() -> None:

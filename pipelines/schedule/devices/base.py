@@ -89,6 +89,9 @@ class Device(ABC):
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:  # noqa: B027
         """Keep the memory of the tensors in `values` from being reused before the stream's present and next work ends."""
 
+    def made_on(self, stream: Any, values: dict[str, Any]) -> None:  # noqa: B027
+        """Note that a task of the stream made the tensors in `values`, so that `keep_alive` need not keep them for it."""
+
     def holds(self, values: dict[str, Any]) -> bool:
         """Return whether tensors in `values` are in the device's memory, where launched work may not have written them yet."""
         return False

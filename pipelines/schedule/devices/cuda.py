@@ -101,6 +101,10 @@ class CudaDevice(Device):
             if self._kept.add(tensor, stream):
                 tensor.record_stream(stream)
 
+    def made_on(self, stream: torch.cuda.Stream, values: dict[str, Any]) -> None:
+        for tensor in cuda_tensors(values, gradients=False):  # autograd may have made them on another stream
+            self._kept.add(tensor, stream)
+
     def holds(self, values: dict[str, Any]) -> bool:
         return any(True for _ in cuda_tensors(values))
 

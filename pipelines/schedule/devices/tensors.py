@@ -66,8 +66,8 @@ def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torc
             todo += [((*path, key), part) for key, part in children(value)]
 
 
-def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Yield every tensor in CUDA memory, including gradients of leaves. A sparse tensor yields its strided parts.
+def cuda_tensors(values: dict[str, Any], gradients: bool = True) -> Iterator[torch.Tensor]:
+    """Yield every tensor in CUDA memory, with the gradients of leaves if wanted. A sparse tensor yields its strided parts.
 
     It is called at each submission, so it must be cheap. In a list or tuple of more than 1000 elements it checks about 64. If
     these are plain values (numbers, strings, bytes), it assumes that all elements are.
@@ -77,7 +77,7 @@ def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
     while todo:
         value = todo.pop()
         if isinstance(value, torch.Tensor):
-            yield from _in_cuda_memory(value)
+            yield from _in_cuda_memory(value, gradients)
         elif type(value) not in PLAIN_TYPES and id(value) not in visited:
             visited.add(id(value))
             if not (isinstance(value, list | tuple) and len(value) > _LONG and _looks_plain(value)):
@@ -85,7 +85,7 @@ def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
 
 
 class StreamsOfTensors:
-    """Streams for which each living tensor's memory has been kept, so that it is kept once per stream."""
+    """Streams for which each living tensor's memory need not be kept (again): it has been, or a task of the stream made it."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int, set[Any]]] = {}
@@ -119,10 +119,10 @@ def _is_plain(kind: type) -> bool:
     return kind is not type(None) and (issubclass(kind, _PLAIN) or kind.__module__ == "numpy")
 
 
-def _in_cuda_memory(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def _in_cuda_memory(tensor: torch.Tensor, gradients: bool) -> Iterator[torch.Tensor]:
     if tensor.is_cuda:
         yield from memory_of(tensor)
-    grad = tensor.grad if tensor.is_leaf else None
+    grad = tensor.grad if gradients and tensor.is_leaf else None
     if grad is not None and grad.is_cuda:
         yield from memory_of(grad)
 

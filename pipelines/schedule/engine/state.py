@@ -56,6 +56,7 @@ class _Step:
     own_stream: frozenset[str]  # tasks on the same stream; the stream itself keeps their order
     ordered: bool
     recorded: bool  # whether another stream or progress() waits for the task's event
+    used: frozenset[str] | None  # the context's attributes that the task uses; None if it declares none
 
 
 class _EngineState:
@@ -233,9 +234,15 @@ def _steps(plan: CheckedPlan, streams: dict[str, Any], sinks: Iterable[str]) -> 
             own_stream[name],
             s.globally_ordered,
             name in recorded,
+            _used(plan.tasks[name]),
         )
         for name, s in plan.schedule.items()
     }
+
+
+def _used(task: PipelineTask) -> frozenset[str] | None:
+    """Return the attributes that the task declares, and `batch`, which no task declares. None if it declares none."""
+    return frozenset((*task.reads, *task.writes, "batch")) if task.reads or task.writes else None
 
 
 def _without_followers(plan: CheckedPlan) -> list[str]:

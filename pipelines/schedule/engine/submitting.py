@@ -106,7 +106,8 @@ class _Submitting(_Batches, ABC):
             return
         ctx = self._contexts[iter_idx]
         replay = self._shortcuts.will_replay(name)
-        device.keep_alive(vars(ctx), stream)
+        values = vars(ctx)
+        device.keep_alive(values if step.used is None else _part(values, step.used), stream)
         body = partial(self._run_task, run, step.task, ctx, replay)
         work = Work(name, iter_idx, replay)
         if step.ordered:
@@ -115,6 +116,8 @@ class _Submitting(_Batches, ABC):
             device.launch(stream, body, work)
             if step.recorded:
                 device.record(slot.events[name], stream)
+        if step.task.writes and not device.runs_later:
+            device.made_on(stream, _part(values, step.task.writes))
         if run.failure is None:
             # Subclass first, because once the last signal is set the iteration may be retired, so its bookkeeping must be
             # complete.
@@ -212,6 +215,11 @@ class _Submitting(_Batches, ABC):
             if self._tasks_run_in_caller and not isinstance(error, Exception):
                 raise
         del run.inside[task.name]
+
+
+def _part(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values that have one of the names."""
+    return {name: values[name] for name in names if name in values}
 
 
 def _serve(

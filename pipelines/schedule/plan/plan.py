@@ -60,7 +60,8 @@ class PipelineTask:
 
     Equal and hashed by `name`, which is also its tag in profiler traces. The other fields are optional and never change
     a schedule. They let the validator find missing dependencies. `reads`, `writes`: the context attributes that the function
-    uses. `shared_reads`, `shared_writes`: the user's names for state that all iterations share ("weights", "gradients"), where
+    uses, all or none of them, without `batch`. On CUDA the memory of other attributes is not kept for the task's stream, and
+    tensors in `writes` count as allocated on it. `shared_reads`, `shared_writes`: the user's names for state that all iterations share ("weights", "gradients"), where
     reading a stale value would be wrong.
     """
 
