@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.schedule import PipelinePlan, TaskSchedule
+from pipelines.schedule import PipelinePlan, PlanWarning, TaskSchedule, search
 from pipelines.schedule.search.memory_in_flight import peak_in_flight
 from pipelines.schedule.search.predict import predict, prediction_of, steady
 from pipelines.schedule.simulation.simulated import Jitter, Span, Spikes, Timeline, simulate
@@ -132,3 +133,49 @@ def test_period_with_ten_streams_and_seven_iterations_in_flight() -> None:
     durations = dict.fromkeys(map(str, plan.schedule), 10_000)
     prediction = predict(plan, durations, engine="DataFlowPipeline", max_depth=7)
     assert (prediction.period_ns, prediction.efficiency) == (pytest.approx(100_000 / 7), pytest.approx(0.7))
+
+
+ONE_GROUP = {"load": 2, "compute": 2, "save": 4}
+"""Host time of the submissions; the busiest stream takes 8."""
+
+
+@pytest.mark.parametrize(
+    ("submit_ns", "engine", "host"),
+    [
+        (ONE_GROUP, "SWPipeline", None),  # 8: as long as the stream
+        (ONE_GROUP, "DataFlowPipeline", None),
+        ({**ONE_GROUP, "load": 3}, "SWPipeline", (9, "host (default)")),
+        ({**ONE_GROUP, "load": 3}, "DataFlowPipeline", (9, "host (default)")),
+        (3, "serial", (9, "host (serial)")),
+        (2, "serial", None),
+    ],
+)
+def test_a_host_that_takes_longer_than_the_device_is_the_bottleneck(
+    submit_ns: int | dict[str, int], engine: str, host: tuple[int, str] | None
+) -> None:
+    durations = {"load": 3, "compute": 8, "save": 7}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prediction = predict(LOAD_COMPUTE_SAVE, durations, submit_ns=submit_ns, engine=engine, retire="submitted")
+    assert prediction.bottleneck == (host[1] if host else "gpu")
+    assert f"ideal 0.008 us{f', {host[1]} 0.009 us' if host else ' (gpu)'}, efficiency" in str(prediction)
+    assert prediction.ideal_ns == 8 and prediction.period_ns >= prediction.host_ns
+    texts = [str(warning.message) for warning in caught if warning.category is PlanWarning]
+    said = "the host needs 9e-06 ms per iteration to submit, and the device could do one in 8e-06 ms (gpu): "
+    assert texts == ([f"{said}use larger batches or no pipeline"] if host else [])
+
+
+@pytest.mark.parametrize(("group", "bottleneck"), [("default", "host (default)"), ("io", "gpu")])
+def test_the_host_is_as_fast_as_its_busiest_thread(group: str, bottleneck: str) -> None:
+    places = {"load": TaskSchedule(0, "in", group), "compute": TaskSchedule(1, "gpu")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlanWarning)
+        prediction = predict(PipelinePlan(places, [("compute", "load")]), {"load": 3, "compute": 8}, submit_ns=5)
+    assert prediction.bottleneck == bottleneck
+
+
+def test_a_search_names_the_host_but_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = search(["a", "b"], [("b", "a")], {"a": 3, "b": 8}, submit_ns=6)
+    assert found.best.prediction.bottleneck == "host (default)"

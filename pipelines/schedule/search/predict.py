@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from pipelines.schedule.errors import PlanWarning
 from pipelines.schedule.pictures.timeline import Timeline
 from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import PipelinePlan
 from pipelines.schedule.plan.validate import validate_plan
 from pipelines.schedule.search.cycles import ideal_period
+from pipelines.schedule.search.host_load import host_bound, host_load
 from pipelines.schedule.simulation.durations import Duration
-from pipelines.schedule.simulation.simulated import simulate
+from pipelines.schedule.simulation.simulated import simulate, submission_times
 
 _LONGEST_REPEAT = 24
 _ITERATIONS = 200
@@ -32,13 +35,17 @@ class Prediction:
     dependencies if that takes longer. It is a lower bound of the period.
     """
     bottleneck: str
-    """What sets the ideal: the busiest stream, or for example `cycle Forward -> Backward`."""
+    """What binds: the busiest stream or, for example, `cycle Forward -> Backward`, which sets the ideal. `host (default)`, with the
+    thread group, if the host needs longer than the ideal to submit an iteration.
+    """
     busy_ns: dict[str, float]
     """Work by the stream that ran it (a serial run has one stream)."""
     bubbles: dict[str, dict[str, float]]
     """Idle time of each stream, by kind of stall (`timeline.KINDS`)."""
     fill_ns: int
     """End of the first iteration, ns since the start."""
+    host_ns: float = 0.0
+    """Time in which the busiest thread submits its tasks (`submit_ns`). It is a lower bound of the period, too."""
 
     @property
     def efficiency(self) -> float:
@@ -50,9 +57,11 @@ class Prediction:
         return sum(self.bubbles[stream].values())
 
     def __str__(self) -> str:
+        is_host = self.bottleneck.startswith("host (")
+        bottleneck = f", {self.bottleneck} {self.host_ns / 1e3:.3f} us" if is_host else f" ({self.bottleneck})"
         lines = [
-            f"{self.engine}: period {self.period_ns / 1e3:.3f} us, ideal {self.ideal_ns / 1e3:.3f} us "
-            f"({self.bottleneck}), efficiency {self.efficiency:.1%}"
+            f"{self.engine}: period {self.period_ns / 1e3:.3f} us, ideal {self.ideal_ns / 1e3:.3f} us{bottleneck}, "
+            f"efficiency {self.efficiency:.1%}"
         ]
         for stream, busy in self.busy_ns.items():
             kinds = ", ".join(f"{kind} {ns / 1e3:.3f}" for kind, ns in self.bubbles[stream].items())
@@ -71,20 +80,28 @@ def predict(
 
     With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations. Otherwise
     (distributions) the period is the mean over the middle of the run, as are busy times and bubbles. Raise ValueError if
-    there are fewer than 8 iterations, which have no middle, and the exceptions of `simulate`.
+    there are fewer than 8 iterations, which have no middle, and the exceptions of `simulate`. Give a PlanWarning if the host
+    is the bottleneck.
     """
     if iterations < 8:
         raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
     timeline = simulate(plan, durations, iterations=iterations, **simulation)
     checked = plan if isinstance(plan, CheckedPlan) else validate_plan(plan, clocked=False)
-    return prediction_of(timeline, checked)
+    submit_ns = submission_times(checked, simulation.get("submit_ns", 0))
+    prediction = prediction_of(timeline, checked, submit_ns)
+    if prediction.host_ns > prediction.ideal_ns:
+        device = prediction_of(timeline, checked)
+        warnings.warn(host_bound(prediction.host_ns, device.ideal_ns, device.bottleneck), PlanWarning, stacklevel=2)
+    return prediction
 
 
-def prediction_of(timeline: Timeline, plan: CheckedPlan | None = None) -> Prediction:
+def prediction_of(
+    timeline: Timeline, plan: CheckedPlan | None = None, submit_ns: Mapping[str, int] | None = None
+) -> Prediction:
     """Return the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
 
     `plan`: its streams and dependencies set the ideal. If it is None, the streams of the timeline count. A serial run has
-    a single stream, so it would be its own ideal. Raise ValueError if there are fewer than 8 iterations.
+    a single stream, so it would be its own ideal. `submit_ns`: task -> host time of its submission. Raise ValueError if there are fewer than 8 iterations.
     """
     ends = timeline.completions()
     if len(ends) < 8:
@@ -106,6 +123,9 @@ def prediction_of(timeline: Timeline, plan: CheckedPlan | None = None) -> Predic
     else:
         bottleneck = max(busy, key=lambda stream: busy[stream])
         ideal_ns = busy[bottleneck]
+    host_ns, group = host_load(plan, submit_ns, timeline.engine) if plan and submit_ns else (0, "")
+    if host_ns > ideal_ns / span:
+        bottleneck = f"host ({group})"
     period_ns = (ends[past] - ends[first]) / span
     if are_fixed:  # without a repeat the middle of the run may include its start, which no steady state keeps up
         period_ns = max(period_ns, float(ideal_ns / span))
@@ -117,6 +137,7 @@ def prediction_of(timeline: Timeline, plan: CheckedPlan | None = None) -> Predic
         busy_ns={stream: ns / span for stream, ns in busy.items()},
         bubbles={s: {kind: ns / span for kind, ns in kinds.items()} for s, kinds in bubbles.items()},
         fill_ns=ends[0],
+        host_ns=host_ns,
     )
 
 

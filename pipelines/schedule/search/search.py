@@ -24,7 +24,7 @@ from pipelines.schedule.search.memory_in_flight import peak_in_flight
 from pipelines.schedule.search.predict import Prediction, prediction_of
 from pipelines.schedule.search.starts import starts
 from pipelines.schedule.simulation.durations import drawn
-from pipelines.schedule.simulation.simulated import simulate
+from pipelines.schedule.simulation.simulated import simulate, submission_times
 
 _ITERATIONS = 48
 _ENUMERATED = 20_000
@@ -239,7 +239,8 @@ class _Judge:
         if choice not in self.seen:
             plan = self._plan(choice)
             timeline = simulate(plan, self.durations, iterations=_ITERATIONS, **self.simulation)
-            prediction = prediction_of(timeline, validate_plan(plan))
+            checked = validate_plan(plan)
+            prediction = prediction_of(timeline, checked, submission_times(checked, self.simulation["submit_ns"]))
             self.seen[choice] = candidate = Candidate(plan, prediction, peak_in_flight(timeline, self.memory))
             if (
                 self.fits(candidate) and prediction.period_ns <= self.least()

@@ -68,7 +68,7 @@ def simulate(
         plan=checked,
         durations=drawn(checked.names, durations, iterations, seed),
         iterations=iterations,
-        submit_ns=_submission(checked, submit_ns),
+        submit_ns=submission_times(checked, submit_ns),
         finished=retire == "finished",
     )
     return _simulation(work, engine, order, max_depth).run()
@@ -96,7 +96,7 @@ def _simulation(work: Work, engine: str, order: str | Sequence[str] | None, max_
     return DataFlowSimulation(work, depth, order)
 
 
-def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
+def submission_times(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
     """Return the host time of one submission by task, ns. Tasks missing from a mapping take 0 ns."""
     if isinstance(submit_ns, Mapping):
         ns_by_task = by_known_name("submit_ns", submit_ns, plan.names)
