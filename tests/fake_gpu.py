@@ -12,10 +12,13 @@ import torch
 
 
 class FakeGpu:
-    """`now_ms`: its clock, which the test or `sleep` moves. `n_waits`: how often the host waited for it."""
+    """`now_ms`: its clock, which the test, `sleep` or `launch` moves. `n_waits`: how often the host waited for it.
+
+    `host_ms`: the host's clock. Work begins when the host has launched it and the work before it is done.
+    """
 
     def __init__(self) -> None:
-        self.now_ms = 0.0
+        self.now_ms = self.host_ms = 0.0
         self.n_waits = self.n_sleeps = 0
         self.is_idle, self.is_capturing = True, False
         self.current: Any = None  # what torch.cuda.set_device was called with
@@ -23,11 +26,21 @@ class FakeGpu:
 
     def sleep(self, cycles: int) -> None:
         """Two million cycles a ms. The first call finds the clock at half its rate."""
-        self.now_ms += cycles / (2e6 if self.n_sleeps else 1e6)
+        self.launch(0, cycles / (2e6 if self.n_sleeps else 1e6))
         self.n_sleeps += 1
+
+    def launch(self, host_ms: float, takes_ms: float) -> None:
+        """Launch work: the host needs `host_ms` for it, the device then `takes_ms`."""
+        self.host_ms += host_ms
+        self.now_ms = self.reached_ms() + takes_ms
+
+    def reached_ms(self) -> float:
+        """When the device has done all that the host has launched by now."""
+        return max(self.now_ms, self.host_ms)
 
     def wait(self, device: Any = None) -> None:
         self.n_waits += 1
+        self.host_ms = self.reached_ms()
 
 
 class FakeStream:
@@ -38,6 +51,9 @@ class FakeStream:
 
     def wait_stream(self, stream: Any) -> None:
         self.waited_for.append(stream)
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing to wait for: the device does one thing after the other."""
 
 
 @pytest.fixture
@@ -50,7 +66,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
             self.is_timed, self.at_ms = enable_timing, 0.0
 
         def record(self, stream: Any = None) -> None:
-            self.at_ms = gpu.now_ms
+            self.at_ms = gpu.reached_ms()
 
         def query(self) -> bool:
             return gpu.is_idle

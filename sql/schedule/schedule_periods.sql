@@ -2,7 +2,8 @@
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run. The ideal is the
 -- largest sum of median task times on one stream or, if that is longer, on a cycle of dependencies
 -- per iteration that it spans. A globally ordered task (a collective) counts with its shortest time, because the rest
--- is waiting for other ranks.
+-- is waiting for other ranks. A GPU's times between events count the gaps in which the host is late with the next
+-- kernel. So a task counts with the duration that its run's simulation was given, if that is shorter: it has no gaps.
 -- scope: lake
 WITH timed AS (
     -- Device time where the device has events, else host time.
@@ -42,12 +43,13 @@ planned AS (
     SELECT DISTINCT plan_hash, task, stream, globally_ordered FROM schedule_plans
 ),
 streams AS (
-    SELECT r.run_id, p.stream, sum(m.task_ns) AS busy_ns
+    SELECT r.run_id, p.stream, sum(least(m.task_ns, coalesce(w.duration_ns, m.task_ns))) AS busy_ns
     FROM schedule_runs AS r
     JOIN planned AS p ON p.plan_hash = r.plan_hash
     JOIN ranked AS m
         ON m.run_id = r.run_id AND m.task = p.task
             AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
+    LEFT JOIN schedule_predictions AS w ON w.run_id = r.run_id AND w.task = p.task
     GROUP BY r.run_id, p.stream
 ),
 busiest AS (
@@ -79,10 +81,11 @@ SELECT
     r.jitter_ns,  -- Mean of the delay added to one task, ns.
     -- Measured period, ns; NULL for runs of one iteration.
     CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
-    -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration.
+    -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration. An upper bound in a GPU's
+    -- runs of version 0.2 and older, which count the gaps.
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,
     i.bound_by,  -- What sets ideal_ns: the stream, or the tasks of the cycle.
-    CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration.
+    CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration, likewise.
     -- Ideal period divided by measured period.
     i.ideal_ns / nullif(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,
     w.period_ns AS predicted_period_ns  -- Period predicted by the simulation, ns; NULL without a simulation.

@@ -97,6 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_profiled,
         write_waiting,
         write_cycles,
+        write_probed,
         simulate,
         write_traces,
     ):
@@ -352,6 +353,22 @@ def write_cycles(folder: Path) -> None:
 def test_a_cycle_longer_than_the_work_of_any_stream_is_the_ideal(lake: Lake, cycle_ns: int, ideal: tuple) -> None:
     query = f"SELECT ideal_ns, bound_by, round(efficiency, 3) FROM schedule_periods WHERE run_id = 'cycle {cycle_ns}'"
     assert asked(lake, query) == [ideal]
+
+
+def write_probed(folder: Path) -> None:
+    """A run on a GPU: Forward works for 5 of the 30 us between its events, and Copy took longer in the simulation."""
+    run = write_run(folder / "probed", "probed", "sw", 40, plan="probed")
+    with memory() as con:
+        rows = "(NULL, NULL, 40000), ('Copy', 12000, NULL), ('Forward', 5000, NULL)"
+        con.execute(
+            f"COPY (SELECT 'probed' AS run_id, * FROM (VALUES {rows}) AS t (task, duration_ns, period_ns)) "
+            f"TO '{run / 'schedule_predictions.parquet'}' (FORMAT parquet)"
+        )
+
+
+def test_a_task_counts_without_the_gaps_in_which_the_host_was_late(lake: Lake) -> None:
+    query = "SELECT ideal_ns, bound_by, work_ns, efficiency FROM schedule_periods WHERE run_id = 'probed'"
+    assert asked(lake, query) == [(10_000, "copy", 15_000, 0.25)]
 
 
 def test_bubbles_and_jitter(lake: Lake) -> None:

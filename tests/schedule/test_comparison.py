@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import warnings
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +13,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.schedule.errors import PlanWarning
-from pipelines.schedule.measurement import task_times
 from pipelines.schedule.measurement.comparison import periods_in_turn, verdict
 from pipelines.schedule.measurement.measure import measure
 from pipelines.schedule.measurement.recording import Launch, recorded_timeline
@@ -228,27 +225,6 @@ def test_serial_is_part_of_every_comparison(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(SystemExit):
         main(["--plan", "mlp", "--device", "simulated", "--compare", "sw", "--out", str(tmp_path)])
     assert "serial is needed" in capsys.readouterr().err
-
-
-@needs_torch
-@pytest.mark.parametrize("host_ms, is_warned", [(10.0, False), (10.1, True)])
-def test_a_plan_that_the_host_will_hold_up_gives_a_warning_before_it_is_measured(
-    monkeypatch: pytest.MonkeyPatch, host_ms: float, is_warned: bool
-) -> None:
-    monkeypatch.setattr(task_times, "limit_of", lambda run, measured: limit(10, host_ms=host_ms))
-    run = replace(SIMULATED, device="cpu", size="tiny", iterations=50, warmup=2)
-    for start in (
-        lambda: measure(run, "r", None),
-        lambda: periods_in_turn(run, ["serial", "sw"], 1),
-    ):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", PlanWarning)
-            start()
-        texts = [str(warning.message) for warning in caught if warning.category is PlanWarning]
-        expected = (
-            "mlp, size tiny: the host needs 10.1 ms per iteration to submit, and the device could do one in 10 ms "
-        )
-        assert texts == ([f"{expected}(default): use larger batches or no pipeline"] if is_warned else [])
 
 
 def rows_of_the_page() -> dict[str, list[str]]:

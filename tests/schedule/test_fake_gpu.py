@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +13,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="the engines need torch")
 
 from pipelines.schedule.devices import Work  # noqa: E402
+from pipelines.schedule.devices.cuda import CudaDevice  # noqa: E402
+from pipelines.schedule.errors import PlanWarning  # noqa: E402
+from pipelines.schedule.measurement.comparison import periods_in_turn, verdict  # noqa: E402
 from pipelines.schedule.measurement.delays import pause_on  # noqa: E402
-from pipelines.schedule.measurement.measure import recorder_of, set_up  # noqa: E402
+from pipelines.schedule.measurement.measure import measure, recorder_of, set_up  # noqa: E402
+from pipelines.schedule.measurement.run_folder import tables_of  # noqa: E402
 from pipelines.schedule.measurement.settings import Settings  # noqa: E402
+from pipelines.schedule.measurement.task_times import limit_of  # noqa: E402
 from pipelines.schedule.plan.plan import IterContext, PipelineTask  # noqa: E402
 from pipelines.schedule.plan.plan_file import load_plan  # noqa: E402
 from pipelines.schedule.workloads import build  # noqa: E402
@@ -90,3 +97,73 @@ def test_batches_for_a_gpu_are_in_pinned_memory(monkeypatch: pytest.MonkeyPatch)
     assert work._pinned(tensor) is tensor
     work.device = CUDA
     assert work._pinned(tensor).item() == 1
+
+
+KERNELS = 10
+"""What each task launches."""
+
+
+def launching(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, host_ms: float, takes_ms: float) -> Settings:
+    """A run with one submitting thread, whose tasks launch kernels that take the host and the device that long each."""
+    run = replace(ON_CUDA, plan=load_plan("copy_heavy_mlp"))
+
+    def kernels(ctx: IterContext) -> None:
+        for _ in range(KERNELS):
+            gpu.launch(host_ms, takes_ms)
+
+    tasks = {name: PipelineTask(name, kernels) for name in run.plan.checked.names}
+    workload = SimpleNamespace(batches=lambda n: iter(range(n)))
+    for module in ("measure", "comparison"):
+        set_up = f"pipelines.schedule.measurement.{module}.set_up"
+        monkeypatch.setattr(set_up, lambda run, n_delays: (CudaDevice(0), workload, tasks))
+    monkeypatch.setattr("pipelines.schedule.measurement.measure.device_name", lambda device: "H200")
+    clock = SimpleNamespace(perf_counter_ns=lambda: round(gpu.host_ms * 1e6))
+    monkeypatch.setattr("pipelines.schedule.measurement.recording.time", clock)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    return run
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+@pytest.mark.parametrize(
+    ("host_ms", "is_warned"),
+    [(0.1, True), (0.0075, False)],  # 40 launches need 0.3 ms, as long as the 30 kernels of the default stream
+)
+def test_gaps_in_which_the_host_is_late_are_no_work_of_the_device(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, host_ms: float, is_warned: bool, warmup: int
+) -> None:
+    run = replace(launching(gpu, monkeypatch, host_ms, 0.01), warmup=warmup)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PlanWarning)
+        measured = measure(run, "r", None)
+    limit = limit_of(run, measured)
+    assert (limit.bound_by, limit.ideal_ns, limit.work_ns) == ("default", 300_000, 400_000)
+    assert limit.host_ns == pytest.approx(4 * KERNELS * host_ms * 1e6) and limit.is_host_bound == is_warned
+    spans = [span.duration_ns for span in measured.timeline.of("Forward")]
+    assert min(spans) > 900_000 if is_warned else min(spans) == 100_000
+    texts = [str(warning.message) for warning in caught if warning.category is PlanWarning]
+    said = "copy_heavy_mlp, size tiny: the host needs 4 ms per iteration to submit, and the device could do one in 0.3 ms (default)"
+    assert texts == ([f"{said}: use larger batches or no pipeline"] if is_warned else [])
+    assert verdict([4_000_000], [4_100_000], limit).text.endswith(
+        ": the host needs 4 ms per iteration to submit, and the device works 0.4 ms of 4.1 ms; use larger batches or no pipeline"
+        if is_warned
+        else "; the limit is 13.33 (stream default)"
+    )
+    rows = tables_of(run, "r", measured, None)["schedule_predictions"]
+    assert {row["duration_ns"] for row in rows} == {None, 100_000}
+
+
+def test_the_warning_comes_before_the_warm_up(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(launching(gpu, monkeypatch, 0.1, 0.01), warmup=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PlanWarning)
+        with pytest.raises(PlanWarning, match="the host needs 4 ms"):
+            measure(run, "r", None)
+        assert gpu.now_ms < 60, "the probe alone"
+        with pytest.raises(PlanWarning, match="the host needs 4 ms"):
+            periods_in_turn(run, ["serial", "sw"], 3)
+
+
+def test_the_delays_of_a_run_are_not_those_of_its_probe(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(launching(gpu, monkeypatch, 0.001, 0.01), jitter_us=5.0, jitter_task="Forward")
+    probe = measure(run, "r", None).probe
+    assert probe and "Forward" not in probe.device_ns and "Backward" in probe.device_ns

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from pipelines.schedule.measurement.measure import engine_of, nominal_durations, recorder_of, set_up, warm_up
+from pipelines.schedule.measurement.measure import engine_of, nominal_durations, probed, set_up
 from pipelines.schedule.measurement.settings import Measured, Settings
-from pipelines.schedule.measurement.task_times import Limit, limit_of, ms
+from pipelines.schedule.measurement.task_times import Limit, limit_of
+from pipelines.schedule.search.host_load import ms
 
 AT_LIMIT = 1.05
 """Periods that differ by at most this factor count as equal when they are compared with the ideal."""
@@ -63,12 +64,9 @@ def _on_device(run: Settings, engines: Sequence[str]) -> Any:
         pipeline.drain()
         return elapsed
 
+    probed(run, device, workload, tasks)
     for engine in engines:
         seconds(engine, max(1, run.warmup), 0)
-    pipelined = [engine for engine in engines if engine != "serial"]
-    if pipelined:
-        probe, recorder = replace(run, engine=pipelined[0]), recorder_of(run, device)
-        warm_up(probe, engine_of(probe, tasks, recorder), workload, recorder)
     return seconds
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.record.peaks import device_name
 from pipelines.schedule.measurement.delays import Late, delayed, delays, pause_on
+from pipelines.schedule.measurement.probe import ITERATIONS, Probe, probe_of
 from pipelines.schedule.measurement.settings import ENGINES, Measured, Settings
 from pipelines.schedule.measurement.task_times import warn_if_host_bound
 from pipelines.schedule.plan.plan import PipelineTask
@@ -105,14 +106,18 @@ def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, Pi
 
 def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
     device, workload, tasks = set_up(run, n_delays=max(run.iterations, run.warmup))
+    probe = probed(run, device, workload, tasks)
     recorder = recorder_of(run, device)
     pipeline = engine_of(run, tasks, recorder)
-    warm_up(run, pipeline, workload, recorder)
+    if run.warmup:
+        _go(run, pipeline, workload.batches(run.warmup), recorder)
+        pipeline.drain()
     with _profiled(trace, run_id, run.device.partition(":")[0]) if trace else nullcontext():
         measured = _recorded(run, pipeline, workload.batches(run.iterations), recorder)
     pipeline.drain()
     profile = _profile(pipeline, next(iter(workload.batches(1)))) if run.profile else None
-    return replace(measured, device_name=device_name(run.device).removeprefix("cpu:"), profile=profile)
+    name = device_name(run.device).removeprefix("cpu:")
+    return replace(measured, device_name=name, profile=profile, probe=probe)
 
 
 def recorder_of(run: Settings, device: Device) -> RecordingDevice:
@@ -122,11 +127,19 @@ def recorder_of(run: Settings, device: Device) -> RecordingDevice:
     return RecordingDevice(device, events=run.device.startswith("cuda"))
 
 
-def warm_up(run: Settings, pipeline: _PipelineBase, workload: Workload, recorder: RecordingDevice) -> None:
-    """Run the iterations before the measurement. Give a PlanWarning if the host will be the bottleneck."""
-    if run.warmup:
-        warn_if_host_bound(run, _recorded(run, pipeline, workload.batches(run.warmup), recorder))
-        pipeline.drain()
+def probed(run: Settings, device: Device, workload: Workload, tasks: dict[str, PipelineTask]) -> Probe | None:
+    """Return the tasks' times on a GPU before a run, None on a CPU. Give a PlanWarning if the host will be the bottleneck."""
+    import torch
+
+    if not run.device.startswith("cuda"):
+        return None
+    recorder = recorder_of(run, device)
+    pipeline = engine_of(replace(run, engine="serial"), tasks, recorder)
+    probe = probe_of(pipeline, recorder, workload.batches(ITERATIONS), pause_on(torch.device(run.device)))
+    warn_if_host_bound(run, probe)
+    if run.jitter_us and run.jitter_task:
+        del probe.device_ns[run.jitter_task]  # a few delays have another median than those of the run
+    return probe
 
 
 def _recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:

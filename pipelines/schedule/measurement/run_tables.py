@@ -96,11 +96,16 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("exposed_ns", "BIGINT", "Serial iteration less the serial iteration without the task; at least 0."),
         Column("baseline_ns", "BIGINT", "The serial iteration."),
     ),
-    # One row per task, and one row with task NULL for all tasks, from a simulation with this run's median durations.
+    # One row per task, and one row with task NULL for all tasks, from a simulation with this run's durations.
     "schedule_predictions": (
         _RUN,
         Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
-        Column("duration_ns", "BIGINT", "Median that the simulation was given; NULL for the whole.", nullable=True),
+        Column(
+            "duration_ns",
+            "BIGINT",
+            "Given to the simulation: the median, on cuda without gaps; NULL for the whole.",
+            nullable=True,
+        ),
         Column("period_ns", "BIGINT", "From an iteration's end to the next's; NULL for tasks.", nullable=True),
         Column(
             "ideal_ns", "BIGINT", "Lower bound of period_ns from streams and cycles; NULL for tasks.", nullable=True

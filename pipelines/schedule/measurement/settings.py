@@ -13,6 +13,7 @@ from pipelines.schedule.simulation.durations import Duration
 from pipelines.schedule.simulation.simulated import simulate
 
 if TYPE_CHECKING:
+    from pipelines.schedule.measurement.probe import Probe
     from pipelines.schedule.measurement.profiler import ProfileResult
     from pipelines.schedule.measurement.recording import Launch
 
@@ -65,6 +66,8 @@ class Measured:
     """UTC, without a time zone."""
     device_name: str | None
     profile: ProfileResult | None
+    probe: Probe | None = None
+    """The tasks' times one by one. None on a CPU and in a simulation."""
 
     @property
     def by_events(self) -> bool:

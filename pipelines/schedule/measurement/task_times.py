@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
 from pipelines.schedule.errors import PlanWarning
+from pipelines.schedule.measurement.probe import Probe
 from pipelines.schedule.measurement.settings import Measured, Settings
 from pipelines.schedule.search.cycles import ideal_period
+from pipelines.schedule.search.host_load import host_bound, host_load
 
 
 def median_durations(run: Settings, measured: Measured) -> dict[str, int]:
-    """Return task -> its median duration, ns."""
+    """Return task -> its median duration, ns. On a GPU without the gaps in which the host was late with the next kernel."""
     spans = measured.timeline.of
-    return {name: round(median(span.duration_ns for span in spans(name))) for name in run.plan.checked.names}
+    return _probed(
+        measured, {name: round(median(s.duration_ns for s in spans(name))) for name in run.plan.checked.names}
+    )
 
 
 def work_durations(run: Settings, measured: Measured) -> dict[str, int]:
@@ -25,7 +28,14 @@ def work_durations(run: Settings, measured: Measured) -> dict[str, int]:
     """
     plan, spans = run.plan.checked, measured.timeline.of
     ordered = [name for name in plan.names if plan.schedule[name].globally_ordered]
-    return median_durations(run, measured) | {name: min(span.duration_ns for span in spans(name)) for name in ordered}
+    shortest = {name: min(span.duration_ns for span in spans(name)) for name in ordered}
+    return median_durations(run, measured) | _probed(measured, shortest)
+
+
+def _probed(measured: Measured, durations: dict[str, int]) -> dict[str, int]:
+    """Return the durations, or the probe's where they are shorter."""
+    device_ns = measured.probe.device_ns if measured.probe else {}
+    return {name: min(ns, device_ns.get(name, ns)) for name, ns in durations.items()}
 
 
 def submit_times(measured: Measured) -> dict[str, int]:
@@ -60,26 +70,19 @@ class Limit:
 
 def limit_of(run: Settings, measured: Measured) -> Limit:
     """Return the limit of a measured run."""
-    durations = work_durations(run, measured)
-    ideal_ns, bound_by = ideal_period(run.plan.checked, durations)
-    by_thread: Counter[str] = Counter()
-    for name, submit_ns in submit_times(measured).items():
-        by_thread[run.plan.checked.schedule[name].thread_group] += submit_ns
-    return Limit(float(ideal_ns), bound_by, sum(durations.values()), max(by_thread.values(), default=0))
+    return limit_by(run, work_durations(run, measured), submit_times(measured))
 
 
-def warn_if_host_bound(run: Settings, measured: Measured) -> None:
+def limit_by(run: Settings, durations: dict[str, int], submit_ns: dict[str, int]) -> Limit:
+    """Return the limit by the tasks' durations and the host times of their submissions, ns."""
+    plan = run.plan.checked
+    ideal_ns, bound_by = ideal_period(plan, durations)
+    return Limit(float(ideal_ns), bound_by, sum(durations.values()), host_load(plan, submit_ns)[0])
+
+
+def warn_if_host_bound(run: Settings, probe: Probe) -> None:
     """Give a PlanWarning if submitting the tasks takes longer than the plan would take on the device."""
-    limit = limit_of(run, measured)
+    limit = limit_by(run, probe.device_ns, probe.submit_ns)
     if limit.is_host_bound:
-        warnings.warn(
-            f"{run.plan.name}, size {run.size}: the host needs {ms(limit.host_ns)} per iteration to submit, and the device "
-            f"could do one in {ms(limit.ideal_ns)} ({limit.bound_by}): use larger batches or no pipeline",
-            PlanWarning,
-            stacklevel=2,
-        )
-
-
-def ms(ns: float) -> str:
-    """Return the time as people read it."""
-    return f"{ns / 1e6:.3g} ms"
+        text = host_bound(limit.host_ns, limit.ideal_ns, limit.bound_by)
+        warnings.warn(f"{run.plan.name}, size {run.size}: {text}", PlanWarning, stacklevel=2)
