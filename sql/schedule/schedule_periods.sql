@@ -3,7 +3,8 @@
 -- largest sum of median task times on one stream or, if that is longer, on a cycle of dependencies
 -- per iteration that it spans. A globally ordered task (a collective) counts with its shortest time, because the rest
 -- is waiting for other ranks. A GPU's times between events count the gaps in which the host is late with the next
--- kernel. So a task counts with the duration that its run's simulation was given, if that is shorter: it has no gaps.
+-- kernel. So a task counts with the duration that its run's simulation was given, or with the GPU work that it launched
+-- in the run's trace, if that is shorter: these have no gaps.
 -- scope: lake
 WITH timed AS (
     -- Device time where the device has events, else host time.
@@ -42,15 +43,36 @@ planned AS (
     -- Older lakes have a plan's tasks several times.
     SELECT DISTINCT plan_hash, task, stream, globally_ordered FROM schedule_plans
 ),
-streams AS (
-    SELECT r.run_id, p.stream, sum(least(m.task_ns, coalesce(w.duration_ns, m.task_ns))) AS busy_ns
+-- GPU work of the tasks in the runs' traces; of a trace without GPU work nothing is known.
+launched AS (
+    SELECT o.trace_id, o.task, sum(k.duration_ns) AS kernel_ns
+    FROM schedule_task_events AS o
+    JOIN kernels AS k ON k.trace_id = o.trace_id AND k.launch_event_id = o.event_id
+    GROUP BY o.trace_id, o.task
+),
+traced AS (
+    SELECT s.run_id, s.task, coalesce(max(l.kernel_ns), 0) // count(*) AS task_ns
+    FROM schedule_spans AS s
+    LEFT JOIN launched AS l ON l.trace_id = s.trace_id AND l.task = s.task
+    WHERE s.trace_id IN (SELECT g.trace_id FROM launched AS g)
+    GROUP BY s.run_id, s.task
+),
+worked AS (
+    SELECT
+        r.run_id, p.stream,
+        least(m.task_ns, coalesce(w.duration_ns, m.task_ns), coalesce(t.task_ns, m.task_ns)) AS task_ns
     FROM schedule_runs AS r
     JOIN planned AS p ON p.plan_hash = r.plan_hash
     JOIN ranked AS m
         ON m.run_id = r.run_id AND m.task = p.task
             AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
     LEFT JOIN schedule_predictions AS w ON w.run_id = r.run_id AND w.task = p.task
-    GROUP BY r.run_id, p.stream
+    LEFT JOIN traced AS t ON t.run_id = r.run_id AND t.task = p.task
+),
+streams AS (
+    SELECT run_id, stream, sum(task_ns) AS busy_ns
+    FROM worked
+    GROUP BY run_id, stream
 ),
 busiest AS (
     SELECT
@@ -82,7 +104,7 @@ SELECT
     -- Measured period, ns; NULL for runs of one iteration.
     CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
     -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration. An upper bound in a GPU's
-    -- runs of version 0.2 and older, which count the gaps.
+    -- runs of version 0.2 and older without a trace, which count the gaps.
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,
     i.bound_by,  -- What sets ideal_ns: the stream, or the tasks of the cycle.
     CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration, likewise.

@@ -16,10 +16,11 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
 from pipelines.lake.inbox import look, waiting
-from pipelines.lake.names import batch_of
+from pipelines.lake.names import batch_of, tables_of
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.table_files import table_files
 from pipelines.models.catalog import load_catalog
+from pipelines.models.header import RUN
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import IngestReport, ingest
 from pipelines.readers.schedule_runs import INPUT
@@ -330,7 +331,15 @@ def test_waiting_inside_a_collective_is_no_work_of_its_stream(lake: Lake, run_id
 def test_a_plan_that_an_older_lake_has_twice_counts_once(tmp_path: Path) -> None:
     files = [file for run in "ab" for file in write_run(tmp_path / run, run, "sw", 40).iterdir()]
     views = ("schedule_periods", "schedule_jitter", "schedule_run_checks", "schedule_bubbles")
-    with loaded(INPUT, files, views) as con:
+    traced = {
+        "schedule_spans": "run_id VARCHAR, trace_id VARCHAR, task VARCHAR",
+        "schedule_task_events": "trace_id VARCHAR, event_id BIGINT, task VARCHAR",
+        "kernels": "trace_id VARCHAR, launch_event_id BIGINT, duration_ns BIGINT",
+    }
+    with loaded(INPUT, files) as con:
+        for table, columns in traced.items():
+            con.execute(f"CREATE TABLE {table} ({columns})")
+        run_models(con, load_catalog(), views, frozenset({*traced, *tables_of(RUN)}))
         assert con.execute("SELECT count(*) FROM schedule_plans").fetchall() == [(4,)]
         for query, expected in (
             ("SELECT ideal_ns, work_ns FROM schedule_periods", (30_000, 40_000)),
@@ -620,10 +629,36 @@ def test_without_a_forward_operator_the_task_whose_thread_has_waited_longest_cal
     assert gpu_us(lake, traced_tasks, run_id) == {"Backward": None, "Copy": None, None: None} | {owner: 8}
 
 
+PLACES = (("Copy", 0), ("Forward", 11))
+SHORT_KERNELS = [
+    *(cpu(1, f"SWP/{task}/iter{i}", begin + 50 * i, 10, "user_annotation") for task, begin in PLACES for i in (0, 1)),
+    *launch(1, 12, 4, 1),
+    *launch(1, 17, 3, 2),
+    *launch(1, 62, 6, 3),
+]
+"""Two iterations: Forward launches 13 us of GPU work, Copy none."""
+
+
+def test_a_task_counts_with_the_gpu_work_of_its_trace_if_that_is_shorter_than_the_time_between_events(
+    lake: Lake,
+) -> None:
+    """Run b is in a trace with longer work, run a in one without GPU work."""
+    query = (
+        "SELECT run_id, ideal_ns, bound_by, work_ns FROM schedule_periods WHERE run_id IN ('a', 'b', 'short kernels')"
+    )
+    assert asked(lake, f"{query} ORDER BY 1") == [
+        ("a", 30_000, "main", 40_000),
+        ("b", 30_000, "main", 40_000),
+        ("short kernels", 6_500, "main", 6_500),
+    ]
+
+
 def write_traces(folder: Path) -> None:
-    """Of runs a and b, and of runs that are in no lake."""
+    """Of runs a, b and `short kernels`, and of runs that are in no lake."""
     traces = {run_id: events for run_id, (events, _) in WITHOUT_FORWARD.items()}
-    for number, (run_id, events) in enumerate({**traces, "a": SERIAL, "b": BESIDE, "autograd": AUTOGRAD}.items()):
+    traces |= {"a": SERIAL, "b": BESIDE, "autograd": AUTOGRAD, "short kernels": SHORT_KERNELS}
+    write_run(folder / "short kernels", "short kernels", "sw", 40, plan="short kernels")
+    for number, (run_id, events) in enumerate(traces.items()):
         document = {"schedule_run_id": run_id, "traceEvents": events}
         (folder / f"trace {number}").mkdir()
         (folder / f"trace {number}" / "trace.json").write_text(json.dumps(document))
