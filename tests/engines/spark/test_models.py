@@ -25,6 +25,7 @@ EMPTY = {
     "persistent_stragglers",
     "recording_devices",
     "schedule_spans",
+    "schedule_task_events",
     "schedule_traced_tasks",
     "snapshot_owners",
     "snapshot_peak_owners",
