@@ -93,6 +93,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         "Stream": FakeStream,
         "Event": Event,
         "stream": on,
+        "device": lambda index: contextlib.nullcontext(),
         "synchronize": gpu.wait,
         "is_current_stream_capturing": lambda: gpu.is_capturing,
         "get_device_properties": lambda device=None: properties,

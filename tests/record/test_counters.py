@@ -297,6 +297,24 @@ def test_gpus_that_tell_little_have_nulls(monkeypatch: pytest.MonkeyPatch) -> No
     gpus.close()
 
 
+def test_nvlink_counts_are_sums_over_all_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second GPU has no links: the query succeeds, the field does not."""
+    all_links = 0xFFFFFFFF
+
+    def values(handle: int, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        ((field, link),) = fields
+        assert link == all_links
+        return [SimpleNamespace(nvmlReturn=3 * handle, value=SimpleNamespace(ullVal=1000 + field))]
+
+    nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    nvml.nvmlDeviceGetFieldValues = values
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    gpus = gpu.Gpus()
+    assert [(row["nvlink_tx_kb"], row["nvlink_rx_kb"]) for row in gpus.sample()] == [(1138, 1139), (None, None)]
+    gpus.close()
+
+
 def test_no_sample_waits_for_pcie_rates_and_each_reading_is_in_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     let_go, threads = threading.Event(), set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -223,6 +224,32 @@ def test_a_range_has_the_name_of_its_task_as_it_is(
     monkeypatch.setenv("NVTX_INJECTION64_PATH", "x")
     SWPipeline(plan_of({name: 0}, []), device=0).run(range(1))
     assert pushed(calls) == [f"SWP/{name}/iter0"]
+
+
+@pytest.mark.parametrize("groups", [{}, {"a": "io"}])
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_swp_40_every_thread_that_submits_emits_ranges_if_asked(
+    calls: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    groups: dict[str, str],
+    is_asked: bool,
+) -> None:
+    emitting: list[str] = []
+
+    @contextlib.contextmanager
+    def emit() -> Iterator[None]:
+        name = threading.current_thread().name
+        emitting.append(name)
+        yield
+        emitting.remove(name)
+
+    during: list[list[str]] = []
+    monkeypatch.setattr(torch.autograd.profiler, "emit_nvtx", emit)
+    note = {"b": lambda ctx: during.append(sorted(emitting))}
+    pipe = SWPipeline(plan_of({"a": 0, "b": 0}, [("b", "a")], before=note, thread_group=groups), device=0)
+    pipe.run(range(2), emit_nvtx=is_asked)
+    threads = ["pipeline default", "pipeline io"] if groups else [threading.current_thread().name]
+    assert during == [threads if is_asked else []] * 2 and emitting == []
 
 
 def test_swp_40_a_profiler_gets_ranges(calls: list[tuple[Any, ...]]) -> None:

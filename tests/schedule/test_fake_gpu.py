@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from pipelines.schedule.measurement.settings import Settings  # noqa: E402
 from pipelines.schedule.measurement.task_times import limit_of  # noqa: E402
 from pipelines.schedule.plan.plan import IterContext, PipelineTask  # noqa: E402
 from pipelines.schedule.plan.plan_file import load_plan  # noqa: E402
-from pipelines.schedule.workloads import build  # noqa: E402
+from pipelines.schedule.workloads import build, fitting, mlp  # noqa: E402
 from tests.fake_gpu import FakeGpu, gpu  # noqa: E402
 
 __all__ = ["gpu"]
@@ -99,6 +98,28 @@ def test_batches_for_a_gpu_are_in_pinned_memory(monkeypatch: pytest.MonkeyPatch)
     assert work._pinned(tensor).item() == 1
 
 
+@pytest.mark.parametrize(("size", "device", "is_fitted"), [("large", CUDA, True), ("tiny", CUDA, False)])
+def test_a_large_workload_has_the_largest_shape_that_fits_its_gpu(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, size: str, device: Any, is_fitted: bool
+) -> None:
+    made: list[Any] = []
+
+    class OnGpu(mlp.Mlp):
+        def __init__(self, *arguments: Any) -> None:
+            made.append(arguments)
+
+    def halved_once(make: Any, shape: Any, where: Any) -> Any:
+        make(shape)
+        assert where == device
+        return shape.halved()
+
+    monkeypatch.setattr(mlp, "Mlp", OnGpu)
+    monkeypatch.setattr(fitting, "fitting_shape", halved_once)
+    assert isinstance(build("mlp", size, device, seed=5), OnGpu)
+    shape = mlp.SIZES[size]
+    assert made == [(each, device, 5) for each in ((shape, shape.halved()) if is_fitted else (shape,))]
+
+
 KERNELS = 10
 """What each task launches."""
 
@@ -119,7 +140,6 @@ def launching(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, host_ms: float, tak
     monkeypatch.setattr("pipelines.schedule.measurement.measure.device_name", lambda device: "H200")
     clock = SimpleNamespace(perf_counter_ns=lambda: round(gpu.host_ms * 1e6))
     monkeypatch.setattr("pipelines.schedule.measurement.recording.time", clock)
-    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
     return run
 
 
