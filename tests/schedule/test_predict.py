@@ -177,5 +177,5 @@ def test_the_host_is_as_fast_as_its_busiest_thread(group: str, bottleneck: str) 
 def test_a_search_names_the_host_but_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = search(["a", "b"], [("b", "a")], {"a": 3, "b": 8}, submit_ns=6)
-    assert found.best.prediction.bottleneck == "host (default)"
+        result = search(["a", "b"], [("b", "a")], {"a": 3, "b": 8}, submit_ns=6)
+    assert result.best.prediction.bottleneck == "host (default)"
