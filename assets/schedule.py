@@ -37,11 +37,15 @@ class ScheduleConfig(dg.Config):
     warmup: int = 5
     rounds: int = Field(default=5, description="Rounds in which the engines take turns; the spread is over them.")
     size: str | None = Field(default=None, description="tiny, small or large; default: large on cuda, else small.")
-    jitter_us: float = 0.0
+    jitter_us: float = Field(default=0.0, description="Mean of a random delay of one task, us.")
+    jitter_task: str | None = Field(default=None, description="The task to delay; default: the plan's first.")
     seed: int = 0
     max_depth: int | None = Field(default=None, description="Iterations in flight with engine dataflow.")
-    trace: bool = Field(default=False, description="Record and ingest a profiler trace of each run.")
-    profile: bool = Field(default=False, description="Measure the exposed time of each task.")
+    trace: bool = Field(
+        default=False,
+        description="Record and ingest a profiler trace of each run, for schedule_spans. Not on device simulated.",
+    )
+    profile: bool = Field(default=False, description="Measure each task's exposed time, for schedule_exposed_times.")
     timeout_s: float = Field(default=3600.0, description="A plan that takes longer is stopped, and the run fails.")
 
 
@@ -166,6 +170,7 @@ def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) ->
     options = {
         **{name: getattr(config, name) for name in ("iterations", "warmup", "size", "seed")},
         "jitter-us": config.jitter_us,
+        "jitter-task": config.jitter_task,
         "device": None if config.device == "auto" else config.device,
         "max-depth": config.max_depth if {"--compare", "dataflow"} & set(engines) else None,
     }

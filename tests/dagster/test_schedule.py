@@ -173,6 +173,9 @@ def test_engines_are_compared_with_serial_and_run_by_themselves_without_it(monke
         f"--engine sw {usual} --device cpu --trace",
         f"--engine dataflow {usual} --device cpu --max-depth 7 --trace",
     ]
+    assert words_of(monkeypatch, jitter_us=200.0, jitter_task="Forward") == [
+        f"--compare serial sw dataflow --rounds 5 {usual.replace('0.0', '200.0')} --jitter-task Forward"
+    ]
     assert words_of(monkeypatch, engines=["serial", "sw"], rounds=2, profile=True, max_depth=7) == [
         f"--compare serial sw --rounds 2 {usual} --max-depth 7 --profile"
     ]
