@@ -37,7 +37,7 @@ class Removed:
 
     @classmethod
     def by(cls, change: _Change, graph: ArrayGraph, dst_ns: Ints) -> Removed:
-        """Build from a change of a graph's edges. `dst_ns` is the duration of each edge's destination event (m,), ns."""
+        """Build from a change of a graph's edges. `dst_ns` (m,) are the durations of their destination events, ns."""
         edge, waits = np.flatnonzero(change.factor < 1), np.flatnonzero(change.gone)
         ns = np.maximum(graph.weight[edge], 0) * (1 - change.factor[edge])
         call, first = np.unique(graph.dst[waits], return_index=True)  # a call may wait for several streams

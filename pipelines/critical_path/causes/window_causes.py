@@ -1,4 +1,4 @@
-"""Tables of the causes of all windows, derived from their edges and the longest path. `_cause_rows` is the main table."""
+"""Tables of the causes of all windows, computed from their edges and the longest path."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class _WindowCauses:
     """The causes of a window, their segments, and the fixes.
 
     `without` is the window without the profiler, None if the cost is unknown. `rows_without` are the causes of that
-    window, None if the cost is too small to report.
+    window, None if the cost is too small to report or the causes are not requested.
     """
 
     rows: Rows
@@ -397,7 +397,7 @@ def _columns(number: int, events: Events, rows: Rows, *, without: bool) -> dict[
 def _insert(
     con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], causes: list[dict[str, Ints]], costs: list[str]
 ) -> None:
-    """Insert the rows of a group of windows together, because one statement per short window would dominate the time."""
+    """Insert a group's rows together, because one statement per short window would dominate the time."""
     if not work:
         return
     con.execute(f"INSERT INTO _window_work VALUES {', '.join(map(str, work))}")
