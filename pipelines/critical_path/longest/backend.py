@@ -20,7 +20,7 @@ _PARAMETERS = ("G", "weight", "default_weight", "topo_order")
 
 
 class BackendInterface:
-    """Functions that networkx dispatches to this backend, with the arguments and results of networkx's own functions."""
+    """Functions that networkx dispatches to this backend. Arguments and results are those of networkx's functions."""
 
     @staticmethod
     def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:

@@ -49,7 +49,7 @@ class LongWindow:
         self.n_edges = before
 
     def pieces(self, *, ordered: bool) -> Iterator[Piece]:
-        """Yield the sources, destinations and weights of each piece, in order of edge_id if `ordered`, else as stored."""
+        """Yield sources, destinations and weights of each piece, in order of edge_id if `ordered`, else as stored."""
         for part in self.parts:
             src, dst, weight = self._read(part, GRAPH, ordered=ordered)
             yield src, dst, weight
@@ -69,7 +69,7 @@ class LongWindow:
         return rows[0][0] < 2**63
 
     def _weights(self, first: int, past: int) -> Ints:
-        """Return the weights of the edges first … past - 1 of the window, which belong to one chain, so to one piece."""
+        """Return the weights of the window's edges first … past - 1, which belong to one chain, so to one piece."""
         part = next(part for part in reversed(self.parts) if part.before <= first)
         (weight,) = self._read(part, GRAPH[2:])
         return weight[first - part.before : past - part.before]

@@ -59,7 +59,7 @@ def reach(graph: ArrayGraph) -> Reach:
 
 
 def _closed(graph: ArrayGraph) -> ArrayGraph:
-    """Return the graph with node n before all its sources and n + 1 after all its sinks, linked by edges of weight 0."""
+    """Return the graph with node n before all sources and node n + 1 after all sinks, linked by edges of weight 0."""
     n, backwards = len(graph), graph.weight < 0
     begins = np.bincount(graph.dst, minlength=n) == 0
     ends = np.bincount(graph.src, minlength=n) == 0
