@@ -18,8 +18,8 @@ Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _HELPING = 4
-"""Maximum length of a chain of threads in which each thread works for the one before it. For example, an autograd thread
-works for the caller, and the autograd thread of another device for the first autograd thread.
+"""Maximum length of a chain of threads in which each thread works for the previous thread. For example, an autograd
+thread works for the caller, and another device's autograd thread for the first autograd thread.
 """
 
 
