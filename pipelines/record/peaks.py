@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _GPU, _CPU = (8192, 1 << 30), (1024, 1 << 27)
-"""Rows of the square matrices, and bytes of the copy. They are large enough to reach the peak, and small enough for about
-a second each.
+"""Rows of the square matrices, and bytes of the copy. They are large enough to reach the peak, and small enough for
+about a second each.
 """
 
 

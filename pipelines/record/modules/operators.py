@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.record.modules.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
-"""Name, and shapes, types and literals of the arguments as JSON lists, one entry per schema position. The lists are None
-if an argument cannot be described.
+"""Name, and shapes, types and literals of the arguments as JSON lists, with one entry per schema position. The lists are
+None if an argument cannot be described.
 """
 
 _TYPES = {
@@ -58,7 +58,7 @@ class OperatorCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # Let PyTorch unwrap tensors that consist of others (DTensor, quantized), because this rank computes on the parts.
+        # Let PyTorch first unwrap tensors made of others (DTensor, quantized), because this rank computes on the parts.
         if any(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl for kind in types):
             return NotImplemented
         if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator, whose arguments no schema describes

@@ -28,8 +28,8 @@ EVENTS: tuple[Mapping[str, tuple[int, int]], ...] = (
     },
     {"cache_references": (_HARDWARE, 2), "cache_misses": (_HARDWARE, 3)},
 )
-"""Name → (type, config), in groups. The events of a group are counted at the same times. Most CPUs have too few counters
-to count all events at the same time."""
+"""Name → (type, config), in groups. The events of a group are counted at the same times. Most CPUs have too few
+counters to count all events at the same time."""
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _ATTR_BYTES = 64  # PERF_ATTR_SIZE_VER0, which all kernels accept
 _READ_FORMAT = 1 | 2 | 8  # TOTAL_TIME_ENABLED, TOTAL_TIME_RUNNING, GROUP
