@@ -19,7 +19,8 @@ Inputs = tuple[str, str, str | None, str | None]
 class Span:
     """A span of the step with number `step`.
 
-    `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times it, or None for the step's.
+    `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times the span, or None for the step's
+    clock.
     """
 
     step: int
@@ -41,7 +42,7 @@ class Span:
     clock: str | None = None
     metadata: str | None = None
     is_always: bool = False
-    counting: tuple[int, Counts | None] | None = None  # thread in which the span began, and that thread's counts then
+    counting: tuple[int, Counts | None] | None = None  # thread in which the span began, and its counts at that time
     counted: dict[str, int | float | None] = field(default_factory=dict)
 
     @property
@@ -60,8 +61,8 @@ class Span:
     def look_at(self, tensors: list[torch.Tensor], clock: Clock) -> None:
         """Set the clock that times the span, from the devices of its tensors.
 
-        Work on a device that `clock` does not time continues after the call. So for such a span and its ancestors only the
-        host's calls are timed. A span only on the CPU has host time.
+        Work on a device that `clock` does not time continues after the call. So for such a span and its ancestors, only
+        the host's calls are timed. A span whose tensors are all on the CPU has host time.
         """
         devices = {tensor.device for tensor in tensors}
         untimed = {device for device in devices if device.type != "cpu" and device != clock.device}
@@ -77,7 +78,7 @@ class Span:
     def row(self, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
         """Return the span's row of `span_samples`. `offset`: Unix time minus the host's monotonic clock, ns.
 
-        `root`: the span from whose begin on the host the clock counts the start.
+        `root`: the span whose begin on the host is the reference for the clock's start times.
         """
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]

@@ -1,6 +1,6 @@
 """Modules of a model that can be timed, and the part of the autograd graph that a module's forward created.
 
-Of that part, the nodes where gradients enter and leave are needed.
+The recorder needs the nodes where gradients enter and leave that part.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
     """Yield the modules that may have hooks, each once, with its name from `named_modules`.
 
-    The model's name is its class. Compiled code gets no hooks inside, because they would be compiled with it and slow it
-    down, or break it (`fullgraph`). Modules are compared by identity, because a class may redefine equality.
+    The model's name is its class. Modules inside compiled code get no hooks, because hooks would be compiled with the
+    code and slow it down, or break it (`fullgraph`). Modules are compared by identity, because a class may redefine
+    equality.
     """
     visited: set[int] = set()
     todo = [(model, "")]
@@ -39,7 +40,7 @@ def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
             continue
         visited.add(id(module))
         yield module, name or class_of(module)
-        # The modules of a ScriptModule are not called from Python, and those of a torch.compile wrapper are compiled.
+        # Python does not call the modules of a ScriptModule, and the modules of a torch.compile wrapper are compiled.
         if not isinstance(module, torch.jit.ScriptModule) and "_orig_mod" not in module._modules:
             children = [(child, child_name) for child_name, child in module._modules.items() if child is not None]
             todo += [(child, f"{name}.{child_name}" if name else child_name) for child, child_name in children][::-1]
@@ -53,16 +54,16 @@ def class_of(module: torch.nn.Module) -> str:
 def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any], set[Any]]:
     """Return the module's part of the graph: (nodes of the outputs, nodes that pass a gradient on, all nodes).
 
-    The second list has the nodes that pass a gradient to an input or a leaf. All are empty if no gradient flows. `before`:
-    the nodes of the inputs before the forward. A tensor with a history that reaches the module other than through its
-    inputs belongs to the module's part, too.
+    The second list has the nodes that pass a gradient to an input or a leaf. All are empty if no gradient flows.
+    `before`: the nodes of the inputs before the forward. If a tensor reaches the module other than through its inputs,
+    the tensor's history belongs to the module's part, too.
     """
     entries = list(dict.fromkeys(t.grad_fn for t in outputs if t.grad_fn is not None and t.grad_fn not in before))
     nodes, todo, exits = set(entries), list(entries), []
     while todo:
         node = todo.pop()
         following = [after for after, _ in node.next_functions if after is not None]
-        # A leaf's own node is excluded, because for a tied parameter it runs only after all its users have finished.
+        # A leaf's own node is excluded, because the node of a tied parameter runs only after all its users.
         inner = [after for after in following if after not in before and after.next_functions]
         if len(inner) < len(following) or not following:
             exits.append(node)
