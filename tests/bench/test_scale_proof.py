@@ -1,4 +1,6 @@
-"""The proof of bench/scale_proof.py in small: every unit twice, a node killed, all tables as of one process."""
+"""A small run of bench/scale_proof.py: every unit runs twice, a node is killed, and all tables equal those of one
+process.
+"""
 
 from __future__ import annotations
 
