@@ -1,4 +1,6 @@
-"""The order of a thread's stack against a stack in plain Python: crossing events, equal times and no duration included."""
+"""The order of a thread's stack compared with a stack in plain Python, with crossing events, equal times and no
+duration.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ EVENTS = st.lists(
 
 
 def walked(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
-    """(window, thread) → event, change and parent of each mark, then what a node knows of the one before it."""
+    """Return (window, thread) → event, change and parent of each mark, then each node's data about the previous
+    node.
+    """
     by_thread: dict[tuple[int, int], list[tuple]] = {}
     for window, thread in {(e.window, e.thread) for e in events}:
         marks = []

@@ -27,7 +27,7 @@ from tests.harness import connect_all, only
 TRACE = "trace.json"
 """The path of the trace in commands."""
 _OF_WINDOW = (*OF_WINDOW, "_cause_events", "_event_costs", "_window_steps")
-"""Tables of which `load`, `causes_of` and `without_profiler_of` read the rows of one window."""
+"""Tables from which `load`, `causes_of` and `without_profiler_of` read the rows of one window."""
 
 
 @dataclass(frozen=True)

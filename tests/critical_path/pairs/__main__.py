@@ -2,7 +2,6 @@
 
     python -m tests.critical_path.pairs [FOLDER ...] [--only NAME ...] [--write]
 
-
 Reads the folders of the project and of the reference material, and each FOLDER as written by `python -m
 bench.pairs.record` (`PAIRS=FOLDER make truth`). `--write` puts the tables into docs/what-if.md and docs/why.md.
 """
