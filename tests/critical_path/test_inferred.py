@@ -734,7 +734,7 @@ def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
     )
     assert answer.summary.get("gpu_kernel_launch_overhead", 0) < 0.1
     earlier = answer.length_us * answer.summary["gpu_earlier_work"] / 100
-    assert answer.length_us - earlier == pytest.approx(95_735, rel=0.02)  # and what the path now covers besides
+    assert answer.length_us - earlier == pytest.approx(95_735, rel=0.02)  # tolerance for other time on the path
     said = {caveat["caveat"]: caveat for caveat in answer.caveats}
     assert (
         said["earlier_work"]["time_us"] == pytest.approx(earlier)

@@ -1,4 +1,6 @@
-"""A small content is kept from the first pass for the second; a larger one is read again. The same comes of both."""
+"""Small content is kept in memory between the two passes, larger content is read again, and both give the same
+result.
+"""
 
 from __future__ import annotations
 
