@@ -21,7 +21,7 @@ from pipelines.readers.flight_recorder.verdicts import Verdict, judge
 from pipelines.readers.ingest import ingest
 
 pytestmark = [
-    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),  # to import it takes a second
+    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),  # importing it takes a second
     pytest.mark.slow(together="dumps of gloo"),  # test_verdicts.py checks the same verdicts on hand-made dumps
 ]
 JOBS = Path(__file__).with_name("gloo_ranks.py")

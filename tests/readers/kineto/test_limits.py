@@ -95,7 +95,7 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
     assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None
     assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
     (tmp_path / "good.json").write_bytes(whole)
-    load_events(ReadRequest(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1)))  # 34 MB of small events
+    load_events(ReadRequest(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1)))  # 34 MB of small events pass
 
 
 def test_a_rejection_names_five_keys(tmp_path: Path) -> None:
