@@ -1,5 +1,6 @@
-"""A small run of bench/scale_proof.py: every unit runs twice, a node is killed, and all tables equal those of one
-process.
+"""A small run of bench/scale_proof.py with a killed node.
+
+Every unit runs twice, and all tables equal the tables of one process.
 """
 
 from __future__ import annotations

@@ -69,23 +69,23 @@ def _durations(trace: Events, rng: random.Random) -> Events:
 
 
 def _hip(trace: Events, rng: random.Random) -> Events:
-    """The other vendor's calls."""
+    """Rename CUDA calls to the calls of the other vendor."""
     return [{**e, "name": e["name"].replace("cuda", "hip", 1)} if e.get("cat") == "cuda_runtime" else e for e in trace]
 
 
 def _two_processes(trace: Events, rng: random.Random) -> Events:
-    """The same program twice, a little later, in one file."""
+    """Add a second process that runs the same program a little later."""
     return [*trace, *(_copied(e, 1, rng.choice([0, 3, 500])) for e in trace)]
 
 
 def _crowd(trace: Events, rng: random.Random) -> Events:
-    """Sixteen times as many of one category."""
+    """Multiply the events of one category by sixteen."""
     of = rng.choice(sorted({e["cat"] for e in trace if "cat" in e and "dur" in e}))
     return [*trace, *({**e, "ts": e["ts"] + 3 * k} for e in trace if e.get("cat") == of for k in range(1, 16))]
 
 
 def _many_threads(trace: Events, rng: random.Random) -> Events:
-    """One thread's events on sixteen."""
+    """Copy the operators of each thread to fifteen more threads."""
     return [*trace, *({**e, "tid": 500 + k} for e in trace if e.get("cat") == "cpu_op" for k in range(15))]
 
 

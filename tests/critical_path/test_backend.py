@@ -90,8 +90,9 @@ def test_the_same_with_cycles(graph: nx.DiGraph) -> None:
 @settings(max_examples=examples(300), deadline=None)
 @given(graphs(cycles=True))
 def test_there_and_back(graph: nx.DiGraph) -> None:
-    """The conversion keeps nodes, edges and weights. The conversion back returns the same graph object, with every
-    order in which networkx lists it.
+    """The conversion keeps nodes, edges and weights.
+
+    The conversion back returns the same graph object, with every order in which networkx lists it.
     """
     arrays = BackendInterface.convert_from_nx(graph)
     ids = arrays.node_ids

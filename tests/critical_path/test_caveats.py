@@ -34,8 +34,9 @@ def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
 
 
 def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str, Any]]]:
-    """Return the caveats of the whole trace ("") or of the annotations' windows, in their order; the models run
-    once.
+    """Return the caveats of the whole trace ("") or of the annotations' windows, in their order.
+
+    The models run once.
     """
     con, trace_id = connect(trace)
     windows = [WindowRequest(trace_id, asked or "full", annotation=asked) for asked in annotations]
@@ -174,8 +175,9 @@ WAITING: dict[str, tuple[list[dict[str, Any]], list[bool]]] = {
 
 
 def test_a_window_states_its_waits_if_no_caveat_says_otherwise(traces: Batch) -> None:
-    """For a file, what-if reads the table of windows with stated waits. For a window in a lake and for a saved path, it
-    reads the caveats (`of_saved`).
+    """For a file, what-if reads the table of windows with stated waits.
+
+    For a window in a lake and for a saved path, it reads the caveats (`of_saved`).
     """
     for name, (_, stated) in WAITING.items():
         for window, is_stated in zip(("", "ProfilerStep#1", "ProfilerStep#2"), stated, strict=True):
@@ -207,8 +209,9 @@ def _drawn(rng: random.Random) -> list[dict[str, Any]]:
 
 @pytest.mark.slow  # 2 s; a test above checks the tables
 def test_a_what_if_of_such_gaps_says_the_same() -> None:
-    """`what-if` computes the caveat again from the graph's arrays. The traces have several streams, and other work runs
-    in a gap.
+    """`what-if` computes the caveat again from the graph's arrays.
+
+    The traces have several streams, and other work runs in a gap.
     """
     seen = 0
     for seed in (2, 3):
@@ -229,8 +232,9 @@ def test_a_what_if_of_such_gaps_says_the_same() -> None:
 
 @pytest.mark.slow  # 5 s; tests above check such times by hand
 def test_time_beside_the_path_is_that_of_every_instant() -> None:
-    """The expected times come from a check of each interval between starts and ends: the path's activity, and what the
-    devices run.
+    """The expected times come from a check of each interval between starts and ends.
+
+    The check combines the path's activity with the work of the devices.
     """
     times, drawn = [], Batch(*ANSWERED, "_path_beside", "critical_path_nodes", "kernels")
     drawn.add_all((f"drawn {seed}", _drawn(random.Random(seed))) for seed in range(12))
@@ -397,8 +401,9 @@ def trace_file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow  # test_data_dependencies.py tests paths by data
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
-    """The overlay also uses an execution trace next to the trace. Without an execution trace, the error names the
-    missing option.
+    """The overlay also uses an execution trace next to the trace.
+
+    Without an execution trace, the error names the missing option.
     """
     trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
     done = tracelake("overlay", trace, "--dependencies", "data", "--out", tmp_path, "--json")

@@ -63,8 +63,9 @@ TRACES.add(
 
 
 def test_a_gap_belongs_to_what_spans_it() -> None:
-    """A gap's owner is the annotation, the user's function around a library's function, or the step if it contains
-    nothing else.
+    """A gap's owner is the annotation, or the user's function around a library's function.
+
+    The step is the owner if it contains nothing else.
     """
     assert path_in(TRACES.show("gaps")) == [
         ("ProfilerStep#1", 100, "host_gap"),
@@ -93,8 +94,9 @@ TRACES.add(
 
 
 def test_what_began_before_the_window_spans_its_gaps() -> None:
-    """When the step begins, a function is open on another thread, inside an annotation. After the function has ended,
-    the time there belongs to the annotation.
+    """When the step begins, a function is open on another thread, inside an annotation.
+
+    After the function has ended, the time there belongs to the annotation.
     """
     path = path_in(TRACES.show("open before the step"))
     gaps = [(owner, us) for owner, us, label in path if label == "host_gap"]
@@ -152,8 +154,9 @@ TRACES.add("autograd", step_of_autograd(0) + step_of_autograd(1000))
 
 
 def test_autograds_threads_hand_over_both_ways() -> None:
-    """The operators' names identify the hand-offs, so nothing is inferred. Between two passes, the idle thread owns
-    nothing.
+    """The operators' names identify the hand-offs, so nothing is inferred.
+
+    Between two passes, the idle thread owns nothing.
     """
     con = TRACES.show("autograd")
     times = owners_in(path_in(con))
@@ -194,8 +197,9 @@ TRACES.add(
 
 
 def test_a_call_that_found_the_work_done_takes_its_own_time_after_it() -> None:
-    """cudaFree waits and then frees memory. If it takes little time after the work, this may be only the return from
-    the wait.
+    """cudaFree waits and then frees memory.
+
+    If it takes little time after the work, this may be only the return from the wait.
     """
     con = TRACES.show("cudaFree twice")
     query = "SELECT dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = 1 AND is_inferred ORDER BY ALL"
@@ -232,8 +236,9 @@ def test_a_thread_that_works_begins_after_one_that_works() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that stopped last is identified among any number of threads, and only a limited number of the others
-    is examined.
+    """The thread that stopped last is identified among any number of threads.
+
+    Only a limited number of the other threads is examined.
     """
     threads, asked = 200, []
     trace = [op("a", 0, 50), op("b", 100_000, 100)]
@@ -324,8 +329,9 @@ TRACES.add_all(
 
 
 def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
-    """The other thread works for less than half of the frame, which would count as a coincidence without the frame's
-    name.
+    """The other thread works for less than half of the frame.
+
+    Without the frame's name, this would count as a coincidence.
     """
     for name in FRAMES:
         inside = [(name, 490)]
@@ -349,8 +355,9 @@ TRACES.add("a watchdog and its other calls", [*WATCHDOG, *EXCHANGES])
 
 
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
-    """NCCL's watchdog queries an event immediately before the main thread resumes from a sleep. It may also make other
-    calls.
+    """NCCL's watchdog queries an event immediately before the main thread resumes from a sleep.
+
+    It may also make other calls.
     """
     for name in ("a watchdog", "a watchdog and its other calls"):
         path = owners(name)
@@ -409,8 +416,9 @@ TRACES.add(
 
 
 def test_traps_of_a_prototype() -> None:
-    """A graph's kernels begin long after its launch, while the host does something else. In another trace, two threads
-    call hipFree at the same time.
+    """A graph's kernels begin long after its launch, while the host does something else.
+
+    In another trace, two threads call hipFree at the same time.
     """
     assert owners("a late graph")[:2] == [("a", 100), ("launch delay, stream 7", 500)]
     assert owners("hipFree twice")[-3:] == [("k", 100), ("hipFree", 2910), ("next", 10)]
@@ -427,8 +435,9 @@ TRACES.add(
 
 
 def test_a_stream_keeps_its_order() -> None:
-    """Neighbours on a stream have an edge even if the launch held the second one up. The edge that binds claims all of
-    the time.
+    """Neighbours on a stream have an edge even if the launch held the second one up.
+
+    The edge that binds claims all of the time.
     """
     con = TRACES.show("a stream")
     query = (
@@ -485,8 +494,9 @@ TRACES.add(
 
 
 def test_a_wait_for_work_that_ended_a_little_later_claims_no_time() -> None:
-    """The awaited work ends 5 us after the waiting work starts, because clocks may disagree by that much. Weights are
-    never below 0.
+    """The awaited work ends 5 us after the waiting work starts, because clocks may disagree by that much.
+
+    Weights are never below 0.
     """
     con = TRACES.show_step("bound_work", "ended a little later")
     assert con.execute("SELECT max(since_wait_ns) FROM bound_work").fetchall() == [(0,)]
@@ -570,8 +580,9 @@ TRACES.add(
 
 
 def test_kernels_before_their_launch_do_not_break_the_path() -> None:
-    """The GPU's clock is 50 us behind, so the second kernel is bound by the activity of its thread before the kernel's
-    start.
+    """The GPU's clock is 50 us behind.
+
+    So the second kernel is bound by the activity of its thread before the kernel's start.
     """
     times = owners("before their launch")
     assert times[-1] == ("k2", 300) and sum(us for _, us in times) == 456

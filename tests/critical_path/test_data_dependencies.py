@@ -118,8 +118,9 @@ RECORDED = {"back in time": [_RAN[0], _RAN[2], _RAN[1]]}
 
 @cache
 def solved() -> dict[str, tuple[PathAnswer, PathAnswer, Edges, Edges]]:
-    """Return the paths and the edges (source, destination, ns) of all examples, with serial and with data
-    dependencies.
+    """Return the paths and the edges (source, destination, ns) of all examples.
+
+    Both are computed with serial and with data dependencies.
     """
     con, traces = connect_all(map(events_of, EXAMPLES.values()))
     windows = [WindowRequest(trace_id) for trace_id in traces]
@@ -161,8 +162,9 @@ def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() ->
 
 @pytest.mark.slow
 def test_the_time_around_operators_stays_with_the_operator_after_it() -> None:
-    """op2 (20) and op3 (30) each start after 10 in the surrounding operator, which runs 30 more at its end. The
-    critical path goes through op3: 10 + 30 + 30.
+    """op2 (20) and op3 (30) each start after 10 in the surrounding operator, which runs 30 more at its end.
+
+    The critical path goes through op3: 10 + 30 + 30.
     """
     serial, data, _, edges = solved()["time around"]
     assert (serial.length_us, data.length_us) == (100, 70)
@@ -172,8 +174,9 @@ def test_the_time_around_operators_stays_with_the_operator_after_it() -> None:
 
 @pytest.mark.slow  # 8 s
 def test_data_flows_between_what_operators_hold() -> None:
-    """op4 needs op2, and the operators around them have no tensors. The path is 10 + 20 to the end of op2, 20 before
-    op4, its 20, and 10.
+    """op4 needs op2, and the operators around them have no tensors.
+
+    The path is 10 + 20 to the end of op2, 20 before op4, its 20, and 10.
     """
     assert lengths("in what others hold") == (90, 80)
 
@@ -188,15 +191,17 @@ def test_what_gives_the_host_a_value_stays_serial() -> None:
 
 
 def test_calls_follow_each_other() -> None:
-    """The second launch begins 10 before its operator ends and takes 10. It waits for the first, which begins 10 after
-    its operator and takes 10.
+    """The second launch begins 10 before its operator ends and takes 10.
+
+    It waits for the first, which begins 10 after its operator and takes 10.
     """
     assert lengths("calls") == (60, 40)
 
 
 def test_data_does_not_flow_back_in_time() -> None:
-    """If the two traces come from different runs, for example, the producer is later in the profiler trace, so its data
-    flow is ignored.
+    """The producer is later in the profiler trace, so its data flow is ignored.
+
+    This happens, for example, if the two traces come from different runs.
     """
     _, data, _, _ = solved()["back in time"]
     assert data.success and data.length_us == 20
@@ -233,8 +238,9 @@ def programs(draw: st.DrawFn) -> list[Part]:
 
 
 def longest(parts: list[Part]) -> int:
-    """Return the length of the program by the rule of docs/data-dependencies.md, from the earliest end of each
-    operator.
+    """Return the length of the program by the rule of docs/data-dependencies.md.
+
+    The length follows from the earliest end of each operator.
     """
     ends: dict[int, int] = {}
     joined = {part.number for top in parts for part in top.walk() if part.kind != "unjoined"}

@@ -16,11 +16,10 @@ MS = 1000
 @pytest.mark.slow  # 2 s each; tests/sql/sync tests such waits, and test_covers.py their time
 @pytest.mark.parametrize("profile", ["default", "hta"])
 def test_three_kinds_of_synchronisation(profile: str) -> None:
-    """HTA-17: K1 (10 ms) and K2 (8) on one stream, K3 (12) and K4 (7) on another, with a context, a stream and an event
-    sync.
+    """HTA-17: a context, a stream and an event sync for kernels on two streams.
 
-    The diagram draws edges from K1 and K2 to the context sync. The test follows the document's text instead (trap T13):
-    the last work of every stream.
+    K1 (10 ms) and K2 (8) are on one stream, K3 (12) and K4 (7) on another. The diagram draws edges from K1 and K2 to
+    the context sync. The test follows the document's text instead (trap T13): the last work of every stream.
     """
     events = [
         call("cudaLaunchKernel", 0, 50, 1),

@@ -1,5 +1,6 @@
-"""Edited graphs passed back to the analysis: networkx's longest path, what-if's numbers, and errors that name the
-edge.
+"""Edited graphs passed back to the analysis.
+
+The tests compare them with networkx's longest path and with what-if's numbers, and check errors that name the edge.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ def same_path(saved: SavedPath, other: SavedPath) -> None:
 @pytest.mark.slow(together="edited paths")  # 3 s each; a test below undoes an edit of a small graph
 @PROFILES
 def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str) -> None:
-    """The test compares each edge and the path with labels and names, for the graph itself and for copies in ns and in
-    us.
+    """The test compares each edge, and the path with labels and names.
+
+    It does so for the graph itself and for copies in ns and in us.
     """
     path = path_of(files[profile])
     before = path.saved
@@ -76,8 +78,10 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
 
 @pytest.mark.slow  # 2 s; a test above also checks unedited paths
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
-    """The waits are waits without a cuda_sync row, waits for work from before the window or before the trace, and waits
-    on two devices.
+    """The test covers four kinds of waits.
+
+    They are waits without a cuda_sync row, waits for work from before the window or before the trace, and waits on two
+    devices.
     """
     before_the_trace = [
         *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
@@ -103,8 +107,9 @@ def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) 
 @pytest.mark.slow(together="edited paths")
 @PROFILES
 def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Path], profile: str) -> None:
-    """HTA answers a what-if question with an edited graph. The edited graph has the same length, summary and steps as
-    the scenario.
+    """HTA answers a what-if question with an edited graph.
+
+    The edited graph has the same length, summary and steps as the scenario.
     """
     path = path_of(files[profile])
     window = of_saved(path.saved)
@@ -212,8 +217,9 @@ def steps(path: CriticalPath) -> list[tuple]:
 
 
 def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -> None:
-    """HTA attributes an operator's edge between two ends to the event that ends there, and other edges with time to the
-    event that they start from.
+    """HTA attributes an operator's edge between two ends to the event that ends there.
+
+    It attributes other edges with time to the event that they start from.
     """
     graph = tiny.to_networkx()
     ends = [node for node in graph if node % 2]
@@ -234,8 +240,9 @@ def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -
 
 
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
-    """The collective waits for the first kernel. The edges are added as a dependency with time and as HTA's object with
-    a type.
+    """The collective waits for the first kernel.
+
+    The edges are added as a dependency with time and as HTA's object with a type.
     """
     before = tiny.saved
     assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)

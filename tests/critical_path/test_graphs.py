@@ -97,8 +97,9 @@ def traced(request: pytest.FixtureRequest, shared: Path) -> tuple[str, Path]:
 
 
 def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
-    """The launch edges are exactly the pairs of work and call with the same correlation. A graph's launch has an edge
-    to each of its kernels.
+    """The launch edges are exactly the pairs of work and call with the same correlation.
+
+    A graph's launch has an edge to each of its kernels.
     """
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
@@ -132,8 +133,9 @@ def test_kernels_of_a_graph_follow_each_other_on_their_stream(traced: tuple[str,
 
 
 def test_time_on_a_stream_counts_once(traced: tuple[str, Path]) -> None:
-    """An edge between two activities of one stream is never longer than the time between its nodes, and the order is
-    kept.
+    """An edge between activities of one stream is never longer than the time between its nodes.
+
+    The order of the activities is kept.
     """
     name, path = traced
     of, (edges, on_path, window) = raw(path), graph(path)
@@ -276,8 +278,9 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
 
 
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
-    """The call does not wait for the branch that began last. Some writers record all branches of a graph on the stream
-    of its launch.
+    """The call does not wait for the branch that began last.
+
+    Some writers record all branches of a graph on the stream of its launch.
     """
     waits = MADE.rows(BRANCHES, "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded")
     assert waits == [(1, 3, True)]

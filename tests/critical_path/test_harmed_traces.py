@@ -51,8 +51,9 @@ KNOWN = (asks_and_has_work(), {"traceEvents": SHOWN_TWICE})
 )
 @given(at_once(broken(), 32 if SLOW else 16))
 def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
-    """No edge claims more time than passed, every node except the start is bound, and the path is as long as its
-    window.
+    """No edge claims more time than passed, and every node except the start is bound.
+
+    The path is as long as its window.
     """
     assume(any(trace != traces[0] for trace in traces))  # hypothesis's simplest list repeats one capture
     check_rule(*traces, *KNOWN)

@@ -30,8 +30,9 @@ def gaps(*rows: Row) -> list[tuple[int, int, int, int]]:
 
 
 def test_a_frame_owns_gaps_of_its_own_thread_only() -> None:
-    """The second thread has no frame. The first thread's frame is still open when the second thread's first gap
-    begins.
+    """The second thread has no frame.
+
+    The first thread's frame is still open when the second thread's first gap begins.
     """
     first = [(0, 0, 10, True), (0, 20, 60, False), (0, 30, 5, True)]
     second = [(1, 0, 25, True), (1, 60, 10, True), (1, 90, 5, True)]
@@ -45,8 +46,9 @@ def test_a_frame_owns_gaps_of_its_own_thread_only() -> None:
 
 
 def test_a_frame_without_duration_owns_nothing() -> None:
-    """A frame of length 0 owns no later time of its thread, and none of the next thread if it is its thread's last
-    event.
+    """A frame of length 0 owns no later time of its thread.
+
+    If it is its thread's last event, it owns no time of the next thread either.
     """
     first = [(0, 0, 10, True), (0, 20, 0, False), (0, 30, 10, True), (0, 50, 0, False)]
     second = [(1, 0, 5, True), (1, 40, 5, True)]

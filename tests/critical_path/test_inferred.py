@@ -124,8 +124,9 @@ WITHOUT_ROW, WITH_ROW = BATCH.append(LATE), BATCH.append([*LATE, *ROW])
 
 
 def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None:
-    """Work starts 300 us after its launch, when work on another stream ends. If the trace has a row of any wait, this
-    counts as chance.
+    """Work starts 300 us after its launch, when work on another stream ends.
+
+    If the trace has a row of any wait, this counts as chance.
     """
     assert waits_of(WITHOUT_ROW) == {5: (3, "timing")}
     assert waits_of(WITH_ROW) == {}
@@ -192,8 +193,9 @@ def test_waits_on_both_sides_of_each_threshold() -> None:
 
 @pytest.mark.slow  # a test below checks that the waits are the real ones
 def test_without_its_rows_a_capture_has_nearly_the_same_path(tmp_path: Path) -> None:
-    """The shares of the path by bound differ by at most some percentage points. Without inference they are far off,
-    with one stream and with several.
+    """The shares of the path by bound differ by at most some percentage points.
+
+    Without inference they are far off, with one stream and with several.
     """
     spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, layers=6)
     far = set()
@@ -419,8 +421,9 @@ TWO_STREAMS = later(*(two_streams(end, name) for end, name, _ in ONE_OF_TWO))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
-    """If both fit about equally well, the call waited for the work launched last. A call for the device waited for the
-    work that ended last.
+    """If both fit about equally well, the call waited for the work launched last.
+
+    A call for the device waited for the work that ended last.
     """
     all_waits = waits_in(TWO_STREAMS)
     assert [waits[10] for waits in all_waits] == [(source, "blocking_call") for *_, source in ONE_OF_TWO]
@@ -467,8 +470,9 @@ NOT_HELD_UP = BATCH.append([
 
 
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
-    """Work ends just after the second call began. That call returns as fast as the first call, which waited for
-    nothing.
+    """Work ends just after the second call began.
+
+    That call returns as fast as the first call, which waited for nothing.
     """
     edges = "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_event_id = 3 AND NOT dst_is_start ORDER BY 1"
     assert BATCH.rows(NOT_HELD_UP, edges) == [(2, 2000), (3, 4000)]
@@ -506,8 +510,9 @@ FOUND_DONE = later(*map(waited_for, (*FOR_THE_DEVICE, *FOR_A_STREAM)))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
-    """The waits follow from the call's role alone, because the call was short and no work ended near it. If the work
-    took longer, the call would wait for it.
+    """The waits follow from the call's role alone, because the call was short and no work ended near it.
+
+    If the work took longer, the call would wait for it.
     """
     query = (
         "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
@@ -532,8 +537,10 @@ FREED = BATCH.append([
 
 
 def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> None:
-    """cudaFree takes from 50 to 1120 and waits for kernels that end at 820 and 1020. A stream synchronization with a
-    row runs concurrently. The 100 us after both kernels are cudaFree's own time, which it also takes without a wait.
+    """cudaFree takes from 50 to 1120 and waits for kernels that end at 820 and 1020.
+
+    A stream synchronization with a row runs concurrently. The 100 us after both kernels are cudaFree's own time, which
+    it also takes without a wait.
     """
     window = window_of(FREED)
     assert window.n_inferred == 2
@@ -582,8 +589,9 @@ def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it(
 
 @pytest.mark.slow  # 4 s
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
-    """Collectives of 800 us that take twice as long end at 1620. The call then returns when they end, and 1097 us
-    remain.
+    """Collectives of 800 us that take twice as long end at 1620.
+
+    The call then returns when they end, and 1097 us remain.
     """
     names = ("cudaDeviceSynchronize", "cudaStreamSynchronize")
     for name, window in zip(names, loaded(waited_for(name)[:6] for name in names), strict=True):
@@ -618,8 +626,9 @@ TO_PAGEABLE, TO_PINNED = BATCH.append(short_copy("Pageable")), BATCH.append(shor
 
 
 def test_a_copy_to_pageable_memory_ends_before_its_call_returns() -> None:
-    """CUDA documents this, however short the copy is. A call that copies to pinned memory and lasts as long may do
-    anything else.
+    """CUDA documents this, however short the copy is.
+
+    A call that copies to pinned memory and lasts as long may do anything else.
     """
     for number, own, cpu_us in ((TO_PAGEABLE, {4: (5, "own_copy")}, 105), (TO_PINNED, {}, 1100)):
         assert waits_of(number) == {5: (2, "wait_call")} | own
@@ -647,8 +656,9 @@ SLOW_LAUNCH, SLOW_COPY = BATCH.append(slow_call("kernel")), BATCH.append(slow_ca
 
 
 def test_a_launch_that_was_slow_itself_waited_for_nothing_of_before_the_trace() -> None:
-    """A slow launch may load the kernel's module, for example. The call of a copy does not return before the copy has
-    ended.
+    """A slow launch may load the kernel's module, for example.
+
+    The call of a copy does not return before the copy has ended.
     """
     assert waits_of(SLOW_LAUNCH) == {} and waits_of(SLOW_COPY) == {3: (None, "before_trace")}
     assert summary_of(SLOW_LAUNCH)["gpu_kernel_launch_overhead"] > 95 and summary_of(SLOW_COPY)["gpu_earlier_work"] > 95
@@ -675,8 +685,9 @@ def test_a_graph_that_has_begun_waits_for_nothing_of_before_the_trace() -> None:
 
 @pytest.mark.slow
 def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> None:
-    """Rank 2 of torchrec_4 is the straggler. The other ranks wait for it in every step except the first, which
-    allocates memory.
+    """Rank 2 of torchrec_4 is the straggler.
+
+    The other ranks wait for it in every step except the first, which allocates memory.
     """
     ranks = [shared / "traces" / "ranks" / "torchrec_4" / f"{rank}.json.gz" for rank in range(4)]
     con, trace_ids = connect_all(ranks)
@@ -724,8 +735,9 @@ def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) 
 
 @pytest.mark.slow
 def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
-    """The second step of v100_ns_absolute begins with 65 ms of GPU work outstanding. HTA's path of this step is 95.7 ms
-    long.
+    """The second step of v100_ns_absolute begins with 65 ms of GPU work outstanding.
+
+    HTA's path of this step is 95.7 ms long.
     """
     con, trace_id = connect(shared / "traces" / "single" / "v100_ns_absolute.json.gz")
     request_windows(con, [WindowRequest(trace_id)])
@@ -923,8 +935,9 @@ GAP_UNTIL = {end: BATCH.append(with_a_gap(end), "ProfilerStep") for end in (80, 
 
 
 def test_a_gap_is_named_after_what_fills_half_of_it() -> None:
-    """The launch returns at 20 and its kernel begins at 100. Work of the previous step occupies the stream for all or
-    less of the gap.
+    """The launch returns at 20 and its kernel begins at 100.
+
+    Work of the previous step occupies the stream for all or less of the gap.
     """
     for end, label in {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}.items():
         bounds = [bound_by for _, us, bound_by in path_of(GAP_UNTIL[end]) if us == pytest.approx(80, abs=3)]
@@ -1007,8 +1020,9 @@ CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_ca
 
 
 def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
-    """The call of the copy alone does block. The graph's launch takes long, and work of another stream ends during
-    it.
+    """The call of the copy alone does block.
+
+    The graph's launch takes long, and work of another stream ends during it.
     """
     assert BATCH.rows(COPY_ALONE, CALLS_WAITS) == [(2, 1)]
     assert BATCH.rows(COPY_IN_GRAPH, CALLS_WAITS) == []

@@ -126,8 +126,9 @@ def test_times_are_the_latest_of_all_ways(edges: list[tuple[int, int, int]]) -> 
 @settings(max_examples=examples(300), deadline=None)
 @given(dags())
 def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int, int]]) -> None:
-    """Longest paths that continue without getting longer do not count. Of the others, the path ends with the first edge
-    of the table, and the rule is repeated backward.
+    """Longest paths that continue without getting longer do not count.
+
+    Of the others, the path ends with the first edge of the table, and the rule is repeated backward.
     """
     plain, _ = both(edges)
     src, dst, weight = (np.array([e[k] for e in edges]) for k in range(3))

@@ -1,8 +1,7 @@
-"""The page docs/critical-path.md: its code and commands run and print the shown output, and a script draws its
-pictures.
+"""The page docs/critical-path.md, whose code and commands run and print the shown output.
 
-After a change of the page's content, run `python -m tests.critical_path.test_page`, which writes the output and the
-pictures.
+A script draws its pictures. After a change of the page's content, run `python -m tests.critical_path.test_page`, which
+writes the output and the pictures.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
 
 @pytest.mark.slow(together="page of paths")
 def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
-    """The page's text states: half in NCCL, a drag below its duration, a rival 4 us behind, and the gain of hiding
-    communication.
+    """The page's text states numbers that the output must confirm.
+
+    They are half in NCCL, a drag below its duration, a rival 4 us behind, and the gain of hiding communication.
     """
     said = {block["code"]: printed for block, printed in blocks}
     text = "\n".join(said.values())

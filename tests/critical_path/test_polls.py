@@ -106,8 +106,9 @@ TRACES.add("a long last call", LONG_LAST)
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
-    """By the clocks the call began too early, although it returned that the work had ended. The time belongs to the
-    work and changes with it.
+    """By the clocks the call began too early, although it returned that the work had ended.
+
+    The time belongs to the work and changes with it.
     """
     con = TRACES.show("a long last call")
     assert owners_in(path_in(con))[-4:] == [
@@ -147,8 +148,9 @@ TRACES.add(
 
 
 def test_a_window_that_cuts_a_loop() -> None:
-    """If the window ends in the loop, the result of the loop is unknown. If it starts in the loop, the remaining calls
-    are removed.
+    """If the window ends in the loop, the result of the loop is unknown.
+
+    If it starts in the loop, the remaining calls are removed.
     """
     for step, n_waits, n_left_out in (("ProfilerStep#0", 0, 0), ("ProfilerStep#1", 1, len(polls(300, 504)) - 1)):
         con = TRACES.show_step("poll_waits", "a cut loop", step)
@@ -180,8 +182,9 @@ TRACES.add_all(loops_in_functions(), "step")
 
 
 def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
-    """The function is its thread's first node in the window. It is removed with the loop, so its edges are removed,
-    too.
+    """The function is its thread's first node in the window.
+
+    It is removed with the loop, so its edges are removed, too.
     """
 
     def edges_and_path(name: str) -> tuple[list[tuple], Any]:
@@ -204,8 +207,9 @@ TRACES.add_all([("a loop before", LOOP), ("no loop before", PLAIN)])
 
 
 def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
-    """This applies only if the call's thread has loops. The edges then claim the shortest time that a loop took to
-    notice the end.
+    """This applies only if the call's thread has loops.
+
+    The edges then claim the shortest time that a loop took to notice the end.
     """
     for name, trace, expected in (("a loop before", LOOP, [(len(LOOP) - 4, 1000)]), ("no loop before", PLAIN, [])):
         edges = TRACES.show(name).execute(

@@ -93,8 +93,9 @@ def tracelake(*words: object) -> Result:
 
 @pytest.mark.slow
 def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Path) -> None:
-    """The command line reads the file after it was moved and the trace was deleted. Only one call is a process, because
-    processes take long.
+    """The command line reads the file after it was moved and the trace was deleted.
+
+    Only one call is a process, because processes take long.
     """
     copy = shutil.copy(trace, tmp_path / trace.name)
     done = tracelake(copy, "--save", tmp_path / "a.zip", "--json", "--annotation", "ProfilerStep", "--instance", "1:2")
@@ -182,8 +183,9 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
 
 
 def test_any_tool_reads_it_as_parquet(file: Path) -> None:
-    """The file contains the bound of each edge, on the path and off it, and its tables are columns next to each
-    other.
+    """The file contains the bound of each edge, on the path and off it.
+
+    Its tables are columns next to each other.
     """
     con, restored = connect([])[0], restore_path(file)
     rows = "FROM (SELECT unnest({part}) FROM read_parquet('{file}') WHERE {part} IS NOT NULL)"

@@ -76,8 +76,9 @@ def test_random_graphs_with_negative_weights(edges: list[Edge]) -> None:
 
 
 def test_the_sweep_for_a_drag_looks_at_the_time_of_its_event() -> None:
-    """A thread with many nodes runs concurrently with a thread with few. Nodes of the same time are close to each
-    other, however long the trace is.
+    """A thread with many nodes runs concurrently with a thread with few.
+
+    Nodes of the same time are close to each other, however long the trace is.
     """
     fine = [edge for i in range(400) for edge in ((i, i + 1, 1, -1), (i, 2000 + i, 0, -1))]
     coarse = [edge for k in range(20) for edge in ((1000 + k, 1001 + k, 20, -1), (1000 + k, 3000 + k, 0, -1))]

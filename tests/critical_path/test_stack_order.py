@@ -1,5 +1,6 @@
-"""The order of a thread's stack compared with a stack in plain Python, with crossing events, equal times and no
-duration.
+"""The order of a thread's stack, compared with a stack in plain Python.
+
+The events include crossing events, equal times and events without a duration.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ EVENTS = st.lists(
 
 
 def walked(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
-    """Return (window, thread) → event, change and parent of each mark, then each node's data about the previous
-    node.
+    """Return (window, thread) → event, change and parent of each mark.
+
+    Each node's data about the previous node follows.
     """
     by_thread: dict[tuple[int, int], list[tuple]] = {}
     for window, thread in {(e.window, e.thread) for e in events}:

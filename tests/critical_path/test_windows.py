@@ -243,10 +243,9 @@ PHASES = """
 
 @pytest.mark.slow  # a test above checks steps of real traces
 def test_which_phase_dominates_each_step_is_one_query(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """The three steps are bound by small kernels behind a slow CPU, by a collective, and by optimizer kernels that the
-    host waits for.
+    """The three steps have different bounds, and the expected times were computed by hand.
 
-    The expected times were computed by hand.
+    The bounds are small kernels behind a slow CPU, a collective, and optimizer kernels that the host waits for.
     """
     trace = tmp_path / "rank0.json"
     events = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (1, 2, 3)]
@@ -274,8 +273,9 @@ def run() -> Callable[..., Any]:
 
 @pytest.mark.slow  # 5 s
 def test_the_edges_of_host_threads_are_those_of_their_window_whatever_else_is_computed() -> None:
-    """Edges and indices are the same for a group of windows and for each window alone, with threads processed in
-    sequence.
+    """Edges and indices are the same for a group of windows and for each window alone.
+
+    If alone, the threads are processed in sequence.
     """
     con, trace_id = connect([*steps(240), *(op("b", i * 100, 40, tid=2) for i in range(200))])
     request_windows(con, usual_windows(con, [trace_id]))

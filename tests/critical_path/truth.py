@@ -217,8 +217,9 @@ def table(all_errors: list[Error]) -> str:
 
 
 def measure(programs: range, n_changes: int = 4, rows: Path | None = None) -> list[Error]:
-    """Return the predictions for programs by number, of all shapes in turn, and the predictions that `rows` already
-    contains.
+    """Return the predictions for programs by number, of all shapes in turn.
+
+    They include the predictions that the file `rows` already contains.
     """
     all_errors = read_rows(rows) if rows and rows.exists() else []
     known = {error.seed for error in all_errors}

@@ -326,8 +326,9 @@ def write_waiting(folder: Path) -> None:
 
 @pytest.mark.parametrize("run_id", ["computes", "waits"])
 def test_waiting_inside_a_collective_is_no_work_of_its_stream(lake: Lake, run_id: str) -> None:
-    """PRB-21: in three of four iterations, Copy waits 50 us for another rank, so its stream would look like the
-    busiest.
+    """PRB-21: in three of four iterations, Copy waits 50 us for another rank.
+
+    If waiting counted as work, its stream would look like the busiest.
     """
     query = f"SELECT ideal_ns, work_ns, round(efficiency, 3) FROM schedule_periods WHERE run_id = '{run_id}'"
     assert asked(lake, query) == [(30_000, 40_000, 0.375)]
@@ -387,8 +388,9 @@ def simulate(folder: Path) -> None:
 
 @pytest.mark.parametrize("engine", SIMULATED)
 def test_without_jitter_stalls_are_as_predicted(lake: Lake, engine: str) -> None:
-    """The stalls are those of the middle half of the run. A stream waits longer while the pipeline fills, and less
-    while it drains.
+    """The stalls are those of the middle half of the run.
+
+    A stream waits longer while the pipeline fills, and less while it drains.
     """
     of_run = f"run_id IN (SELECT run_id FROM schedule_runs WHERE device = 'simulated' AND engine = '{engine}')"
     columns = "task, predicted_stall_ns, measured_stall_ns, difference_ns"
@@ -501,8 +503,9 @@ def traced_tasks(lake: Lake) -> dict[str, list[tuple]]:
 
 
 def test_a_run_beside_its_trace(traced_tasks: dict[str, list[tuple]]) -> None:
-    """A trace contains two tasks of one iteration: the work that they launched, their share of the path, and their
-    slack.
+    """A trace contains two tasks of one iteration.
+
+    The test checks the work that they launched, their share of the path, and their slack.
     """
     # The path is 20 us of thread 1 before the task, 2 in the task before aten::mm, 8 of aten::mm until the launch, 10
     # until the kernel begins, and 100 of the kernel. The copy's work ends 15 us after the start, so its slack is 125.
@@ -583,8 +586,9 @@ AUTOGRAD = [
 def test_work_of_autograds_thread_belongs_to_the_task_that_called_backward(
     lake: Lake, traced_tasks: dict[str, list[tuple]]
 ) -> None:
-    """The work belongs to the task in the forward operator's iteration, although the thread of another task waits
-    longer.
+    """The work belongs to the task in the forward operator's iteration.
+
+    The thread of another task waits longer.
     """
     assert gpu_us(lake, traced_tasks, "autograd") == {"Forward": 4, "Backward": 24, "Decode": 64, None: 32}
 

@@ -1,5 +1,6 @@
-"""Twelve secrets in the metadata, environment and arguments of a trace: neither the lake nor any output contains
-them.
+"""Twelve secrets in the metadata, environment and arguments of a trace.
+
+Neither the lake nor any output contains them.
 """
 
 from __future__ import annotations

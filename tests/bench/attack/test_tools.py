@@ -33,8 +33,9 @@ def test_a_file_is_made_from_its_seed_and_number_alone() -> None:
 @pytest.mark.slow  # the tests below also read and judge files of these kinds
 @needs_shared
 def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attack detects a counter row and events that a reader drops silently, and an exception that is not an input
-    error.
+    """The attack detects a counter row and events that a reader drops silently.
+
+    It also detects an exception that is not an input error.
     """
     outcomes = {}
     for kind in ("rocprofv3 counters", "xplane"):

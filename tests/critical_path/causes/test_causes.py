@@ -501,8 +501,9 @@ def around(frame: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow  # 4 s
 def test_starting_and_stopping_the_profiler_is_the_profiler_itself(more: dict[str, Why]) -> None:
-    """The test covers calls before the first kernel and between kernels. Functions whose name merely contains a word of
-    the profiler count as host time.
+    """The test covers calls before the first kernel and between kernels.
+
+    Functions whose name merely contains a word of the profiler count as host time.
     """
     for frame in (*PROFILERS, *NO_PROFILERS):
         causes = checked(more[frame])
@@ -577,8 +578,9 @@ TRACES["gloo"] = [*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)]
 
 
 def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits(whole: dict[str, Why]) -> None:
-    """Gloo's threads take turns: each starts a collective that an operator requested, and the caller resumes when it
-    ends.
+    """Gloo's threads take turns, and each starts a collective that an operator requested.
+
+    The caller resumes when the collective ends.
     """
     why = whole["gloo"]
     check(why)
@@ -726,8 +728,9 @@ def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None
 
 @pytest.mark.slow  # 4 s
 def test_computing_is_what_the_breakdown_counts() -> None:
-    """Stages of MTIA jobs, such as event waits, do not count as computing. A CUDA graph recorded as a whole does,
-    because its kernels are unknown.
+    """Stages of MTIA jobs, such as event waits, do not count as computing.
+
+    A CUDA graph recorded as a whole does, because its kernels are unknown.
     """
     names = {"permute_2d": 400, "job_exe - event wait": 200, "pe_exe": 100, "hccl_all_reduce": 50, "dma_request": 25}
     events, at = [call("runFunction - job_prep", 0, 10, 1, cat="mtia_runtime")], 20.0

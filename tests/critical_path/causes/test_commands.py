@@ -42,8 +42,9 @@ ROUNDING = 0.0011
 
 
 def wrong(subject: Asked) -> list[tuple[Saving, float]]:
-    """Return the savings whose command returns another number, with that number, as recorded and without the
-    profiler.
+    """Return the savings whose command returns another number, with that number.
+
+    The savings are those as recorded and those without the profiler.
     """
     answers = [subject.why(without_profiler=False), subject.why()]
     numbers = {pair: None for answer in answers for pair in savings(answer.as_json(TRACE))}
@@ -109,8 +110,9 @@ def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
 
 @pytest.mark.slow  # in some recorded runs, this is the default
 def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None:
-    """Their numbers are scaled to the time without the profiler. A step takes 1.65 ms with the profiler, and the steps
-    cover nearly all of the window.
+    """Their numbers are scaled to the time without the profiler.
+
+    A step takes 1.65 ms with the profiler, and the steps cover nearly all of the window.
     """
     trace = str(SYNCHRONIZED)
     why = json.loads(CliRunner().invoke(app, ["why", trace, "--untraced", "0.9ms", "--json"]).stdout)

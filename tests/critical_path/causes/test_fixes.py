@@ -291,8 +291,9 @@ disappeared.
 
 
 def freeing(name: str) -> list[dict[str, Any]]:
-    """Return a call that returns 100 us after the kernel before it has ended, and a kernel that follows 400 us of host
-    work.
+    """Return a call that returns 100 us after the kernel before it has ended.
+
+    Another kernel follows after 400 us of host work.
     """
     first = [op("aten::mm", 0, 10), *launched(2, (20, 500), 1)]
     return [
@@ -545,8 +546,9 @@ def test_savings_that_are_no_alternatives_add_up_to_at_most_the_window() -> None
 
 @pytest.mark.parametrize(("third", "larger"), [(4500, 1), (5000, 0), (5100, 0)])
 def test_what_exceeds_the_window_is_an_alternative_to_that_with_which_it_shares_most(third: int, larger: int) -> None:
-    """The third fix shares 100 with the first and 500 with the second. If it shares nothing with either, it is an
-    alternative to the largest.
+    """The third fix shares 100 with the first and 500 with the second.
+
+    If it shares nothing with either, it is an alternative to the largest.
     """
     with_first = 7900 if third == 4500 else 8100
     both = {("0", "1"): 9000, ("0", "2"): with_first, ("1", "2"): third}
@@ -653,8 +655,9 @@ def test_float32_products_gain_what_the_fastest_units_of_the_device_give(
 
 
 def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixes: dict[str, Fixes]) -> None:
-    """The call's name is used if the trace has no stacks, or if its stacks contain only functions of PyTorch and
-    Python.
+    """The call's name is used if the trace has no stacks.
+
+    It is also used if the stacks contain only functions of PyTorch and Python.
     """
     in_function, in_libraries, without = (
         {name: retimed for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}

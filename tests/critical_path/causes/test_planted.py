@@ -1,6 +1,6 @@
 """Eleven programs with one planted cause each.
 
-The planted cause comes first, and its predicted saving equals the difference to a second run without it. The twelfth
+The planted cause comes first, and its predicted saving matches the difference to a second run without it. The twelfth
 cause, a late rank, is tested in tests/fleet/path/test_capture_fixes.py.
 """
 
@@ -45,10 +45,9 @@ Answered = dict[str, tuple[Capture, Why]]
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Answered]:
-    """Return a function that writes the quick or the slow captures, and returns them with the answer for rank 0 of
-    each.
+    """Return a function that writes the quick or the slow captures.
 
-    The models run once per group.
+    It returns them with the answer for rank 0 of each, and the models run once per group.
     """
 
     @cache

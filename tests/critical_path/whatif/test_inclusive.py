@@ -43,8 +43,9 @@ def copied(name: str) -> Trace:
 
 
 def step(at: float, number: int) -> Trace:
-    """Return a step of a loop with .item(): a kernel of 100 us, an operator that copies and awaits its result, and 60
-    us of host work.
+    """Return a step of a loop with .item().
+
+    It has a kernel of 100 us, an operator that copies and awaits its result, and 60 us of host work.
     """
     return [
         op("forward", at, 20),

@@ -72,8 +72,9 @@ def edges(profile: str) -> list[tuple]:
 
 
 def longest(target: str, factor: float, profile: str) -> float:
-    """Return the longest path in us by networkx over the table of edges, after scaling the time of the selected
-    kernels.
+    """Return the longest path by networkx over the table of edges, in us.
+
+    The time of the selected kernels is scaled first.
     """
     kind, _, pattern = target.partition(":")
     chosen = {
@@ -154,8 +155,9 @@ def decode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.slow  # tests/modelling/test_graph_owners.py checks the owners of a replay
 def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
-    """Removing one layer saves its kernels as far as they are on the path. Removing all layers saves more than two
-    layers together.
+    """Removing one layer saves its kernels as far as they are on the path.
+
+    Removing all layers saves more than two layers together.
     """
     saved = []
     for target in ("layer:0", "layer:3", "layer:*"):

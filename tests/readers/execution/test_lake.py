@@ -1,5 +1,6 @@
-"""Execution traces in an ingested folder: they have their own rows and no rejects, and each is matched with a profiler
-trace.
+"""Execution traces in an ingested folder.
+
+They have their own rows and no rejects, and each is matched with a profiler trace.
 """
 
 from __future__ import annotations
@@ -161,8 +162,9 @@ OTHERS = ("rank0_et", "et_1", "execution_trace_7", "et", "et_plain", "12", "rank
 
 @pytest.mark.slow  # test_join.py and test_beside.py check the command
 def test_the_view_finds_what_the_command_finds(tmp_path: Path) -> None:
-    """sql/ingest/execution/execution_trace_matches.sql and beside.py agree for every profiler trace in folders of
-    random files.
+    """The view and the command agree for every profiler trace in folders of random files.
+
+    The view is sql/ingest/execution/execution_trace_matches.sql, and the command's search is beside.py.
     """
     chance, number = random.Random(1), iter(range(10**6))
     for at in range(40):

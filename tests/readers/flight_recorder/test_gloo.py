@@ -118,8 +118,9 @@ def test_a_dead_rank_leaves_no_dump_and_nobody_says_healthy(dumps: Path) -> None
 
 
 def test_groups_without_ranks_in_the_dumps_are_those_that_call(dumps: Path) -> None:
-    """With several groups, gloo's dumps do not list the ranks of any group, so the callers count as members. Several
-    groups wait, but the root is rank 2's missing call.
+    """With several groups, gloo's dumps do not list the ranks of any group, so the callers count as members.
+
+    Several groups wait, but the root is rank 2's missing call.
     """
     verdict = verdict_of(dumps / "several_groups")
     assert {group.group.desc: group.group.ranks for group in verdict.groups} == {

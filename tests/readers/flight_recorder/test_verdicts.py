@@ -1,6 +1,4 @@
-"""Verdicts on dumps: the eight hand-made cases with their expected verdicts, and each further rule on two to four
-ranks.
-"""
+"""Verdicts on dumps: the eight hand-made cases, and each further rule on two to four ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A trace in the spellings of other writers: Cuspy, PyTorch's backend of late 2026, Kineto before 2022, and Kineto on
-XPU.
+"""A trace in the spellings of other writers.
 
-Cuspy's spelling is that of torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py (pytorch 2.14).
+The writers are Cuspy, PyTorch's backend of late 2026, Kineto before 2022, and Kineto on XPU. Cuspy's spelling is that
+of torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py (pytorch 2.14).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The file that SGLang's ProfileMerger writes for the traces of several ranks
-(python/sglang/srt/utils/profile_merger.py).
+"""The file that SGLang's ProfileMerger writes for the traces of several ranks.
+
+The source is python/sglang/srt/utils/profile_merger.py.
 """
 
 from __future__ import annotations

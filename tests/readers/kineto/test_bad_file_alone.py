@@ -53,8 +53,9 @@ NUMBERS = {
 
 @pytest.mark.slow  # 6 s
 def test_a_number_that_does_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
-    """The number is before or after the events. The good files of the batch are ingested, and the metadata remains
-    valid JSON.
+    """The number is before or after the events.
+
+    The good files of the batch are ingested, and the metadata remains valid JSON.
     """
     write_trace(tmp_path / "in" / "good.json", 1)
     files = {}

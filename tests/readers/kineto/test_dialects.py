@@ -48,8 +48,9 @@ def rows(con: Any, table: str) -> list[tuple]:
 
 
 def replays(n: int = 5) -> dict[str, Any]:
-    """Return replays of a graph on streams 7 and 20: two concurrent kernels, a copy that waits for both, and a
-    memset.
+    """Return replays of a graph on streams 7 and 20.
+
+    The graph has two concurrent kernels, a copy that waits for both, and a memset.
     """
     events: list[Event] = []
     for i in range(n):
@@ -179,8 +180,9 @@ def test_streams_and_lanes() -> None:
 
 
 def test_queues_of_other_writers_are_streams() -> None:
-    """The writers are Kineto on XPU and Triton's Proton, with a pid and without. A copy on AMD without a queue has no
-    stream.
+    """The writers are Kineto on XPU and Triton's Proton, with a pid and without.
+
+    A copy on AMD without a queue has no stream.
     """
     queue = {"sycl queue": 64, "l0 queue": "0x000055d0a0b0c0d0", "device": 0, "correlation": 1}
     no_pid = x("kernel", "Proton, old", 30, 5, 7, call_stack=["ROOT"])
@@ -249,8 +251,9 @@ SYNCHRONOUS = (
 
 
 def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
-    """A copy to pinned memory waits, too. A call that returns before its copy has ended did not wait, whatever its
-    name.
+    """A copy to pinned memory waits, too.
+
+    A call that returns before its copy has ended did not wait, whatever its name.
     """
     names = [*SYNCHRONOUS, "cudaMemcpyAsync", "cuMemcpyDtoHAsync_v2"]
     traces = [copied(name, returns) for name in names for returns in (1020, 40)]
@@ -268,8 +271,9 @@ def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
 
 
 def copied(name: str, returns: float) -> list[Event]:
-    """Return a kernel of a millisecond, a call (the third event) that copies the kernel's result, and an operator after
-    it.
+    """Return a kernel of a millisecond, a call that copies the kernel's result, and an operator after it.
+
+    The call is the third event.
     """
     return [
         op("aten::mm", 0, 15),
@@ -301,8 +305,9 @@ def wait_on_xpu(name: str, at: float, pid: int = -1) -> Event:
 
 
 def test_waits_of_xpu_are_of_the_thread_that_calls() -> None:
-    """A wait inside a call that itself waits adds nothing. Neither does the wait of a barrier, which has the GPU's
-    times.
+    """A wait inside a call that itself waits adds nothing.
+
+    Neither does the wait of a barrier, which has the GPU's times.
     """
     finish = call("urQueueFinish", 18, 993, 9, cat="xpu_runtime")
     inner, barrier = (wait_on_xpu(f"zeCommandList{name}", 20) for name in ("HostSynchronize", "AppendBarrier"))
@@ -329,8 +334,9 @@ COLUMNS = {
 
 
 def test_a_wait_of_xpu_without_calls_on_its_thread_keeps_its_process() -> None:
-    """The wait also keeps its process if two processes have a thread with this number. Other rows of process -1 are
-    unchanged, too.
+    """The wait also keeps its process if two processes have a thread with this number.
+
+    Other rows of process -1 are unchanged, too.
     """
     other = {**call("urQueueFinish", 2000, 5, 30, cat="xpu_runtime"), "pid": 200}
     alone = {**wait_on_xpu("zeEventHostSynchronize", 20), "tid": 5}

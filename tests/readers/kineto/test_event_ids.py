@@ -328,8 +328,9 @@ def test_a_cut_behind_bytes_that_are_no_text() -> None:
 
 
 def test_the_array_ends_at_its_own_bracket() -> None:
-    """The array ends neither at a bracket of the metadata nor at a bracket that matches only if quotes are read as
-    text.
+    """The array does not end at a bracket of the metadata.
+
+    It also does not end at a bracket that matches only if quotes are read as text.
     """
     entries = [{"ph": "X", "ts": 1}, [1, {"name": "z"}], "text"]
     after = {"gpus": [{"id": 0}, {"id": 1}], "traceName": "x"}

@@ -1,5 +1,6 @@
-"""Times and numbers out of range, and strange arguments: the file is ingested, bad values are counted, and models
-work.
+"""Times and numbers out of range, and strange arguments.
+
+The file is ingested, bad values are counted, and models work.
 """
 
 from __future__ import annotations
@@ -190,8 +191,9 @@ def test_no_model_stumbles(traces: list[list]) -> None:
 
 @pytest.mark.slow
 def test_no_model_stumbles_over_any_value_of_any_field() -> None:
-    """One connection contains a trace for each field of each kind of event and each value. Every 97th trace is used,
-    and with SLOW=1 every 29th.
+    """One connection contains a trace for each field of each kind of event and each value.
+
+    Every 97th trace is used, and with SLOW=1 every 29th.
     """
     traces: list[list] = []
     for at in (*range(5), len(LAUNCHES) - 1):

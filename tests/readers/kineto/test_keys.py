@@ -44,8 +44,9 @@ def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) ->
 
 @pytest.mark.parametrize("first", first_of([None, {}, [], "text", 0], 2))
 def test_what_the_first_entry_has_as_arguments_decides_nothing(tmp_path: Path, first: Any) -> None:
-    """After a null, DuckDB 2.0 would infer NULL for all entries. After an object, DuckDB 1.5 would infer objects for
-    all.
+    """After a null, DuckDB 2.0 would infer NULL for all entries.
+
+    After an object, DuckDB 1.5 would infer objects for all.
     """
     rows = rows_of(tmp_path, [{**PLAIN, "args": first}, *some("args", {"stream": 7}, 2)])
     assert sum(row["stream"] == 7 for row in rows) == N // 2
@@ -66,8 +67,9 @@ def test_every_known_key_in_one_entry_of_ten_and_in_the_last(tmp_path: Path) -> 
 @pytest.mark.parametrize("key", first_of(["Args", "zzz", "", "NAME", "Name", "arg", "args "], 3))
 @pytest.mark.parametrize("every", first_of([N, 10], 1))
 def test_an_unknown_key_is_kept_whichever_entries_have_it(tmp_path: Path, key: str, every: int) -> None:
-    """This includes a key that differs from a known key only in case, because DuckDB's column names are
-    case-insensitive.
+    """This includes a key that differs from a known key only in case.
+
+    DuckDB's column names are case-insensitive.
     """
     rows = rows_of(tmp_path, some(key, 5, every))
     assert [i for i, row in enumerate(rows) if row["extra"]] == [*range(every - 1, N, every)]

@@ -228,8 +228,9 @@ def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_real_trace_lost_any(shared: Path) -> None:
-    """The traces are all but the largest ones of the reference material, and one recording of programs that were
-    recorded twice.
+    """The traces are all but the largest ones of the reference material.
+
+    Of programs that were recorded twice, only one recording is used.
     """
     paths = [path for path in (shared / "traces").glob("*/*.json.gz") if not path.name.endswith(".B.json.gz")]
     for path in sorted(path for path in paths if path.stat().st_size < 1_500_000):

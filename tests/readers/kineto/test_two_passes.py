@@ -1,5 +1,6 @@
-"""Small content is kept in memory between the two passes, larger content is read again, and both give the same
-result.
+"""Small content is kept in memory between the two passes, and larger content is read again.
+
+Both give the same result.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A small caching allocator that leaves a history and a snapshot as PyTorch's does, and knows the memory in use at each
-time.
+"""A small caching allocator with a history and a snapshot like PyTorch's, and the memory in use at each time.
 
 It follows `c10/cuda/CUDACachingAllocator.cpp` in what matters to a reader: sizes are rounded up to 512 bytes, small and
 large blocks come from segments of 2 MiB and 20 MiB, free blocks are split and merged, a release may have to wait for

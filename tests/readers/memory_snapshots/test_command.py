@@ -1,5 +1,6 @@
-"""`tracelake memory`: the peak, the allocations alive at it, fragmentation and failures, compared with a walk over the
-history.
+"""`tracelake memory`, compared with a walk over the history.
+
+The tests check the peak, the allocations alive at it, fragmentation and failures.
 """
 
 from __future__ import annotations

@@ -111,8 +111,9 @@ def test_the_command_names_what_was_called(tmp_path: Path) -> None:
 
 
 def test_the_real_snapshot(shared: Path) -> None:
-    """Levels are the requested bytes. torch counts 907,215,872 at the peak, because its blocks are multiples of 512
-    bytes.
+    """Levels are the requested bytes.
+
+    torch counts 907,215,872 at the peak, because its blocks are multiples of 512 bytes.
     """
     path = shared / "traces" / "h100_files" / "h100_snapshot.pickle"
     if not path.is_file():

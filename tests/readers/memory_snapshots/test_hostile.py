@@ -37,8 +37,9 @@ def with_settings(value: bytes) -> bytes:
 
 
 def doubled(opening: bytes, closing: bytes) -> bytes:
-    """Return 50 objects after object 0, each of which contains the previous one twice: 2^50 objects if each is
-    counted.
+    """Return 50 objects after object 0, each of which contains the previous one twice.
+
+    They are 2^50 objects if each is counted.
     """
     return b"".join(opening + b"h" + bytes([i]) + b"h" + bytes([i]) + closing for i in range(50))
 

@@ -54,8 +54,9 @@ def taken(tmp_path: Path, *made: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 
 def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
-    """The test uses a complete lake. Broken snapshots are rejected by name, and steps come from the rank's trace if it
-    has steps.
+    """The test uses a complete lake.
+
+    Broken snapshots are rejected by name, and steps come from the rank's trace if it has steps.
     """
     folder, lake, allocator = tmp_path / "in", Lake(tmp_path / "lake"), training(3)
     steps = [note["time_us"] - START_US for note in allocator.annotations]

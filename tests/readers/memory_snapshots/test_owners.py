@@ -158,8 +158,9 @@ BOUNDARIES = {
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
-    """A single event of an allocation names its owner. With two events, the clock decides, if another event shows that
-    the clocks agree.
+    """A single event of an allocation names its owner.
+
+    With two events, the clock decides, if another event shows that the clocks agree.
     """
     for distance, source in BOUNDARIES[name].items():
         allocator, address = _allocation(100)
@@ -185,8 +186,9 @@ def test_clocks_that_do_not_meet_leave_operators_null(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> None:
-    """If the trace does not record this allocation, its thread is not recorded, or the clocks are too far apart to
-    match it.
+    """If the trace does not record this allocation, its owner is unknown.
+
+    Either its thread is not recorded, or the clocks are too far apart to match it.
     """
     allocator, address = _allocation(100)
     other = _memory(address + 512, 1024, 700_000, 1)
@@ -279,8 +281,9 @@ def _innermost(calls: list[Call], kind: str, tid: int, at: int) -> Call | None:
 
 
 def _searched(calls: list[Call], first: int, last: int, tids: set[int]) -> tuple[str | None, str | None]:
-    """Return operator and module of an allocation made between two times in ns on one of these threads, or None if
-    uncertain.
+    """Return operator and module of an allocation between two times in ns on one of these threads.
+
+    Both are None if uncertain.
     """
     open_calls: dict[tuple[str, int], Call] = {}
     doubtful: set[tuple[str, int]] = set()

@@ -187,8 +187,9 @@ def test_equal_stacks_are_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [999, 1000, 1001, 1002, 2000, 2001])
 def test_a_stack_of_any_length_from_known_frames(tmp_path: Path, depth: int) -> None:
-    """The pickler writes lists in parts of 1000 items. The second stack and its copy contain only references to
-    frames.
+    """The pickler writes lists in parts of 1000 items.
+
+    The second stack and its copy contain only references to frames.
     """
     frames = stack(*(("/x.py", line, "f") for line in range(depth)))
     allocator = Allocator()
@@ -340,8 +341,9 @@ def test_bytes_of_every_kind_are_refused(tmp_path: Path, data: bytes, said: str)
 @settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_spoilt_pickles_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Whatever happens to the bytes, reading raises BrokenPickle or returns rows. No other error occurs, and no code
-    runs.
+    """Whatever happens to the bytes, reading raises BrokenPickle or returns rows.
+
+    No other error occurs, and no code runs.
     """
     whole = bytearray(pickle.dumps(snapshot(busy(data.draw(st.integers(0, 20)), 30))))
     for _ in range(data.draw(st.integers(1, 4))):

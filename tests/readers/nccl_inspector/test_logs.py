@@ -233,8 +233,9 @@ def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) 
 
 
 def test_a_time_of_the_enqueue_takes_no_part_in_the_waiting(tmp_path: Path) -> None:
-    """collective_cpu means that the plugin does not know the kernel's time. Only one time of call 2 is a kernel's, so
-    none can be compared.
+    """collective_cpu means that the plugin does not know the kernel's time.
+
+    Only one time of call 2 is a kernel's, so none can be compared.
     """
     clocks_by_rank = {0: ("kernel_gpu", "kernel_gpu"), 1: ("kernel_cpu", "collective_cpu"), 2: ("collective_cpu",) * 2}
     for rank, clocks in clocks_by_rank.items():

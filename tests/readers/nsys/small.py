@@ -1,5 +1,6 @@
-"""A small hand-written run: an operator launches two kernels on two streams, and the second kernel waits for the
-first.
+"""A small hand-written run: an operator launches two kernels on two streams.
+
+The second kernel waits for the first.
 """
 
 from __future__ import annotations

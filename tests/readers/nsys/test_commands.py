@@ -147,8 +147,9 @@ def test_compare_takes_no_third_process(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # test_a_process_of_several_is_named checks that --process selects
 def test_a_process_that_compare_was_told_once(tmp_path: Path) -> None:
-    """A single --process applies to the file with several processes, on either side. A file with one process does not
-    need the option.
+    """A single --process applies to the file with several processes, on either side.
+
+    A file with one process does not need the option.
     """
     path, other = both(tmp_path), tmp_path / "one"
     other.mkdir()

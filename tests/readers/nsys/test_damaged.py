@@ -1,5 +1,6 @@
-"""Files that differ from those of `nsys export`: a clear rejection, or a trace with findings, never a bug or
-silence.
+"""Files that differ from the files of `nsys export`.
+
+Each is clearly rejected or gives a trace with findings, never a bug or silence.
 """
 
 from __future__ import annotations
@@ -290,7 +291,10 @@ ODD = st.sampled_from([None, 0, -1, 1, 5, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(
 
 
 def odd_values(con: sqlite3.Connection, change: list[tuple[int, int, int, int | None]]) -> None:
-    """Write odd integers over those of a small export: times, ids, sizes, numbers of streams and devices."""
+    """Overwrite values of a small export with odd integers.
+
+    The values are times, ids, sizes, numbers of streams and devices.
+    """
     tables = [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     tables = [name for name in tables if name.startswith(("CUPTI_", "NVTX_", "TARGET_INFO_SESSION"))]
     for table_no, column_no, row_no, value in change:

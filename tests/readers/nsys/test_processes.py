@@ -1,5 +1,6 @@
-"""Exports of several processes: each process with GPU work is a trace, with its own calls, ranges, waits and
-devices.
+"""Exports of several processes, of which each process with GPU work is a trace.
+
+The trace has its own calls, ranges, waits and devices.
 """
 
 from __future__ import annotations

@@ -163,8 +163,9 @@ def test_the_environment_goes_before_the_file_s_name(tmp_path: Path, said: str, 
 
 @pytest.mark.slow  # 6 s
 def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
-    """GPU numbers start again on each node, so two such files are not ranks of one capture. The names of other files
-    give their ranks.
+    """GPU numbers start again on each node, so two such files are not ranks of one capture.
+
+    The names of other files give their ranks.
     """
     nodes = [written(on_gpus(0, 1), tmp_path, "rank7.sqlite"), tmp_path / "b.sqlite"]
     again = on_gpus(0, 1)

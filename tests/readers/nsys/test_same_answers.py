@@ -1,5 +1,6 @@
-"""A run exported by Nsight Systems gives the same answers as the run's Kineto trace, except for data that the tool does
-not record.
+"""A run exported by Nsight Systems gives the same answers as the run's Kineto trace.
+
+The exceptions are data that Nsight Systems does not record.
 """
 
 from __future__ import annotations

@@ -38,8 +38,9 @@ def broken(trace: ReadTrace) -> int:
 
 @pytest.mark.parametrize("how", first_of(["every other", "all in one", "the first three"], 1))
 def test_they_are_read_where_they_stand(tmp_path: Path, how: str) -> None:
-    """All packets are in one compressed packet, or every other packet is compressed on its own, or only the first three
-    are.
+    """Compressed packets are read in place, between packets that are not compressed.
+
+    All packets are in one compressed packet, or every other packet is, or only the first three.
     """
     whole = two_slices().bytes()
     packets = [pb.Trace(packet=[packet]).SerializeToString() for packet in pb.Trace.FromString(whole).packet]

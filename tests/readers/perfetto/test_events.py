@@ -91,8 +91,9 @@ def test_gpu_work_of_unknown_category_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
-    """PyTorch writes all begins and then all ends, so time alone does not determine which end belongs to which
-    slice.
+    """PyTorch writes all begins and then all ends.
+
+    So time alone does not determine which end belongs to which slice.
     """
     written = Written()
     track = written.track(7, 8, "main")
@@ -257,8 +258,9 @@ def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: boo
 
 @pytest.mark.slow  # test_kinds.py tests GPU work
 def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
-    """Protobuf omits fields that a writer does not set, such as GPU 0. A row without a process would belong to no
-    thread.
+    """Protobuf omits fields that a writer does not set, such as GPU 0.
+
+    A row without a process would belong to no thread.
     """
     written = Written()
     written.track(7, 8, "main")

@@ -1,5 +1,6 @@
-"""A run as a Perfetto trace gives the same answers as its Kineto trace, except for data that such a file does not
-contain.
+"""A run as a Perfetto trace gives the same answers as its Kineto trace.
+
+The exceptions are data that such a file does not contain.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ COLUMNS = (
 
 
 def test_the_kernels_of_the_genuine_log(tmp_path: Path) -> None:
-    """The names are those of a CPU trace of the same program. A Triton kernel that the log does not contain has a row,
-    too.
+    """The names are those of a CPU trace of the same program.
+
+    A Triton kernel that the log does not contain has a row, too.
     """
     names = ("cpp_fused_add_mul_relu_threshold_backward_0", "cpp_fused__softmax_1", "cpp_fused_sum_2")
     events = [x("cpu_op", f"graph_0_{name}", 10 * at, 3, pid=4248) for at, name in enumerate((*names, names[0]))]

@@ -53,8 +53,9 @@ def rows(con: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_the_genuine_log_is_read_as_a_search_through_its_text_finds() -> None:
-    """The generated code also contains the handles, as comments. Nodes and source lines are searched in the
-    payloads.
+    """The generated code also contains the handles, as comments.
+
+    Nodes and source lines are searched in the payloads.
     """
     con = loaded(INPUT, [GENUINE])
     text = GENUINE.read_text()

@@ -1,5 +1,6 @@
-"""Databases that differ from those of rocprofv3: a clear rejection, or a trace with findings, never a bug or
-silence.
+"""Databases that differ from the databases of rocprofv3.
+
+Each is clearly rejected or gives a trace with findings, never a bug or silence.
 """
 
 from __future__ import annotations

@@ -219,8 +219,9 @@ UNKNOWN = [(None, None, None, None)] * 2
 
 @pytest.mark.slow
 def test_ranks_of_processes(tmp_path: Path) -> None:
-    """A rank is the environment's, otherwise the number of the process's only GPU. It is unknown if two processes have
-    the same.
+    """A rank is the environment's, otherwise the number of the process's only GPU.
+
+    It is unknown if two processes have the same.
     """
     assert ranks_of_both(tmp_path, (0, 3)) == [(rank, None, "device", "true") for rank in (0, 3)]
     assert ranks_of_both(tmp_path, (0, 0)) == UNKNOWN
@@ -229,8 +230,9 @@ def test_ranks_of_processes(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a test above covers the sources of ranks
 def test_ranks_of_processes_on_two_machines_and_that_cannot_be(tmp_path: Path) -> None:
-    """A GPU's number is a rank only on a single machine. Two processes cannot have the same rank, and no rank exceeds
-    the world's size.
+    """A GPU's number is a rank only on a single machine.
+
+    Two processes cannot have the same rank, and no rank exceeds the world's size.
     """
     assert ranks_of_both(tmp_path, (0, 3), host="m8") == UNKNOWN
     assert ranks_of_both(tmp_path, (0, 0), ("9", "8"), "m8")[0] == (9, 16, "environment", "false")

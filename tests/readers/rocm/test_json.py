@@ -1,5 +1,6 @@
-"""rocprofv3's JSON has the events of its CSV files; the tests follow the schema (generateJSON.cpp,
-cxx/serialization.hpp).
+"""rocprofv3's JSON, which has the events of its CSV files.
+
+The tests follow the schema (generateJSON.cpp, cxx/serialization.hpp).
 """
 
 from __future__ import annotations
@@ -177,8 +178,9 @@ def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_each_process_is_a_trace(tmp_path: Path) -> None:
-    """Each process has its own rows, although both number their rows alike. Without process ids, the index in the list
-    is the name.
+    """Each process has its own rows, although both number their rows alike.
+
+    Without process ids, the index in the list is the name.
     """
     (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
     second["metadata"]["pid"] = 4100

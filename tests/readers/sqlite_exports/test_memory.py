@@ -40,8 +40,9 @@ def peak_mb(path: Path, folder: Path) -> tuple[int, float]:
 
 
 def nsys(folder: Path, times: int) -> Path:
-    """Write the small run with its rows repeated `times` in sequence, each time with other correlation ids and
-    texts.
+    """Write the small run with its rows repeated `times` in sequence.
+
+    Each repetition has other correlation ids and texts.
     """
     path = nsys_small().write(folder / f"{times}.sqlite")
     moved = {"start", "end", "correlationId", "eventSyncId"}
@@ -103,8 +104,9 @@ def test_what_does_not_fit_is_a_rejection(tmp_path: Path, monkeypatch: pytest.Mo
 def test_memory_stays_below_the_bound(
     tmp_path: Path, make: Callable[[Path, int], Path], times: int, expected: int
 ) -> None:
-    """DuckDB's tables alone would exceed its memory limit, so DuckDB writes to disk. Two million events are 17 row
-    groups, so memory kept per group would be visible.
+    """DuckDB's tables alone would exceed its memory limit, so DuckDB writes to disk.
+
+    Two million events are 17 row groups, so memory kept per group would be visible.
     """
     n_events, peak = peak_mb(make(tmp_path, times), tmp_path)
     assert n_events == expected
