@@ -127,7 +127,7 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
         pytest.skip(reason)
     rounds = 2 if name == "products" else 1
     monkeypatch.setattr(measure, "ROUNDS", (rounds, rounds))
-    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # as below
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # see the next test
     measurements = measure_pair(name, Place("cpu", "small", tmp_path, tmp_path))
     assert [*measurements] == ["A", "B"]
     for variant in VARIANTS:
@@ -234,7 +234,7 @@ def started_for(folder: Path) -> list[str]:
     return [command for command in commands if str(folder) in command]
 
 
-@pytest.mark.slow  # the test below checks what a resumed run keeps
+@pytest.mark.slow  # the test below checks the files that a resumed run keeps
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     names = ["products", "elementwise", "attention", "frozen_layers"]
     command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--only", *names]

@@ -588,7 +588,7 @@ def test_work_of_autograds_thread_belongs_to_the_task_that_called_backward(
 ) -> None:
     """The work belongs to the task in the forward operator's iteration.
 
-    The thread of another task waits longer.
+    This is so although the thread of another task waits longer.
     """
     assert gpu_us(lake, traced_tasks, "autograd") == {"Forward": 4, "Backward": 24, "Decode": 64, None: 32}
 

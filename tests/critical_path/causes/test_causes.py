@@ -557,7 +557,10 @@ TRACES["loader"] = [event for n in range(3) for event in loading_step(n + 1, 100
 
 
 def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over(whole: dict[str, Why]) -> None:
-    """Removing a data loader saves all of its time, although such a step ends where the autograd thread begins."""
+    """Removing the data loader saves all of its time, although the steps are written as operators.
+
+    In such a step, the autograd thread begins when the caller stops.
+    """
     why = whole["loader"]
     first = why.causes[0]
     assert (first.kind["cause"], first.duration) == ("data_loading", 1_800_000)

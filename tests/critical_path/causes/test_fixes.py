@@ -665,7 +665,7 @@ def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixe
     )
     assert [*in_function] == [WAITS_IN] and [*in_libraries] == [*without] == ["cudaDeviceSynchronize"]
     assert in_function[WAITS_IN].options == f"--remove 'wait:{WAITS_IN}'"
-    assert in_function[WAITS_IN].saves_ns == in_libraries["cudaDeviceSynchronize"].saves_ns  # in the same window
+    assert in_function[WAITS_IN].saves_ns == in_libraries["cudaDeviceSynchronize"].saves_ns  # of equal windows
 
 
 @pytest.mark.slow  # 2 s

@@ -39,7 +39,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw chains of consecutive edges, like those of a thread or a stream, and edges between the chains."""
+    """Draw chains of consecutive edges, like the edges of a thread or a stream, and edges between the chains."""
     lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     weights = st.sampled_from([0, 1, 2, 5, 40])
     edges, first, of_chains = [], 0, []

@@ -27,8 +27,8 @@ class Refused(RuntimeError):
 class Prediction:
     """A predicted change of a step, in percent of the step.
 
-    `percent` is None if there is no prediction, and `reason` says why. `way` is the command or the fix. `is_untraced`
-    means that the percentage refers to a step without the profiler.
+    `percent` is None without a prediction, and `reason` states why. `way` is the command or the fix. With
+    `is_untraced`, the percentage refers to a step without the profiler.
     """
 
     way: str

@@ -169,7 +169,7 @@ def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
     assert saved[0] > 0 and saved[1] > 0 and saved[0] + saved[1] < saved[2]
 
 
-@pytest.mark.slow  # the test above checks this percentage in the JSON
+@pytest.mark.slow  # test_what_is_known_of_the_trace checks the percentage
 def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) -> None:
     shown = asked(decode["none"], "--scale", "op:aten::*=0.5").stdout
     assert (
@@ -183,7 +183,7 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
     assert alone["after"]["length_us"] > json.loads(both.stdout)["after"]["length_us"]
 
 
-@pytest.mark.slow  # the tests above run the same scenario by command
+@pytest.mark.slow  # the tests above use the command
 def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
     """The notebook's path is saved without operators, which are read from the trace again."""
     from pipelines.faces.notebook import TraceAnalysis

@@ -139,7 +139,8 @@ def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> No
     events = [*WINDOW, *map(_event, calls)]
     seen = _memory(address, 1024, 100_250, 2)
     assert _owner(_joined(tmp_path, allocator, [*events, seen])) == (7, "c", None, "memory_event", 1.0, 250)
-    # Not the same allocation: another address, too small, of the host, or too far away.
+    # Not the same allocation: another address, too small, of the host, or too far away. Two matching events are
+    # ambiguous.
     others = [_memory(address + 512, 1024, 100_250, 2), _memory(address, 512, 100_250, 2),
               _memory(address, 1024, 100_250, 2, device_type=0), _memory(address, 1024, 300_000, 2)]  # fmt: skip
     for other in others:

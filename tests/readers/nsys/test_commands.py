@@ -100,7 +100,7 @@ def test_a_file_of_several_processes_is_a_capture(tmp_path: Path) -> None:
     assert "is a capture" in refused("why", path, "--step", "1")
 
 
-@pytest.mark.slow  # a test above checks the rejection of what only one process has
+@pytest.mark.slow  # a test above checks the rejection of options for a single process
 def test_processes_without_ranks_have_a_path_each(tmp_path: Path) -> None:
     path = both(tmp_path)
     assert "--process PID" in refused("what-if", path, "--remove", "launch_overhead")
