@@ -164,7 +164,7 @@ OTHERS = ("rank0_et", "et_1", "execution_trace_7", "et", "et_plain", "12", "rank
 def test_the_view_finds_what_the_command_finds(tmp_path: Path) -> None:
     """The view and the command agree for every profiler trace in folders of random files.
 
-    The view is sql/ingest/execution/execution_trace_matches.sql, and the command's search is beside.py.
+    The view is sql/ingest/execution/execution_trace_matches.sql, and the command's search is neighbor_files.py.
     """
     chance, number = random.Random(1), iter(range(10**6))
     for at in range(40):
