@@ -1,4 +1,6 @@
-"""The views over provenance of torch.compile give on Spark what they give in DuckDB, with rows of all kinds."""
+"""Views over the provenance of torch.compile, whose rows are the same on Spark and in DuckDB, with rows of all
+kinds.
+"""
 
 from __future__ import annotations
 
