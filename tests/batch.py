@@ -1,5 +1,6 @@
-"""One connection with the traces of all tests of a file. The models run once for all traces, when a test first needs
-them.
+"""One connection with the traces of all tests of a file.
+
+The models run once for all traces, when a test first needs them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class Batch:
         return number
 
     def show(self, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Return the connection, whose tables show only this trace until the next call. `annotation` selects a window;
-        the default is the first.
+        """Return the connection, whose tables show only this trace until the next call.
+
+        `annotation` selects a window; the default is the first.
         """
         window = self.window(name, annotation)
         con, _ = self._computed
@@ -72,9 +74,7 @@ class Batch:
         return answer_shown(self.show(name, annotation))
 
     def show_step(self, step: str, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Show a trace as `show` does, and create the step (CTE) `step` of the model `steps_of` as a table with that
-        name.
-        """
+        """Show a trace as `show` does, and create the step (CTE) `step` of `steps_of` as a table with its name."""
         con = self.show(name, annotation)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {step} AS {self._steps}\n)\nFROM {step}")
         return con

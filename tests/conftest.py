@@ -1,6 +1,4 @@
-"""Shared fixtures: the location of the reference material, and a connection in which models run on rows written in the
-test.
-"""
+"""Shared fixtures: the folder of reference material, and a connection in which models run on a test's rows."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Fill the cache of the models' texts before workers start, because each worker would otherwise compute it (4 CPU
-    s).
-    """
+    """Fill the cache of the models' texts before workers start, which would each compute it (4 CPU s)."""
     if getattr(session.config.option, "numprocesses", 0) and not hasattr(session.config, "workerinput"):
         types_of_tables(load_catalog())
 
@@ -64,8 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _skip_without_extra() -> Generator[None, object, object]:
-    """Skip a test that raises MissingExtra for an extra that is not installed here. The error's sentence is the
-    reason.
+    """Skip a test that raises MissingExtra for an extra that is not installed here.
+
+    The error's sentence is the reason.
     """
     try:
         return (yield)
@@ -91,9 +88,7 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt imported modules from garbage collection, which would take up to a twentieth of the CPU time to scan
-    them.
-    """
+    """Exempt imported modules from garbage collection, which would spend a twentieth of the CPU time on them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -48,7 +48,7 @@ LARGE_TRACES = (
     "mi300_qwen",
     "v100_ns_absolute",
 )
-"""The large traces that tests name, except for two that always run: h100_qwen (inference) and mi300_rccl_metadata
+"""The large traces that tests name, except two that always run: h100_qwen (inference), mi300_rccl_metadata
 (training).
 """
 
@@ -77,8 +77,9 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
-    """Return the share (1 to n) of each slow test, by its id (`file::name`). `tests` maps an id to its `together`, or
-    None.
+    """Return the share (1 to n) of each slow test, by its id (`file::name`).
+
+    `tests` maps an id to its `together`, or None.
 
     The tests of a file take turns, so that each share has some of them. The file's name decides which share is first,
     so a test stays in its share when other files change. Tests that are marked with one name, `slow(together="spark")`,
@@ -94,8 +95,9 @@ def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
 
 
 def steps(n: int, few: int = 1) -> list[int]:
-    """Return the steps, of 1 to n, at which a test kills. With STEPS=all these are all steps, else a few that the seed
-    chooses.
+    """Return the steps, of 1 to n, at which a test kills.
+
+    With STEPS=all these are all steps, else a few that the seed chooses.
 
     With SLOW=1 they are twice as many.
     """
@@ -117,7 +119,5 @@ LISTS = 3 if SLOW else 2
 
 
 def at_once(strategy: SearchStrategy[Any], full: int) -> SearchStrategy[list[Any]]:
-    """Put a quarter of `full` examples into one list, for tests where a hundred small traces cost little more than
-    one.
-    """
+    """Put a quarter of `full` examples into one list, because a hundred small traces cost little more than one."""
     return lists(strategy, min_size=_quarter(full), max_size=_quarter(full))

@@ -96,8 +96,9 @@ def memory() -> duckdb.DuckDBPyConnection:
 
 
 def connect(trace: list[dict] | dict | Path, *requests: WindowRequest) -> tuple[duckdb.DuckDBPyConnection, str]:
-    """Return a connection with the trace's tables and its requested windows, and its id. Without requests the window is
-    the whole trace in `default`.
+    """Return a connection with the trace's tables and its requested windows, and its id.
+
+    Without requests the window is the whole trace in `default`.
     """
     con, (trace_id,) = connect_all([trace])
     if requests:
@@ -106,8 +107,9 @@ def connect(trace: list[dict] | dict | Path, *requests: WindowRequest) -> tuple[
 
 
 def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
-    """Return one connection with many traces, and their ids in the same order. The whole of each trace is requested in
-    `default`.
+    """Return one connection with many traces, and their ids in the same order.
+
+    The whole of each trace is requested in `default`.
 
     Models take equally long for one small trace and for a hundred. A test with many traces runs them once, and selects
     each trace by its id (`only`). A number that is written into equal traces distinguishes them.
@@ -169,8 +171,9 @@ def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[d
 def answers(
     traces: Iterable[list[dict] | dict | Path], profile: str = "default", **overrides: str
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, PathAnswer]]:
-    """Yield a connection that shows the tables of each trace in turn, and the path of the whole trace. The models run
-    once over all traces.
+    """Yield a connection that shows the tables of each trace in turn, and the path of the whole trace.
+
+    The models run once over all traces.
     """
     con, trace_ids = connect_all(traces)
     windows = [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids]
@@ -181,8 +184,9 @@ def answers(
 
 
 def answer_in(con: duckdb.DuckDBPyConnection, window: WindowRequest) -> PathAnswer:
-    """Return the answer about one of the windows whose tables (ANSWERED) are in `con`. The tables then show only this
-    window.
+    """Return the answer about one of the windows whose tables (ANSWERED) are in `con`.
+
+    The tables then show only this window.
     """
     only(con, window.trace_id, ANSWERED[:-1], window.window_id)
     return answer_shown(con)

@@ -1,5 +1,6 @@
-"""Names that have an effect on the program that shows them, unless it treats them as text. All interfaces are tested
-with this list.
+"""Names that have an effect on the program that shows them, unless it treats them as text.
+
+All interfaces are tested with this list.
 """
 
 from __future__ import annotations

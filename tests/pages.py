@@ -31,8 +31,9 @@ _KEPT = re.compile(r"(\w+)=\$\((.*) \| tail -n 1 \| tr -d '\"'\)", re.DOTALL)
 
 
 def ran(page: Path, names: dict[str, Any] | None = None) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield each block with its output, run in the current folder. TOML is written to the file scenarios.toml. Python's
-    blocks share `names`.
+    """Yield each block with its output, run in the current folder.
+
+    TOML is written to the file scenarios.toml. Python's blocks share `names`.
     """
     text = page.read_text(encoding="utf-8")
     names = {} if names is None else names
@@ -100,8 +101,9 @@ def assert_links(page: Path) -> None:
 
 
 def rewrite(page: Path, pictures: dict[str, Path] | None = None) -> None:
-    """Replace the output on the page by the blocks' output. `pictures`: the files that they write, and where these are
-    stored.
+    """Replace the output on the page by the blocks' output.
+
+    `pictures`: the files that they write, and where these are stored.
     """
     text, parts, end = page.read_text(encoding="utf-8"), [], 0
     console.out.width = WIDTH

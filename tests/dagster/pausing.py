@@ -1,4 +1,5 @@
 """A run as the daemon would start it, which pauses while it computes a table of its first batch, as with a big trace.
+
 `python -m tests.dagster.pausing LAKE FILE GATE` creates a file GATE when the run pauses. The run continues once GATE is
 removed.
 """

@@ -36,8 +36,10 @@ from tests.lake import world
 
 
 class Hook:
-    """A webhook on this machine. `takes`: how many messages it accepts before it answers 503. `refuses`: a text that it
-    answers with 400. `redirects`: the status with which it redirects to another of its paths, 0 for none.
+    """A webhook on this machine.
+
+    `takes`: how many messages it accepts before it answers 503. `refuses`: a text that it answers with 400.
+    `redirects`: the status with which it redirects to another of its paths, 0 for none.
     """
 
     def __init__(self) -> None:
@@ -124,8 +126,9 @@ def put_summary(lake: Lake) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(hook: Hook, lake: Lake) -> None:
-    """After an upgrade the lake has its captures, but not yet the tables that hold their findings. Known findings are
-    kept until the tables exist, and all others are posted.
+    """After an upgrade the lake has its captures, but not yet the tables that hold their findings.
+
+    Known findings are kept until the tables exist, and all others are posted.
     """
     materialize_captures(lake, ["captures"])
     first = notify_new(open_store(lake), {"of a regression"}, hook.url)
@@ -170,8 +173,9 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
 
 
 def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
-    """Such a file was still being copied, or its unit failed. Of two failed attempts the reason of the newer one
-    counts.
+    """Such a file was still being copied, or its unit failed.
+
+    Of two failed attempts the reason of the newer one counts.
     """
     (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
     lake, file = Lake(tmp_path / "lake"), tmp_path / "rank0.json"
@@ -229,8 +233,9 @@ def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: 
 def test_many_findings_are_told_over_several_ticks_each_once(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More findings than a page lists are sent to a webhook that takes a second for each. Dagster aborts a tick after
-    60 s.
+    """More findings than a page lists are sent to a webhook that takes a second for each.
+
+    Dagster aborts a tick after 60 s.
     """
     staged = tmp_path / "rejects.parquet"  # because ingesting as many files takes seconds
     empty_row = f"({no_row(lake.catalog(), 'rejects')}) AS r"

@@ -40,8 +40,9 @@ def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow  # 4 s; test_ui.py tests runs of an earlier UI
 def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs were children of the earlier server. This applies to any job, because each writing run would block the
-    queue for a day.
+    """The runs were children of the earlier server.
+
+    This applies to any job, because each writing run would block the queue for a day.
     """
     monkeypatch.setattr(code_server, "grpc_command", lambda prog_name: None)
     monkeypatch.setattr(code_server.server, "DagsterApiServer", None)

@@ -31,9 +31,7 @@ def test_every_public_table_is_an_asset_and_no_private_one() -> None:
 
 
 def test_lineage_is_the_catalogs() -> None:
-    """Each edge of Dagster is a path of the catalog through private models that no public table shows, and each such
-    path is an edge.
-    """
+    """Each edge of Dagster is a path of the catalog through hidden private models, and each such path is an edge."""
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     reads = nx.DiGraph((read, name) for name, model in catalog.models.items() for read in model.dependencies)
     reads.add_edges_from((read, name) for name, table in catalog.inputs.items() for read in table.reads or ())
@@ -113,8 +111,9 @@ def imported_by(file: Path) -> set[str]:
 
 
 def test_kinds_are_what_makes_the_rows() -> None:
-    """A package is a kind of a table only if the code that computes its rows imports it. SQL and CSV are kinds if the
-    table's file is one.
+    """A package is a kind of a table only if the code that computes its rows imports it.
+
+    SQL and CSV are kinds if the table's file is one.
     """
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     packages = {"duckdb", "networkx", "numpy", "pyarrow", "torch"}
@@ -205,8 +204,9 @@ def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
 
 
 def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
-    """A run does not compute views. Without these dependencies the page of today was built before the captures, and
-    showed those of the last run.
+    """A run does not compute views.
+
+    Without these dependencies the page of today was built before the captures, and showed those of the last run.
     """
     behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
     tables = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")

@@ -1,5 +1,6 @@
-"""Execution traces in the watched folder. A run that ingests them rejects none, and one without a profiler trace causes
-a warning.
+"""Execution traces in the watched folder.
+
+A run that ingests them rejects none, and one without a profiler trace causes a warning.
 """
 
 from __future__ import annotations

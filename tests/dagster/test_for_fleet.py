@@ -106,9 +106,7 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
 def test_a_failed_run_by_hand_of_more_is_repeated_as_the_whole_job(
     selected: set[str] | None, is_more: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successful run of only the fleet's tables would count as its success, without the tables that the failed run
-    was to compute.
-    """
+    """A successful run of only the fleet's tables would count as its success, although other tables are missing."""
     keys = None if selected is None else frozenset(map(dg.AssetKey, selected))
     run = dg.DagsterRun("ingest_and_analyse", tags={"dagster/partition": today()}, asset_selection=keys)
     record = SimpleNamespace(dagster_run=run, update_timestamp=datetime(2026, 1, 1, tzinfo=UTC))

@@ -1,5 +1,6 @@
-"""Runs in which a model fails on a trace. The run fails at its end, after everything else is stored, and is not
-retried.
+"""Runs in which a model fails on a trace.
+
+The run fails at its end, after everything else is stored, and is not retried.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Deletion of old runs from Dagster's records, with their events and logs on disk. New runs and runs in progress
-stay.
+"""Deletion of old runs from Dagster's records, with their events and logs on disk.
+
+New runs and runs in progress stay.
 """
 
 from datetime import UTC, datetime, timedelta

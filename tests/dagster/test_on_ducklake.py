@@ -98,8 +98,9 @@ def child_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
     is_isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full scratch disk is such a failure. It is not a fault of the file, in the isolated attempt either. A folder
-    stands in for the address.
+    """A full scratch disk is such a failure.
+
+    It is not a fault of the file, in the isolated attempt either. A folder stands in for the address.
     """
     child_in_this_process(monkeypatch)
     monkeypatch.setenv("TRACELAKE_SCRATCH", str(tmp_path / "no disk"))

@@ -1,5 +1,6 @@
-"""The sensor of the watched folder. A file is done when it is in the lake, whatever happened to the runs that were to
-ingest it.
+"""The sensor of the watched folder.
+
+A file is done when it is in the lake, whatever happened to the runs that were to ingest it.
 """
 
 import json
@@ -142,9 +143,7 @@ def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
 
 @pytest.mark.slow  # 3 s; a trace that the lake lost is tested above
 def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None:
-    """This also works if `tracelake ingest` has read the file again in the meantime, when its content was still
-    known.
-    """
+    """This also works if `tracelake ingest` has read the file in the meantime, when its content was still known."""
     file = age(write_trace(world.inbox / "rank0.json"))
     for status in ("ok", "known"):
         assert ingest([file], world.lake).rows[0].status == status
@@ -404,8 +403,9 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
 
 
 def test_a_file_whose_time_is_in_the_future_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the machine that wrote it was ahead. The file counts as quiet once it has been here for some
-    time.
+    """The clock of the machine that wrote it was ahead.
+
+    The file counts as quiet once it has been here for some time.
     """
     file = age(write_trace(world.inbox / "rank0.json"), -86_400)
     assert world.tick() == []

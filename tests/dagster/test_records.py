@@ -1,6 +1,4 @@
-"""Dagster's records with files held open: a process sees what another process writes, and deleted runs leave no
-files.
-"""
+"""Dagster's records with files held open: a process sees another process's writes, and deleted runs leave no files."""
 
 import subprocess
 import sys

@@ -38,8 +38,9 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:
 
 
 def state(folder: Path) -> dict[str, int]:
-    """Return each data file of the lake with its modification time. Hidden files are skipped: they record what is
-    published.
+    """Return each data file of the lake with its modification time.
+
+    Hidden files are skipped: they record what is published.
     """
     files = [p for p in folder.rglob("*") if p.suffix in (".parquet", ".json", ".gz") and p.name[:1] != "."]
     return {str(p): p.stat().st_mtime_ns for p in files}
@@ -110,8 +111,9 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
 
 @pytest.mark.slow  # a rejected file that stops nothing is tested above
 def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
-    """One trace's name is too long for its overlay's name. One batch is from another run, which has not computed its
-    path yet.
+    """One trace's name is too long for its overlay's name.
+
+    One batch is from another run, which has not computed its path yet.
     """
     write_trace(inbox / "rank0.json")
     long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
@@ -180,8 +182,9 @@ def test_real_traces(run, inbox: Path) -> None:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
-    """Return `check()`, which evaluates the checks of a few tables on the lake `tmp_path`. Dagster remembers their
-    earlier results.
+    """Return `check()`, which evaluates the checks of a few tables on the lake `tmp_path`.
+
+    Dagster remembers their earlier results.
     """
     of = ["quality", *(keys_of(table)[0] for table in ("traces", "threads", "launches"))]
     asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets(*of)
@@ -348,9 +351,7 @@ ALONE = ("captures", "capture_ranks")  # neither reads a table of traces, so eit
 
 @pytest.mark.slow  # tests/runs/materialize/test_once.py tests it without Dagster
 def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs are: tables of traces and of captures, with charts of both; tables of traces alone; a run without new
-    files.
-    """
+    """The runs compute tables of traces and of captures, with charts; tables of traces alone; and no new files."""
     times, rewrite = [], publishing._rewrite
     monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
     runs = (("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)

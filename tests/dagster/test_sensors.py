@@ -1,5 +1,6 @@
-"""The sensor of the watched folder. New files start one run, and files that are known or still being written start
-none.
+"""The sensor of the watched folder.
+
+New files start one run, and files that are known or still being written start none.
 """
 
 import json
@@ -217,9 +218,7 @@ def test_lists_of_old_runs_are_removed(lake) -> None:
 
 
 def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
-    """It does not read files that are in the lake already, because hashing the whole folder takes longer as the folder
-    grows.
-    """
+    """It skips files that are in the lake already, because hashing the whole folder takes longer as it grows."""
     from assets.traces import _watched
 
     first, second = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)

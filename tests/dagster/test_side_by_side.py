@@ -75,8 +75,9 @@ def _nothing() -> None: ...
 
 
 def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
-    """The other run may have listed the folder before the failed run's files arrived. Only a run that begins afterwards
-    counts.
+    """The other run may have listed the folder before the failed run's files arrived.
+
+    Only a run that begins afterwards counts.
     """
     tags = {PARTITION_TAG: "2026-01-02"}
     with dg.DagsterInstance.ephemeral() as instance:

@@ -25,8 +25,9 @@ from tests.faces.report.test_pictures import drawn
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Return a lake with two captures and a rejected file. In the first capture one rank is late, in the newest no rank
-    is.
+    """Return a lake with two captures and a rejected file.
+
+    In the first capture one rank is late, in the newest no rank is.
     """
     folder = tmp_path_factory.mktemp("today")
     lake = Lake(folder / "lake")
@@ -104,8 +105,9 @@ def test_what_limits_the_answer_to_why_stands_beside_it(tmp_path: Path) -> None:
 def test_modules_of_recordings_are_drawn_where_they_are_ingested(
     run: Callable[..., dg.ExecuteInProcessResult], tmp_path: Path
 ) -> None:
-    """Each module computes one product of 2^31 operations in 4.341 us, which is half of the peak. The first step is a
-    census.
+    """Each module computes one product of 2^31 operations in 4.341 us, which is half of the peak.
+
+    The first step is a census.
     """
     for rank in (0, 1):
         recording = Recording(tmp_path / "in", "spans", "r", 1, rank)

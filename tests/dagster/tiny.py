@@ -15,8 +15,9 @@ TINY = [
 
 
 def write_trace(path: Path, shift: int = 0) -> Path:
-    """Write the tiny trace, with times moved by `shift` (us), so that each shift has different content. Return its
-    path.
+    """Write the tiny trace, with times moved by `shift` (us), so that each shift has different content.
+
+    Return its path.
     """
     events = [{**e, "ts": e["ts"] + shift} for e in TINY]
     path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": events}))

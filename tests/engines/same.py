@@ -1,5 +1,4 @@
-"""Comparison of the rows that two connections show, table by table, in both directions, without columns that name the
-run.
+"""Comparison of the rows that two connections show, in both directions, without columns that name the run.
 
 Floats are compared to 12 digits, because the last digit of a mean over ranks depends on the order of addition.
 """

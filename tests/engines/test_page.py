@@ -1,5 +1,6 @@
-"""The section of docs/engines.md on running units under any other tool. Its ways compute the same tables as one
-process.
+"""The section of docs/engines.md on running units under any other tool.
+
+Its ways compute the same tables as one process.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ PAGE = DOCS / "engines.md"
 
 
 def blocks(kind: str, lake: Path) -> list[str]:
-    """Return the section's code blocks of a language. Their lake and folder of traces are this test's, and a process
-    gets one file.
+    """Return the section's code blocks of a language.
+
+    Their lake and folder of traces are this test's, and a process gets one file.
     """
     _, section = PAGE.read_text(encoding="utf-8").split("## Under anything else")
     texts = re.findall(rf"^```{kind}\n(.*?)^```$", section.split("\n## ")[0], re.M | re.DOTALL)

@@ -40,8 +40,9 @@ class Twice(InProcess):
 
 
 class Deadly(InProcess):
-    """An engine whose workers die of a unit with a file of this name. Units that were submitted together with it are
-    blamed, too, as by a cluster that cannot tell them apart.
+    """An engine whose workers die of a unit with a file of this name.
+
+    Units that were submitted together with it are blamed, too, as by a cluster that cannot tell them apart.
     """
 
     def __init__(self, name: str) -> None:

@@ -44,8 +44,9 @@ def test_models_are_ibis_tables(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 3 s; tests/faces/notebook/test_frames.py opens tables
 def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> None:
-    """Ingestion continues while a backend is open. The open backend keeps its state, and the next one has the new
-    state.
+    """Ingestion continues while a backend is open.
+
+    The open backend keeps its state, and the next one has the new state.
     """
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "rank0.json", 0)], lake)

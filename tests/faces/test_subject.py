@@ -217,8 +217,9 @@ def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, He
 
 @pytest.mark.slow  # 2 s; the answers are compared above
 def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> None:
-    """Edges and the path in numbers equal those of the models. For a capture's path only edges are stored, and these
-    suffice.
+    """Edges and the path in numbers equal those of the models.
+
+    For a capture's path only edges are stored, and these suffice.
     """
     catalog = load_catalog()
     for trace in held.values():

@@ -45,9 +45,7 @@ def launches_of(events: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
 
 
 def from_before(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return GPU work that was launched before the trace: it has no launch, and starts before all work on its stream
-    that has one.
-    """
+    """Return GPU work from before the trace: it has no launch, and precedes all work with a launch on its stream."""
     launches, first = launches_of(events), {}
     work = [e for e in events if cat(e) in GPU]
     streams = [(e["pid"], e["tid"]) for e in work]

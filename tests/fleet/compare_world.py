@@ -85,8 +85,9 @@ def times(rows: Iterable[Difference]) -> dict[str, tuple[float, float, str]]:
 
 
 def run_of(*kernels: float, host: float = 0, rank: int = 0) -> list[dict]:
-    """Return steps with one matrix product each, of these lengths in us. The third step takes `host` us longer on the
-    host.
+    """Return steps with one matrix product each, of these lengths in us.
+
+    The third step takes `host` us longer on the host.
     """
     events, at = [], 0.0
     for number, us in enumerate(kernels):
@@ -127,8 +128,9 @@ def _launched(name: str, us: float) -> list[dict]:
 
 
 def _of_kinds() -> list[dict]:
-    """Return kernels of 1, 2, … us, one of each of KINDS, and another of the first kind, of 100 us, launched by an
-    operator.
+    """Return kernels of 1, 2, … us, one of each of KINDS, and another of the first kind.
+
+    The last kernel takes 100 us and is launched by an operator.
     """
     under = [
         x("cpu_op", "aten::add", 900, 9),
@@ -139,8 +141,9 @@ def _of_kinds() -> list[dict]:
 
 
 def _overlapping() -> list[dict]:
-    """Return two steps, of which the second begins before the first ends. The first has kernels of 1 and 2 us, the
-    second one of 4 us.
+    """Return two steps, of which the second begins before the first ends.
+
+    The first has kernels of 1 and 2 us, the second one of 4 us.
     """
     steps = [x("user_annotation", f"ProfilerStep#{n}", 90 * n, 100) for n in (0, 1)]
     launched = {1: 10, 2: 95, 4: 120}
@@ -191,8 +194,9 @@ def _all_small() -> World:
 
 
 def small(name: str = "pair") -> World:
-    """Return the traces of SMALL with this name. All of SMALL are modelled together, which costs as much as one of
-    them.
+    """Return the traces of SMALL with this name.
+
+    All of SMALL are modelled together, which costs as much as one of them.
     """
     part, first = copy(_all_small()), 0
     for other, traces in SMALL.items():

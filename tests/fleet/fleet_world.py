@@ -13,8 +13,9 @@ BASE_NS = 1_790_000_000 * 10**9
 
 
 def rank_trace(rank: int, steps_us: list[int], compute_us: int, late_us: int, world_size: int = 2) -> dict[str, Any]:
-    """Return a trace of consecutive steps. Each has a gemm of `compute_us` at 10 us, then an AllReduce of 100 us plus
-    its wait.
+    """Return a trace of consecutive steps.
+
+    Each has a gemm of `compute_us` at 10 us, then an AllReduce of 100 us plus its wait.
 
     `late_us`: how much later than the other rank this rank comes to the AllReduce. If negative, it waits that long.
     """
@@ -46,8 +47,9 @@ def write_capture(
     late_us: int = 50,
     ranks: tuple[int, ...] = (0, 1),
 ) -> Path:
-    """Write a capture of that day, and return its folder. Rank 1 is `late_us` late to every AllReduce, so rank 0 waits
-    as long.
+    """Write a capture of that day, and return its folder.
+
+    Rank 1 is `late_us` late to every AllReduce, so rank 0 waits as long.
     """
     folder.mkdir(parents=True)
     for rank in ranks:

@@ -1,6 +1,4 @@
-"""Lanes of simulated ranks with known waits, and lanes of real traces that are read without any of the project's
-code.
-"""
+"""Lanes of simulated ranks with known waits, and lanes of real traces read without the project's code."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ US = 1_000
 
 
 def real_lanes(folder: Path, names: list[str]) -> list[RankLane]:
-    """Return the NCCL kernels of trace files, sorted by (start, position), one lane per file. The clock counts
-    microseconds.
+    """Return the NCCL kernels of trace files, sorted by (start, position), one lane per file.
+
+    The clock counts microseconds.
     """
     lanes = []
     for rank, name in enumerate(names):
@@ -45,9 +44,7 @@ def _kind(name: str) -> str:
 def simulated(
     n_ranks: int = 4, n: int = 40, offsets_ns: tuple[int, ...] = (), noise_ns: float = 2_000, seed: int = 1
 ) -> tuple[list[RankLane], np.ndarray]:
-    """Return lanes of ranks that arrive at random times and leave together except for noise, and the waits, (ranks, n)
-    ns.
-    """
+    """Return lanes of ranks that arrive at random and leave together except for noise, and the waits, (ranks, n) ns."""
     draw = np.random.default_rng(seed)
     turn = np.cumsum(draw.integers(5_000_000, 9_000_000, n))
     arrive = turn + draw.integers(0, 3_000_000, (n_ranks, n))

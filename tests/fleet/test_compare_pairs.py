@@ -104,8 +104,10 @@ def test_trends_and_questions(pairs: Path, tmp_path: Path) -> None:
 
 
 def windows_of_steps(path: Path) -> list[tuple[Any, ...]]:
-    """Return for a trace the sum of its steps' lengths, the length of the path through all steps, the start of the
-    first step after that path's start, and whether the step numbers are consecutive.
+    """Return for a trace the lengths of its steps and of the path through all steps.
+
+    They are the sum of the steps' lengths, the path's length, the first step's start after the path's start, and
+    whether the step numbers are consecutive.
     """
     con, (trace_id,) = connect_all([path])
     with con:

@@ -40,8 +40,9 @@ def world_of() -> Callable[..., World]:
 
 
 def assert_adds_up(shared: Path, paths: list[Path]) -> None:
-    """Compare each trace with the next as a whole. All rows together must be all GPU time, whatever they are grouped
-    by.
+    """Compare each trace with the next as a whole.
+
+    All rows together must be all GPU time, whatever they are grouped by.
     """
     world = World(paths)
     expected = [all_gpu_us(path) for path in paths]
@@ -192,8 +193,9 @@ def test_kernels_of_a_step_counted_from_their_json(
 
 @pytest.mark.slow  # 5 s
 def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[..., World]) -> None:
-    """TraceLens has rows of an H100 and an MI300 that run the same model. Each row matches to a hundredth of a
-    microsecond.
+    """TraceLens has rows of an H100 and an MI300 that run the same model.
+
+    Each row matches to a hundredth of a microsecond.
     """
     world = world_of(*(shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE))
     golden = [json.loads((shared / "golden" / "modelling" / f"flops__{name}.json").read_text()) for name in SINGLE]

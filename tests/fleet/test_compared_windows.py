@@ -12,8 +12,9 @@ from pipelines.fleet.trends.compared_windows import choose, traces_of
 from pipelines.fleet.trends.comparison import CompareError, Trace, Window
 
 WARM = 50
-"""Steps longer than this (us) are warm-up in these tests. tests/sql/gpu/test_step_lengths.py tests how step_lengths
-decides.
+"""Steps longer than this (us) are warm-up in these tests.
+
+tests/sql/gpu/test_step_lengths.py tests how step_lengths decides.
 """
 
 
@@ -69,8 +70,9 @@ def test_all_steps_that_both_sides_have() -> None:
 
 
 def test_few_numbers_in_common_are_chance() -> None:
-    """One program ran twice and skipped another number of steps. A last step must not be compared with the other side's
-    warm-up.
+    """One program ran twice and skipped another number of steps.
+
+    A last step must not be compared with the other side's warm-up.
     """
     warm = (60, 9, 9, 9, 9, 9, 9, 9)
     assert numbers(trace(*warm), trace(*warm, first=7)) == (

@@ -1,6 +1,4 @@
-"""Causes of a rank's GPU time, compared with a computation per microsecond and, for real captures, with the
-reference.
-"""
+"""Causes of a rank's GPU time, compared with a computation per microsecond and with the reference."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ Owners = list[tuple[int, int, str]]
 
 
 def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterator[tuple[dict[str, int], Owners]]:
-    """Yield for each trace, as a capture of one rank, the us of each cause in gpu_time_by_cause, and the idle
-    intervals.
+    """Yield the us of each cause in gpu_time_by_cause, and the idle intervals, for each trace as a capture.
 
     An interval of idle_causes is (start, end, cause). Each trace comes with the wait in us of its collective kernels,
     by event_id.
@@ -91,8 +88,9 @@ def by_hand() -> list[dict[str, int]]:
 
 
 def test_by_hand() -> None:
-    """The gemm is launched at 5 and runs from 10 to 20. After idle time until 50 the AllReduce runs to 90, of which it
-    waits 30. Another gemm runs from 70.
+    """The gemm is launched at 5 and runs from 10 to 20.
+
+    After idle time until 50 the AllReduce runs to 90, of which it waits 30. Another gemm runs from 70.
     """
     assert by_hand()[0] == {
         "idle_host": 10
@@ -110,8 +108,9 @@ def test_by_hand() -> None:
 
 
 def test_recomputation_by_hand() -> None:
-    """A module runs forward at 10. During backward it runs again from 110 to 140, of which the last 10 overlap the
-    backward's work.
+    """A module runs forward at 10.
+
+    During backward it runs again from 110 to 140, of which the last 10 overlap the backward's work.
     """
     losses = by_hand()[1]
     assert (losses["compute"], losses["recompute"]) == (20 + 60, 20)
@@ -149,8 +148,9 @@ def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[st
 
 
 def random_trace(seed: int) -> tuple[list[dict], dict[int, int]]:
-    """Return a trace of three streams, with some launches missing and some after their kernel, and the wait of each
-    collective by event.
+    """Return a trace of three streams, and the wait of each collective by event.
+
+    Some launches are missing, and some are after their kernel.
     """
     rng = random.Random(seed)
     trace, waits, free = [op("start", 0, 3)], {}, {7: 5, 8: 5, 9: 5}
@@ -200,8 +200,9 @@ def test_real_captures_add_up_and_their_waiting_is_the_references(
 
 @pytest.mark.slow
 def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
-    """The reference has 615 kernels of 4,209.958 us that run again. During some of that time other kernels compute,
-    too.
+    """The reference has 615 kernels of 4,209.958 us that run again.
+
+    During some of that time other kernels compute, too.
     """
     lake = Lake(tmp_path / "lake")
     ingest([shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"], lake)
@@ -212,8 +213,9 @@ def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 2 s; runs/store/test_user_tables.py tests prices of a lake
 def test_prices(tmp_path: Path) -> None:
-    """A trace of 1 s on two ranks at 36 per hour costs 0.02. A job without a price has no cost, but still its
-    causes.
+    """A trace of 1 s on two ranks at 36 per hour costs 0.02.
+
+    A job without a price has no cost, but still its causes.
     """
     lake = Lake(tmp_path / "lake")
     for job in ("train", "free"):

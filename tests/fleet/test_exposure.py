@@ -1,5 +1,6 @@
-"""Waiting for another rank, which is neither work nor communication: efficiency and exposure of ranks that wait for a
-straggler (PRB-20 to PRB-22)."""
+"""Efficiency and exposure of ranks that wait for a straggler (PRB-20 to PRB-22).
+
+Waiting is neither work nor communication."""
 
 from __future__ import annotations
 
@@ -59,8 +60,9 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 
 def asking(folder: Path, files: dict[str, list[Path]]) -> Rows:
-    """Return a function that returns columns of step_exposure (e) and step_pipeline (p) of a job, by step and rank. One
-    lake has all jobs.
+    """Return a function that returns columns of step_exposure (e) and step_pipeline (p) of a job, by step and rank.
+
+    One lake has all jobs.
     """
     lake = Lake(folder / "lake")
     for job, paths in files.items():
@@ -131,8 +133,9 @@ def test_beside_a_slow_rank_the_others_do_not_read_as_busy(more_rows: Rows, slow
 
 @pytest.mark.slow
 def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, tmp_path: Path) -> None:
-    """Rank 2 is late. The three others wait in NCCL, and once had efficiencies of 0.98 to 1.03 instead of its 0.92 to
-    0.94.
+    """Rank 2 is late.
+
+    The three others wait in NCCL, and once had efficiencies of 0.98 to 1.03 instead of its 0.92 to 0.94.
     """
     rows = asking(tmp_path, {"torchrec": sorted((shared / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))})
     table = rows(

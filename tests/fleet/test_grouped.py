@@ -18,9 +18,7 @@ from tests.lake.test_incremental import CAPTURES, World
 
 
 def assert_same(world: World, may_be_all: bool = False) -> None:
-    """Check that grouping only touched folders reports the same changed captures, and the same contents of the captures
-    that it returns.
-    """
+    """Check that grouping only touched folders reports the same changed captures, with the same contents."""
     catalog = load_catalog()
     whole = per_capture._state(world.lake, catalog, CAPTURES)
     few = per_capture._state(world.lake, catalog, CAPTURES, only_touched=True)

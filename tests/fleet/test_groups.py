@@ -26,8 +26,9 @@ Group = tuple[str, str] | None
 
 
 def kernels_of(groups: dict[Group, tuple[int, ...]], n: int = 30) -> dict[int, Kernels]:
-    """Return kernels of four ranks with n collectives in each group, one stream per group. The clocks are ahead of true
-    time by OFFSETS.
+    """Return kernels of four ranks with n collectives in each group, one stream per group.
+
+    The clocks are ahead of true time by OFFSETS.
     """
     kernels = {rank: Kernels(rank) for rank in range(4)}
     rows: dict[int, list[tuple[Any, ...]]] = {rank: [] for rank in range(4)}
@@ -75,8 +76,9 @@ def test_streams_without_groups_are_matched_in_the_order_of_their_first_start() 
 
 
 def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, Kernels]:
-    """Return kernels of stages on one clock. Each stage receives a batch, works 100 us and sends it on. Each rank
-    numbers its own calls.
+    """Return kernels of stages on one clock.
+
+    Each stage receives a batch, works 100 us and sends it on. Each rank numbers its own calls.
     """
     calls: list[list[tuple[int, int]]] = [[] for _ in range(n_stages)]
     free = [0] * n_stages
@@ -133,8 +135,9 @@ BUS = {"allreduce": 14 / 8, "allgather": 7 / 8, "reducescatter": 7 / 8, "alltoal
 
 
 def test_a_kernel_of_negative_duration_is_not_matched() -> None:
-    """It would be the shortest of its collective, so the transfer would be negative. Rank 1 has such a kernel, and one
-    of length 0.
+    """It would be the shortest of its collective, so the transfer would be negative.
+
+    Rank 1 has such a kernel, and one of length 0.
     """
     with duckdb.connect() as con:
         con.execute(

@@ -1,6 +1,4 @@
-"""Metrics of captures compared with sums on paper, and a job that gets slower, which is detected, named and
-reported.
-"""
+"""Metrics of captures compared with sums on paper, and a job that gets slower, which is reported."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ def lake_of(folder: Path, *captures: Path, job: str | None = "train") -> Lake:
 
 @pytest.mark.slow  # 5 s
 def test_metrics_on_paper(tmp_path: Path) -> None:
-    """There are 5 steps. Each has a gemm of 300 us and an AllReduce, which takes 100 us, and 150 us on rank 0, which
-    waits 50 us for rank 1.
+    """There are 5 steps.
+
+    Each has a gemm of 300 us and an AllReduce, which takes 100 us, and 150 us on rank 0, which waits 50 us for rank 1.
     """
     con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200, 1250])))
 
@@ -109,8 +108,9 @@ def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_pat
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Return a lake of 17 days of a job, in which steps take a tenth longer on the last 5 days. Another job does not
-    change, but one of its captures has only one rank.
+    """Return a lake of 17 days of a job, in which steps take a tenth longer on the last 5 days.
+
+    Another job does not change, but one of its captures has only one rank.
     """
     folder, rng = tmp_path_factory.mktemp("history"), random.Random(7)
     lake, made = Lake(folder / "lake"), defaultdict(list)
@@ -188,8 +188,9 @@ def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
 
 
 def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
-    """There are 30 captures without steps, the last of them slower, then 30 with steps. Each metric has one verdict,
-    about the latter.
+    """There are 30 captures without steps, the last of them slower, then 30 with steps.
+
+    Each metric has one verdict, about the latter.
     """
     models = load_catalog().models
     with duckdb.connect() as con:
@@ -227,9 +228,7 @@ def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
 
 
 def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank is missing in job a since day 3, in job b in its newest capture, in job c always, and in job d only on an
-    earlier day.
-    """
+    """A rank is missing in job a since day 3, in b in its newest capture, in c always, in d only on an earlier day."""
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE captures AS SELECT job || n AS capture_id, job, n FROM range(6) AS r(n), "

@@ -51,8 +51,9 @@ def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(specs: Mapping[str, CaptureSpec], folder: Path) -> dict[str, tuple[Capture, dict[int, dict[str, Any]]]]:
-    """Return for each capture its truth and, for each rank, both answers in ns: `path` and the capture's saving, and
-    the table's row.
+    """Return for each capture its truth and, for each rank, both answers, in ns.
+
+    They are `path` and the capture's saving, and the table's row.
     """
     lake = Lake(folder / "lake")
     written = {job: write_capture(spec, folder / job) for job, spec in specs.items()}
@@ -121,9 +122,7 @@ def test_other_captures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 16])
 def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_ranks: int) -> None:
-    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so the path passes through only the last
-    collective.
-    """
+    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so only the last is on the path."""
     events, deps = [], []
     for step in range(3):
         end = 1_000 * (step + 1)
@@ -141,8 +140,9 @@ def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_
 
 
 def test_how_much_later_than_the_median_of_the_others() -> None:
-    """Lateness is measured from when the rank left the previous collective. Each list has the starts of a collective's
-    ranks on the common clock.
+    """Lateness is measured from when the rank left the previous collective.
+
+    Each list has the starts of a collective's ranks on the common clock.
     """
     models = load_catalog().models
     starts = [[0, 90], [100, 150, 130], [10, 20, 40, 70], [10, 20, 30, 40, 70], [5, 5], [None, None]]

@@ -1,6 +1,4 @@
-"""Tensor, pipeline and data parallelism together: the straggler is named, the path goes through it, clocks are
-correct.
-"""
+"""Tensor, pipeline and data parallelism together. The path goes through the named straggler, and clocks are correct."""
 
 from __future__ import annotations
 

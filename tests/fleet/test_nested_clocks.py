@@ -18,8 +18,9 @@ NOISE_NS = 500
 def nested(
     n_nodes: int, skew_ns: int, seed: int, world: int = 6, inner: int = 24
 ) -> tuple[dict[int, Kernels], list[int]]:
-    """Return kernels of nodes of 8 ranks, and the clocks' offsets. Each node has `inner` collectives, and all ranks
-    together have `world`.
+    """Return kernels of nodes of 8 ranks, and the clocks' offsets.
+
+    Each node has `inner` collectives, and all ranks together have `world`.
     """
     draw = np.random.default_rng(seed)
     n = n_nodes * NODE
@@ -94,8 +95,9 @@ def test_lanes_joined_only_through_others() -> None:
 
 
 def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
-    """This holds even with noise and drift. The offset that the ends suggest is included in the error bar, and a
-    contradiction refuses the clock.
+    """This holds even with noise and drift.
+
+    The offset that the ends suggest is included in the error bar, and a contradiction refuses the clock.
     """
     kernels, offsets = nested(2, 30_000, seed=7)
     lanes, clocks = fit_capture(sorted(kernels), kernels, one_clock=True)
@@ -112,8 +114,9 @@ def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
 
 
 def test_both_estimates_of_an_offset_are_from_the_same_rank() -> None:
-    """Rank 0 has no clock, so offsets are relative to rank 1. Rank 3 drives two GPUs, so its launch delays are not an
-    estimate.
+    """Rank 0 has no clock, so offsets are relative to rank 1.
+
+    Rank 3 drives two GPUs, so its launch delays are not an estimate.
     """
     with duckdb.connect() as con:
         con.execute(

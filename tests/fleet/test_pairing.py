@@ -165,8 +165,9 @@ def test_sequence_numbers_come_first_and_what_steps_say_otherwise_is_told() -> N
 
 @pytest.mark.parametrize("every", [2, 3, 6, 9])
 def test_sequence_numbers_of_some_calls_are_anchors_of_the_others(every: int) -> None:
-    """No rank has steps, and one call is missing on one rank. Only the calls between the anchors around it are left
-    out.
+    """No rank has steps, and one call is missing on one rank.
+
+    Only the calls between the anchors around it are left out.
     """
     lanes = [unstepped(numbered(lane, slice(None, None, every))) for lane in job()]
     lanes[1] = without(lanes[1], 10) if 10 % every else without(lanes[1], 11)

@@ -39,8 +39,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 @pytest.fixture
 def lake(inputs: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Return a lake with both captures, in separate batches. The analysts' file is not written, because that takes
-    longer than the tables.
+    """Return a lake with both captures, in separate batches.
+
+    The analysts' file is not written, because that takes longer than the tables.
     """
     monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
     made = Lake(tmp_path / "lake")

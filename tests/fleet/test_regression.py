@@ -1,6 +1,4 @@
-"""The statistical test for regressions: against brute force, against published significance levels, and on noise with a
-known answer.
-"""
+"""The statistical test for regressions: against brute force, published significance levels, and known noise."""
 
 from __future__ import annotations
 
@@ -123,8 +121,9 @@ def test_a_base_of_zeros_is_no_regression_but_no_silence() -> None:
 
 
 def alarm_rate(relative_mad: float, change: float, n: int, m: int, trials: int = 400) -> float:
-    """Return the share of trials that end in REGRESSION. A capture's value is the median of 3 normally distributed step
-    times.
+    """Return the share of trials that end in REGRESSION.
+
+    A capture's value is the median of 3 normally distributed step times.
     """
     rng, sigma = random.Random(f"{relative_mad} {change} {n}"), relative_mad / MAD_OF_NORMAL
 

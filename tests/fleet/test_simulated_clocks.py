@@ -89,8 +89,9 @@ def test_sequence_numbers_whose_kinds_differ_are_refused() -> None:
 
 
 def test_broadcasts_do_not_bound_clocks() -> None:
-    """A sender leaves before a late receiver arrives. This is no evidence about clocks, and must not contradict
-    them.
+    """A sender leaves before a late receiver arrives.
+
+    This is no evidence about clocks, and must not contradict them.
     """
     lanes, _ = simulated(2, 40, noise_ns=0, seed=4)
     matched = instances(lanes, match_lane(lanes))

@@ -92,8 +92,9 @@ CREATE TABLE collectives AS SELECT '' AS capture_id, '' AS matched_by, '' AS ref
 
 
 def answered(*is_straggler: bool | None, aligned: int = 2, is_digest: bool = False) -> Stragglers:
-    """Return the answer for four ranks, of which the first `aligned` have a clock. Rank 3 caused 90 % of the waiting,
-    rank 2 10 %.
+    """Return the answer for four ranks, of which the first `aligned` have a clock.
+
+    Rank 3 caused 90 % of the waiting, rank 2 10 %.
     """
     with duckdb.connect() as con:
         con.execute(f"{EMPTY} DELETE FROM clock_offsets WHERE {is_digest}")

@@ -13,8 +13,9 @@ DATED, AFTER_BOOT = 1_790_000_000_000_000_000, 5_000_000_000
 
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
-    """Return a connection with two ranks of a capture with a date, and two of a capture without one, of which one is
-    truncated. A further file is unused.
+    """Return two ranks of a capture with a date, and two of a capture without a date.
+
+    One of the latter is truncated. A further file is unused.
     """
     con = duckdb.connect()
     con.execute(

@@ -37,8 +37,9 @@ DATED = 10**18 + 1
 
 
 def ended(*moved: int, n: int = 10, start_ns: int = -MS) -> Instances:
-    """Return collectives of three ranks that end together, 10 ms apart. The last rank's first collectives end later by
-    `moved` ns.
+    """Return collectives of three ranks that end together, 10 ms apart.
+
+    The last rank's first collectives end later by `moved` ns.
     """
     end = np.tile(np.arange(n, dtype=np.int64) * 10 * MS, (3, 1))
     end[2, : len(moved)] += np.array(moved, np.int64)
@@ -51,9 +52,7 @@ def all_kept(late_ns: int) -> bool:
 
 
 def all_kept_in_noise(late_ns: int) -> bool:
-    """Return whether all collectives are kept if the ends' noise is 30 us, so that ten times the noise exceeds 200
-    us.
-    """
+    """Return whether all collectives are kept with noise of 30 us, ten times of which exceeds 200 us."""
     entries = Entries.of(ended(late_ns))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock_offsets, "_sigmas", lambda *_: np.full(3, 30_000.0))
@@ -68,9 +67,7 @@ def fitted(sigma: float = 0, contradiction: float = 0) -> bool:
 
 
 def certain(parts_of_wait: float) -> bool:
-    """Return whether noisy ends are used if the match does not depend on them and their error is this part of the
-    wait.
-    """
+    """Return whether noisy ends are used if the match does not need them and their error is this part of the wait."""
     noise = [150_000, -150_000] * 20
     error = max(clock.error_ns for clock in fit_clocks(ended(*noise, n=40), one_clock=True).clocks)
     wait = int(parts_of_wait * error)
@@ -227,8 +224,9 @@ def window(**more: Any) -> Any:
 
 
 def said_beside_the_mean(ns: int) -> bool:
-    """Return whether the sentence names the median, which changes by `ns` in a window of 1 ms. The mean does not
-    change.
+    """Return whether the sentence names the median, which changes by `ns` in a window of 1 ms.
+
+    The mean does not change.
     """
     pair: Any = SimpleNamespace(control=window(duration_ns=MS), test=window(duration_ns=MS + ns), where="")
     return _in_the_median([pair], 0, MS) != ""

@@ -1,5 +1,6 @@
-"""Unmatched communication, and communication of a refused lane, which are neither transfer nor waiting. Contradicting
-evidence is a finding.
+"""Unmatched communication, and communication of a refused lane, which are neither transfer nor waiting.
+
+Contradicting evidence is a finding.
 """
 
 from __future__ import annotations

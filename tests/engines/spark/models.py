@@ -52,8 +52,9 @@ def compared_models(catalog: Catalog) -> list[Model]:
 
 
 def text_of(model: Model) -> str:
-    """Return the SQL of a model. Calls of functions that return the first matching rule (rule_functions.py) are
-    replaced by their CASE.
+    """Return the SQL of a model.
+
+    Calls of functions that return the first matching rule (rule_functions.py) are replaced by their CASE.
     """
     tables = [table for table in FUNCTIONS if f"first_{table}(" in model.sql]
     if not tables:
@@ -79,15 +80,17 @@ def _case(con: duckdb.DuckDBPyConnection, table: str, expressions: list[Any]) ->
 
 
 def _is_compared(model: Model) -> bool:
-    """Return whether a model is compared. DuckDB fills tables of the layer `ingest` from files, but its views are like
-    others.
+    """Return whether a model is compared.
+
+    DuckDB fills tables of the layer `ingest` from files, but its views are like others.
     """
     return model.layer != "ingest" or model.kind == "view"
 
 
 def reference(lake: Lake, folder: Path) -> dict[str, int]:
-    """Compute all tables of a lake in DuckDB, private ones too, and write each to `<folder>/t<table>.parquet`. Return
-    the number of rows of each table.
+    """Compute all tables of a lake in DuckDB, private ones too, and write each to `<folder>/t<table>.parquet`.
+
+    Return the number of rows of each table.
     """
     catalog = load_catalog()
     folder.mkdir(parents=True)
@@ -132,8 +135,9 @@ def _written(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> int:
 
 
 def on_spark(backend: Any, folder: Path, dialect: str | None = "duckdb") -> Run:
-    """Create views of the reference tables, and return a function that runs a query. `dialect`: None to run it
-    unchanged.
+    """Create views of the reference tables, and return a function that runs a query.
+
+    `dialect`: None to run it unchanged.
     """
     session = backend._session
     for file in folder.glob("t*.parquet"):
@@ -169,8 +173,9 @@ def compare(run: Run, folder: Path, models: Iterable[Model], texts: Mapping[str,
 
 
 def difference(expected: Path, actual: Any) -> tuple[str, str]:
-    """Compare with EXCEPT ALL in both directions, first to the last bit, then floats to 9 digits. Return an Outcome's
-    `how` and `why`.
+    """Compare with EXCEPT ALL in both directions, first to the last bit, then floats to 9 digits.
+
+    Return an Outcome's `how` and `why`.
     """
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")

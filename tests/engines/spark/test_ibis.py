@@ -1,5 +1,6 @@
-"""The Ibis expression of the page, which has the same answer on DuckDB and Spark. tests/runs/store/test_faces.py tests
-a DuckLake.
+"""The Ibis expression of the page, which has the same answer on DuckDB and Spark.
+
+tests/runs/store/test_faces.py tests a DuckLake.
 """
 
 from __future__ import annotations

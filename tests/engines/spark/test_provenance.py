@@ -1,6 +1,4 @@
-"""Views over the provenance of torch.compile, whose rows are the same on Spark and in DuckDB, with rows of all
-kinds.
-"""
+"""Views over the provenance of torch.compile, whose rows of all kinds are the same on Spark and in DuckDB."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`tracelake sql --engine spark`, which returns DuckDB's answer from committed batches only, and reads nothing but
-tables.
-"""
+"""`tracelake sql --engine spark`, which returns DuckDB's answer from committed batches, and reads only tables."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ def test_tables_of_captures_are_computed_as_they_are_stored(spark: Any, everythi
 
 
 def test_only_committed_batches_are_read(spark: Any, everything: Lake, tmp_path: Path) -> None:
-    """A file without its commit marker and a file of a batch that retention hid are in the folders, but in no
-    answer.
-    """
+    """A file without its commit marker and a file of a hidden batch are in the folders, but in no answer."""
     lake = Lake(tmp_path / "lake")
     shutil.copytree(everything.root, lake.root)
     first, *_, last = sorted(lake.batches(), key=lambda batch: batch.batch_id)

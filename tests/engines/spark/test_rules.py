@@ -86,9 +86,7 @@ def test_what_sqlglot_leaves_is_carried_over(rule: str) -> None:
 
 
 def test_an_order_outside_is_the_same_order() -> None:
-    """This also holds in a subquery, and for a column of the table that has the name of another column of the
-    answer.
-    """
+    """This also holds in a subquery, and for a column with the name of another column of the answer."""
     query = (
         "SELECT t.a + 1 AS a, sum(b) AS s, rank() OVER (ORDER BY sum(b)) AS r FROM t GROUP BY t.a "
         "ORDER BY max(b) % 3, s % 2, t.a DESC, a LIMIT 7 OFFSET 1"
@@ -102,8 +100,9 @@ def test_an_order_outside_is_the_same_order() -> None:
 
 
 def test_a_text_ends_where_it_ends_in_duckdb() -> None:
-    """In DuckDB a backslash is an ordinary character. In Spark it would escape the quote, and the string would continue
-    into the SQL.
+    """In DuckDB a backslash is an ordinary character.
+
+    In Spark it would escape the quote, and the string would continue into the SQL.
     """
     assert on_spark(r"SELECT '\' AS a, ' UNION SELECT 1 --' AS b") == r"SELECT '\\' AS a, ' UNION SELECT 1 --' AS b"
 

@@ -1,5 +1,6 @@
-"""Views that join memory snapshots with traces. Their rows are the same on Spark and in DuckDB, on a pair with rows of
-all kinds.
+"""Views that join memory snapshots with traces.
+
+Their rows are the same on Spark and in DuckDB, on a pair with rows of all kinds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Inference of the JSON schemas in docs/json from the output of commands: `python -m tests.faces.cli.json_schemas`
-writes them.
+"""Inference of the JSON schemas in docs/json, which `python -m tests.faces.cli.json_schemas` writes.
 
 The commands run on the files of the README's test, and on a few more (`make_more`) whose answers have keys that the
 answers of those files do not have. Any number, text or boolean may be null, because null means not measured. A value
@@ -81,22 +80,26 @@ COMMANDS: dict[str, list[str]] = {
     "retention": ["retention --keep-days 900 --dry-run --lake lake"],
     "forget": ["forget TRACE --lake lake"],
 }
-"""Command lines for each schema. They run in this order, in a folder with the files of the README's test. TRACE is
-replaced by the id of a trace in the lake.
+"""Command lines for each schema.
+
+They run in this order, in a folder with the files of the README's test. TRACE is replaced by the id of a trace in the
+lake.
 """
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
 MAPS = {
     *("baseline", "edges_by_type", "frames", "ideal_seconds", "kind_percent", "kind_us", "last_calls", "matched_by"),
     *("owner_us", "passed_over", "summary"),
 }
-"""Keys, or schemas, of objects that map names from the data to values. An object whose keys are all numbers is treated
-the same.
+"""Keys, or schemas, of objects that map names from the data to values.
+
+An object whose keys are all numbers is treated the same.
 """
 
 
 def schema_of(values: list[Any], key: str = "") -> dict[str, Any]:
-    """Return the schema of all these values, which have this key. If some values are objects and others lists, the
-    objects have the schema of the lists' entries.
+    """Return the schema of all these values, which have this key.
+
+    If some values are objects and others lists, the objects have the schema of the lists' entries.
     """
     scalars = sorted({_TYPES[type(value)] for value in values if type(value) in _TYPES})
     schemas: list[dict[str, Any]] = [{"type": [*scalars, "null"]}] if scalars else []
@@ -130,8 +133,9 @@ def _of_objects(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def make_more(folder: Path) -> None:
-    """Write files whose answers have parts that the README's files do not produce: a trace without a path, replays, a
-    snapshot without segments, healthy ranks.
+    """Write files whose answers have parts that the README's files do not produce.
+
+    These are a trace without a path, replays of a graph, a snapshot without segments, and healthy ranks.
     """
     (folder / "bad.json").write_text('{"traceEvents": [}')
     frame = {"ph": "X", "cat": "python_function", "name": "main", "pid": 1, "tid": 1, "ts": 1, "dur": 9}

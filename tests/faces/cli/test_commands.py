@@ -1,5 +1,6 @@
-"""The commands as a user calls them, on a lake that the test creates. A few run as separate processes, which cost a
-second each.
+"""The commands as a user calls them, on a lake that the test creates.
+
+A few run as separate processes, which cost a second each.
 """
 
 from __future__ import annotations

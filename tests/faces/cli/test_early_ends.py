@@ -1,5 +1,6 @@
-"""Truncated files. Every interface prints the caveat that its numbers cover only a part, and `ingest` gives it as the
-reason for partial.
+"""Truncated files.
+
+Every interface prints the caveat that its numbers cover only a part, and `ingest` gives it as the reason for partial.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
 def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This applies to `ask`, the tools for agents, and a page. The file may no longer exist, and the lake's path has a
-    blank.
+    """This applies to `ask`, the tools for agents, and a page.
+
+    The file may no longer exist, and the lake's path has a blank.
     """
     monkeypatch.chdir(tmp_path)
     (row,) = json.loads(run("ingest", files[1], "--lake", "my lake", "--json").stdout)

@@ -1,5 +1,6 @@
-"""`materialize --for fleet`, which computes the tables that a fleet needs every day, and no others. Its answers are the
-same.
+"""`materialize --for fleet`, which computes the tables that a fleet needs every day, and no others.
+
+Its answers are the same.
 """
 
 from __future__ import annotations

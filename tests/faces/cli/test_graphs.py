@@ -71,8 +71,9 @@ def test_traces_of_a_lake_are_found_by_id(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None:
-    """Of two traces that captured graphs, the command uses the nearest. It does not use a warm-up trace or another
-    job's capture.
+    """Of two traces that captured graphs, the command uses the nearest.
+
+    It does not use a warm-up trace or another job's capture.
     """
     made = {"own": ("none", 5), "near": ("capture", 4), "far": ("capture", 1), "warm": ("warm_up", 4)}
     lake, ids = tmp_path / "lake", {}
@@ -102,8 +103,9 @@ def shift(path: Path, seconds: float) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_names_of_annotation_files(tmp_path: Path) -> None:
-    """The file is next to the trace and named by its rank, or is passed as an option. A file of another kind ends the
-    command with an error.
+    """The file is next to the trace and named by its rank, or is passed as an option.
+
+    A file of another kind ends the command with an error.
     """
     trace = tmp_path / "trace_rank0.json"
     trace.write_text(

@@ -1,6 +1,4 @@
-"""Caveats of answers: every kind of limiting finding in every command, as text and as JSON, and in every other
-interface.
-"""
+"""Caveats of answers: every kind of limiting finding in every command (text and JSON) and every other interface."""
 
 from __future__ import annotations
 
@@ -149,8 +147,9 @@ def test_every_limiting_finding_is_tried() -> None:
 
 
 STORED = ("why", "breakdown", "graphs")
-"""The commands that accept the id of a trace whose tables the lake has. tests/faces/cli/test_early_ends.py tests
-files.
+"""The commands that accept the id of a trace whose tables the lake has.
+
+tests/faces/cli/test_early_ends.py tests files.
 """
 
 
@@ -253,9 +252,7 @@ def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: P
 
 
 def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """A program reads stdout, and a model the answers of MCP, so both contain the caveats that a user reads on
-    stderr.
-    """
+    """The caveats are also in JSON and in the answers of MCP, because programs and models do not read stderr."""
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
     caveats.print_caveat("out of date", "kernels: of an older model")
     assert "out of date: kernels: of an older model" in capsys.readouterr().err
@@ -445,8 +442,9 @@ MISSING = "1 capture has missing ranks: SELECT * FROM capture_quality WHERE chec
 
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
-    """Return traces a and b of a capture ab, in which a rank is missing, and c and d of a whole capture. Trace a is
-    truncated, and a and c lost kernels.
+    """Return traces a and b of a capture ab, in which a rank is missing, and c and d of a whole capture.
+
+    Trace a is truncated, and a and c lost kernels.
     """
     con = duckdb.connect()
     con.execute(

@@ -44,8 +44,10 @@ def test_each_model_stands_behind_those_that_it_reads(table: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_its_file_and_line_are_named(table: str) -> None:
-    """The line is where the statement begins. If a file has several models, it follows the line that names the model. A
-    table that is made of parts has the line of its first part.
+    """The line is where the statement begins.
+
+    If a file has several models, it follows the line that names the model. A table that is made of parts has the line
+    of its first part.
     """
     several, models = set(), load_catalog().models
     for row in asked("--of", table):

@@ -1,5 +1,6 @@
-"""A trace without the GPU work of some launches. Every interface prints a caveat with its numbers, as for a truncated
-file.
+"""A trace without the GPU work of some launches.
+
+Every interface prints a caveat with its numbers, as for a truncated file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Every command on names that act on terminals, markup, HTML, CSV and SQL. The names are shown whole, and have no
-effect.
+"""Every command on names that act on terminals, markup, HTML, CSV and SQL.
+
+The names are shown whole, and have no effect.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ NAMES = tuple(name for name in NASTY if name.strip())
 
 
 def run(*words: object, code: int = 0) -> Result:
-    """Run the command, and return its result. Check that it ends with `code`, without an exception or raw control
-    characters.
+    """Run the command, and return its result.
+
+    Check that it ends with `code`, without an exception or raw control characters.
     """
     result = CliRunner().invoke(app, [*map(str, words)])
     output = result.stdout + result.stderr
@@ -321,8 +323,9 @@ HEAT = ("caused_wait_ns", "wait_ns", "marginal_ns", "compute_ns", "step_ns")
 
 
 def test_markup_of_ours_is_styled() -> None:
-    """Strings are plain text to the CLI's consoles. Markup that is not passed to `styled` would be printed
-    literally.
+    """Strings are plain text to the CLI's consoles.
+
+    Markup that is not passed to `styled` would be printed literally.
     """
     for path in sorted((Path(cli.__file__).parent).glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
-"""A read-only lake at another path than it was created at. Computed tables answer queries, and missing tables are
-reported. Commands that would write are refused with a sentence.
+"""A read-only lake at another path than it was created at.
+
+Computed tables answer queries, and missing tables are reported. Commands that would write are refused with a sentence.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def closed(lake: Path) -> Iterator[Path]:
-    """Yield the lake mounted read-only at another path. If mounting is refused, it is a copy that the process may not
-    write.
+    """Yield the lake mounted read-only at another path.
+
+    If mounting is refused, it is a copy that the process may not write.
     """
     place = lake.parent / "mounted"
     place.mkdir()

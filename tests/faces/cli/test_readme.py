@@ -1,5 +1,6 @@
-"""The README and docs/commands.md: every line runs, on synthetic files with the names in the pages, and queries print
-the shown tables.
+"""The README and docs/commands.md: every line runs, and queries print the shown tables.
+
+The lines run on synthetic files with the names in the pages.
 
 The README's answers are those of the demo's traces. `python -m tests.faces.cli.test_readme` updates them.
 """
@@ -177,9 +178,7 @@ def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monke
 
 
 def answers(folder: Path, text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """Yield each command that a page shows with its answer, and the lines that it prints in the folder of the demo's
-    traces.
-    """
+    """Yield each command that a page shows with its answer, and the lines that it prints with the demo's traces."""
     for block in SHOWN.finditer(text):
         with contextlib.chdir(folder):
             said = CliRunner().invoke(app, shlex.split(block[1])[1:])
@@ -193,8 +192,9 @@ def pieces(shown: str) -> list[list[str]]:
 
 
 def printed(shown: str, said: list[str]) -> list[list[str]]:
-    """Return the same parts of the printed lines. The first starts at the first line, each other part at its own first
-    line.
+    """Return the same parts of the printed lines.
+
+    The first starts at the first line, each other part at its own first line.
     """
     parts = pieces(shown)
     starts = [0, *(said.index(part[0]) for part in parts[1:])]

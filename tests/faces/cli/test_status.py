@@ -205,8 +205,9 @@ class FakeStore:
 
 
 def test_of_a_store_without_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The watched folder of the environment, as in our image, is not scanned. A folder that the user named is an
-    error.
+    """The watched folder of the environment, as in our image, is not scanned.
+
+    A folder that the user named is an error.
     """
     monkeypatch.setattr("pipelines.runs.store.open_store", lambda _: FakeStore())
     monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path))

@@ -1,6 +1,4 @@
-"""Overlays of real traces: every arrow has a slice at both ends, no GPU work is missing, and counters match the
-tables.
-"""
+"""Overlays of real traces: arrows have a slice at both ends, no GPU work is missing, counters match the tables."""
 
 from __future__ import annotations
 
@@ -27,8 +25,9 @@ from tests.shared_traces import is_trace
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 ONE_OF_EACH_KIND = {"single", "dialects", "critical_path"}
-"""Folders whose traces are from different writers, of which all files are used. In other folders the traces are of one
-program or job, so two are used.
+"""Folders whose traces are from different writers, of which all files are used.
+
+In other folders the traces are of one program or job, so two are used.
 """
 
 

@@ -111,8 +111,9 @@ def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(tmp_path: P
 
 
 def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
-    """Kernels of 25 instead of 50 us follow each other 1 us apart. The sync and the events after it come 125 us
-    earlier.
+    """Kernels of 25 instead of 50 us follow each other 1 us apart.
+
+    The sync and the events after it come 125 us earlier.
     """
     before = json.loads(textbook("chain").text)
     after = drawn(before, scaled(computation=0.5), tmp_path)["traceEvents"]
@@ -136,8 +137,9 @@ def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
 
 
 def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
-    """The stream is idle between the two kernels, so the graph has no edge between them. The drawing keeps them
-    apart.
+    """The stream is idle between the two kernels, so the graph has no edge between them.
+
+    The drawing keeps them apart.
     """
     trace = json.loads(textbook("cpu_bound").text)
     kernels = [e for e in drawn(trace, scaled(computation=30), tmp_path)["traceEvents"] if e.get("cat") == "kernel"]
@@ -146,8 +148,9 @@ def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
 
 
 def test_a_clock_keeps_other_events_in_place() -> None:
-    """Graph events 10-20 and 30-50 move to 10-15 and 25-35. Other events keep their distance, but do not pass any of
-    these.
+    """Graph events 10-20 and 30-50 move to 10-15 and 25-35.
+
+    Other events keep their distance, but do not pass any of these.
     """
     clock = Clock(np.array([10, 20, 30, 50]), np.array([10, 15, 25, 35]), np.array([False, True, False, True]))
     starts = clock.move(np.array([0, 9, 10, 12, 18, 20, 25, 29, 30, 45, 50, 60]), ends=False)

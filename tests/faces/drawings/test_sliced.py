@@ -1,6 +1,4 @@
-"""`tracelake slice`: a step or a query's rows as a trace, with the requested events at their own times, and arrows
-between slices.
-"""
+"""`tracelake slice`: a step or a query's rows as a trace, with events at their own times and arrows between slices."""
 
 from __future__ import annotations
 

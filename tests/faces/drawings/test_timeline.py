@@ -113,8 +113,9 @@ def test_the_kernels_of_a_collective_end_together(whole: list[dict], folder: Pat
 
 
 def assert_arrows(events: list[dict]) -> int:
-    """Check that each arrow has a start and an end, each within a slice of its thread. Return how many arrows join
-    ranks.
+    """Check that each arrow has a start and an end, each within a slice of its thread.
+
+    Return how many arrows join ranks.
     """
     slices: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     for event in events:
@@ -148,9 +149,7 @@ def test_arrows_lead_from_rank_to_rank_to_the_last_one(
 def test_collectives_that_are_not_used_have_no_arrow(
     con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
 ) -> None:
-    """The clock fit showed that the ranks of these collectives do not leave together, so no rank is known to have
-    waited for the last.
-    """
+    """The ranks of these collectives do not leave together, so it is unknown whether a rank waited for the last."""
     own = copied(con)
     own.execute("UPDATE collectives SET refused_reason = 'noisy_ends: 400 us' WHERE collective_id <> 3")
     events = merged(write_timeline(own, capture_id, tmp_path / "used.json").path)

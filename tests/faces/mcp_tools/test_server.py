@@ -22,8 +22,9 @@ pytestmark = WITH_SDK
 
 
 def _sdk() -> tuple[Any, Any]:
-    """Import anyio, which mcp needs, and mcp. That takes half a second, and every worker imports this file, so it is
-    done late.
+    """Import anyio, which mcp needs, and mcp.
+
+    That takes half a second, and every worker imports this file, so it is done late.
     """
     return import_module("anyio"), import_module("mcp")
 

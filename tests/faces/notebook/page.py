@@ -1,5 +1,6 @@
-"""Runner of the code of docs/migrating-from-hta.md: `python -m tests.faces.notebook.page FOLDER` in a process without
-pandas.
+"""Runner of the code of docs/migrating-from-hta.md, in a process without pandas.
+
+Start it with `python -m tests.faces.notebook.page FOLDER`.
 
 It prints JSON: the output of each block (`blocks`), and the number of computed expressions of the table (`cells`).
 """
@@ -31,9 +32,7 @@ class NoPandas(MetaPathFinder):
 
 
 def cells(page: str) -> list[tuple[str, str, str]]:
-    """Return the rows of "Call by call": the code of the cells Python, SQL and command, empty for a cell without
-    code.
-    """
+    """Return the rows of "Call by call": the code of Python, SQL and command, empty for a cell without code."""
     table = page.partition("## Call by call")[2].partition("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert all(len(row) == 4 for row in rows), "a row without four columns"

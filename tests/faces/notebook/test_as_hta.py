@@ -1,5 +1,4 @@
-"""Examples from HTA's documents, which run here unchanged and print the documents' numbers (HTA-19 to HTA-56, LWC-5 to
-LWC-9).
+"""Examples from HTA's documents, which print the documents' numbers (HTA-19 to HTA-56, LWC-5 to LWC-9).
 
 The trace is HTA's `simple_add`, whose annotation says alex_net (trap T23).
 """
@@ -105,8 +104,9 @@ def home(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def printed_summary(lines: list[str]) -> dict[str, float]:
-    """Return the percent of each label. The header is followed by the name of the index, the labels, and pandas' line
-    about a Series.
+    """Return the percent of each label.
+
+    The header is followed by the name of the index, the labels, and pandas' line about a Series.
     """
     assert lines[1] == "bound_by" and lines[-1] == "Name: duration, dtype: float64"
     rows = [line.rsplit(None, 1) for line in lines[2:-1]]
@@ -117,8 +117,9 @@ def printed_summary(lines: list[str]) -> dict[str, float]:
 def test_the_example_of_the_document(
     home: Path, pandas: Any, capsys: pytest.CaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """With pandas the program runs twice, so that the overlay of the first run is next to the trace. No warning is ours
-    (HTA-27).
+    """With pandas the program runs twice, so that the overlay of the first run is next to the trace.
+
+    No warning is ours (HTA-27).
     """
     for _ in range(1 if pandas is None else 2):
         exec(PROGRAM.format(home=home, tmp=home), {"__name__": "__main__"})
@@ -171,8 +172,9 @@ def test_summary_is_a_series_or_a_dict_that_prints_as_one(
 
 
 def test_breakdown(cp_graph: CPGraph) -> None:
-    """HTA-25, HTA-36: the breakdown has 314 rows and 10 columns, and the rows of the document's picture, in the order
-    of a set (trap T24).
+    """HTA-25, HTA-36: the breakdown has 314 rows and 10 columns, and the rows of the document's figure.
+
+    HTA's rows are in the order of a set (trap T24).
     """
     breakdown = cp_graph.get_critical_path_breakdown()
     assert breakdown.shape == (314, 10)
@@ -300,9 +302,7 @@ def test_overlay(
 
 
 def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: Path, monkeypatch: Any) -> None:
-    """HTA-22, HTA-23, HTA-28, HTA-34, HTA-35: folders are created, `~` is the home, and a trailing `/` is removed from
-    the name.
-    """
+    """HTA-22, HTA-23, HTA-28, HTA-34, HTA-35: folders are created, `~` is expanded, and a trailing `/` is removed."""
     monkeypatch.setenv("HOME", str(tmp_path))
     name = cp_graph.save(out_dir="~/some/new/my_saved_cp_graph/")
     assert name == str(tmp_path / "some" / "new" / "my_saved_cp_graph.zip")
@@ -412,8 +412,9 @@ def test_trace_refuses_what_htas_does(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow  # tests/critical_path/test_windows.py tests windows of steps
 def test_the_last_profiler_step_comes_in_where_it_is_asked_for(shared: Path, tmp_path: Path) -> None:
-    """HTA-44, `include_last_profiler_step`: the graphs equal HTA's with and without it. Ours include all steps by
-    default.
+    """HTA-44, `include_last_profiler_step`: the graphs equal HTA's with and without it.
+
+    Ours include all steps by default.
 
     A step by its name and two steps by their numbers are separate windows (LWC-5, LWC-9).
     """

@@ -116,8 +116,9 @@ def test_kernel_breakdown(sampled: TraceAnalysis, theirs: dict[str, Any]) -> Non
 
 @pytest.mark.slow  # 2 s
 def test_kernel_classes_sum_up_what_hta_divides(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
-    """HTA lists the combinations of classes, with each interval cut to whole us. A class is the sum of the combinations
-    that include it.
+    """HTA lists the combinations of classes, with each interval cut to whole us.
+
+    A class is the sum of the combinations that include it.
     """
     classes, _ = sampled.get_gpu_kernel_breakdown()
     ours: Counter[str] = Counter()

@@ -1,6 +1,4 @@
-"""The notebook's objects: equal to the command line, to networkx on their graph, and to themselves after a save and
-restore.
-"""
+"""The notebook's objects: equal to the command line, to networkx on their graph, and after a save and restore."""
 
 from __future__ import annotations
 
@@ -162,9 +160,7 @@ def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) 
 def test_an_edited_graph_is_drawn_saved_and_asked(
     analysis: TraceAnalysis, path: CriticalPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HTA-37, HTA-71: passed back in any way, the graph has the same path, and its new edge is an arrow in the
-    overlay.
-    """
+    """HTA-37, HTA-71: passed back in any way, the graph has the same path. Its new edge is an arrow."""
     cp_graph, _ = analysis.critical_path_analysis(rank=0, **WINDOW)
     order = list(nx.topological_sort(cp_graph))
     first, last = next(n for n in order if n % 2 == 0), order[-1]
@@ -200,8 +196,9 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
 
 
 def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
-    """Copies, views and reversals are ordinary graphs. Reading the answer of a graph does not build its
-    dictionaries.
+    """Copies, views and reversals are ordinary graphs.
+
+    Reading the answer of a graph does not build its dictionaries.
     """
     graph = restore_cpgraph(path.save(path.t_full.scratch / "again"))
     assert graph.answer == path.answer and graph.critical_path() and not graph.is_filled
@@ -227,9 +224,7 @@ def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
 
 
 def test_copies_and_pickles_are_paths(asked: tuple[Any, list[Any]]) -> None:
-    """They are copied before and after networkx's dictionaries are built, and with an edit that the search has not seen
-    yet.
-    """
+    """They are copied before and after networkx's dictionaries are built, and with an edit not yet searched."""
     pair, (path, _) = asked[0], asked[0]
     own = copy.copy(path)
     for _ in ("empty", "filled"):

@@ -1,5 +1,6 @@
-"""The page docs/migrating-from-hta.md: its code runs without pandas and prints the shown output, every cell of its
-table runs, and its SQL returns HTA's numbers.
+"""The page docs/migrating-from-hta.md: its code runs without pandas and prints the shown output.
+
+Every cell of its table runs, and its SQL returns HTA's numbers.
 
 After a change to the code on the page, `python -m tests.faces.notebook.test_page` writes the new output.
 """

@@ -1,5 +1,4 @@
-"""The site's page of questions: the main tables and how they join, and every saved question with its query and an
-answer.
+"""The site's page of questions: the main tables, their joins, and every saved question with query and answer.
 
 `make docs` writes it, from sql/ask and the head below. The answers are from a small synthetic lake.
 """
@@ -163,8 +162,9 @@ def _table(columns: list[str], rows: list[tuple[Any, ...]]) -> Iterator[str]:
 
 
 def _cell(name: str, value: Any) -> str:
-    """Return a value as Markdown. Paths, times of ingestion and ids of captures are replaced, because they differ
-    between runs.
+    """Return a value as Markdown.
+
+    Paths, times of ingestion and ids of captures are replaced, because they differ between runs.
     """
     if name == "path":
         value = Path(value).name

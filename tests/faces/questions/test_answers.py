@@ -52,8 +52,9 @@ def test_a_list_has_whole_ids() -> None:
 
 
 def test_queue_over_time() -> None:
-    """Trace a has 4 launches in 400 ns. Work that starts when it is launched never waits, and the last launch is still
-    waiting.
+    """Trace a has 4 launches in 400 ns.
+
+    Work that starts when it is launched never waits, and the last launch is still waiting.
     """
     changes = of(
         "trace_id stream at_ns change",
@@ -75,8 +76,9 @@ def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
 
 
 def test_queue_lengths_are_of_the_time() -> None:
-    """Trace a has 1,000 launches 1 ms apart, each of which starts 5 us later, and 4 on another stream, two of them at
-    the same time. Trace b has no duration.
+    """Trace a has 1,000 launches 1 ms apart, each of which starts 5 us later. Trace b has no duration.
+
+    Another stream of trace a has 4 launches, two of them at the same time.
     """
     changes = of(
         "trace_id stream at_ns change queue_length",
@@ -177,8 +179,9 @@ def test_coverage_says_what_replays_ran() -> None:
 
 
 def test_steps_in_order() -> None:
-    """Step 2 runs on two devices, of which device 0 is the busiest. Step 1 has no GPU work. Of equally busy devices the
-    first counts.
+    """Step 2 runs on two devices, of which device 0 is the busiest.
+
+    Step 1 has no GPU work. Of equally busy devices the first counts.
     """
     times = of(
         "trace_id step device duration_ns host_ns busy_ns compute_ns communication_ns",
@@ -259,8 +262,9 @@ def test_module_ranks() -> None:
 
 
 def test_sampled_modules() -> None:
-    """Forward took 8 ms in two sampled steps, and the work of 3 ms is known. A call has a row per peak, but counts
-    once.
+    """Forward took 8 ms in two sampled steps, and the work of 3 ms is known.
+
+    A call has a row per peak, but counts once.
 
     Module m was measured in three of the five sampled steps of y that are not a census, and did not run in one of them.
     In step 6 no module accepted hooks. It is unknown which modules recording x measured.
@@ -500,8 +504,9 @@ def test_memory_over_time() -> None:
 
 
 def test_snapshot_memory_knows_when_most_was_reserved() -> None:
-    """The maximum on device 0 is after event 1, on device 1 at the start of the history. Device 2 has none. `tracelake
-    memory` shows the other columns.
+    """The maximum on device 0 is after event 1, on device 1 at the start of the history.
+
+    Device 2 has none. `tracelake memory` shows the other columns.
     """
     moves = of(
         "snapshot_id device seq at_ns reserved_bytes reserved_delta_bytes",
@@ -555,8 +560,9 @@ def test_out_of_memory() -> None:
 
 @pytest.mark.parametrize("newest", ["old", "new"])
 def test_schedule_runs(newest: str) -> None:
-    """Of two runs that differ only in their start, the answer has the latest. A run of another size is a separate
-    row.
+    """Of two runs that differ only in their start, the answer has the latest.
+
+    A run of another size is a separate row.
     """
     columns = "run_id plan plan_hash engine device device_name size period_ns"
     runs = of(columns, *((run, "p", "h", "sw", "gpu", "G", size, ns) for run, size, ns in (("old", "s", 9), ("new", "s", 8), ("big", "l", 7))))  # fmt: skip
@@ -651,8 +657,9 @@ def test_shapes_below_peak_of_each_device() -> None:
 
 
 def test_stream_waits_say_which_gpu() -> None:
-    """Streams of two GPUs have the same number. Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once
-    for stream 7 of GPU 1.
+    """Streams of two GPUs have the same number.
+
+    Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once for stream 7 of GPU 1.
     """
     work = of("trace_id event_id name device stream", ("a", 1, "k", 0, 7), ("a", 2, "k", 1, 7), ("a", 3, "k", 0, 8))
     waits = of(
@@ -717,8 +724,9 @@ def test_no_short_kernels_take_no_time() -> None:
 
 
 def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
-    """This is the case for a refused lane. If waiting is known, and no rank waits for the busiest rank, the time is
-    0.
+    """This is the case for a refused lane.
+
+    If waiting is known, and no rank waits for the busiest rank, the time is 0.
     """
     balance = of(
         "capture_id group_name next_wait_ns is_waited_for",

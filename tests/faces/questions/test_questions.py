@@ -1,6 +1,4 @@
-"""The saved questions: all run, on the whole lake and limited to a part of it, and the site's page shows their
-answers.
-"""
+"""The saved questions: all run, on the whole lake and on a part of it, and the site's page shows their answers."""
 
 from __future__ import annotations
 
@@ -124,8 +122,9 @@ def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
 
 
 def relations() -> list[tuple[str, str, str, dict[str, str]]]:
-    """Return the parts of each line of the diagram: the first table, the number of rows of the other table, its name,
-    and the equal columns.
+    """Return the parts of each line of the diagram.
+
+    These are the first table, the number of rows of the other table, its name, and the equal columns.
     """
     lines = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', HEAD, re.M)
     return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in lines]
@@ -134,8 +133,9 @@ def relations() -> list[tuple[str, str, str, dict[str, str]]]:
 @pytest.mark.slow(together="questions")
 @pytest.mark.parametrize(("table", "many", "other", "columns"), relations(), ids=lambda value: str(value))
 def test_the_diagram_tells_the_truth(locked: LockedLake, table: str, many: str, other: str, columns: dict) -> None:
-    """Every row on the right has exactly one row on the left. For `o|`, a row on the left has at most one on the
-    right.
+    """Every row on the right has exactly one row on the left.
+
+    For `o|`, a row on the left has at most one on the right.
     """
     left, right = (
         ", ".join(f"{alias}.{name}" for name in names) for alias, names in (("a", columns), ("b", columns.values()))
@@ -262,8 +262,9 @@ def test_comments_in_a_query_are_no_words_to_search_for() -> None:
     ),
 )
 def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[str]) -> None:
-    """They match in `ask`, in `tables --search` and in the list of all questions. In `ask` a question's name answers
-    that question.
+    """They match in `ask`, in `tables --search` and in the list of all questions.
+
+    In `ask` a question's name answers that question.
     """
     if word.lower() not in load_questions():
         said = CliRunner().invoke(app, ["ask", word, "--format", "json"])

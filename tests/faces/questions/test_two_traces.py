@@ -1,5 +1,6 @@
-"""Two unrelated traces without job and rank, with the same file name. No answer mixes them, and each row names its
-trace.
+"""Two unrelated traces without job and rank, with the same file name.
+
+No answer mixes them, and each row names its trace.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kern
 
 
 def program(by: int) -> list[dict[str, Any]]:
-    """Return two steps of a server under a profiler: operators, modules, frames, memory, two streams, a replayed graph,
-    a collective. `by` scales the times.
+    """Return two steps of a server under a profiler. `by` scales the times.
+
+    They have operators, modules, frames, memory, two streams, a replayed graph, and a collective.
     """
     events: list[dict[str, Any]] = []
     for step in range(2):
@@ -131,8 +133,9 @@ def plain(line: str) -> str:
 
 
 def test_the_parts_of_the_gpus_time_are_all_of_it(shared: Path) -> None:
-    """The work of a decode step is mostly replays of a graph. They are one row, and all shares are of the same
-    whole.
+    """The work of a decode step is mostly replays of a graph.
+
+    They are one row, and all shares are of the same whole.
     """
     path = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]

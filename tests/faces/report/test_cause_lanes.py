@@ -31,8 +31,9 @@ def answers() -> list[Why]:
 
 
 def boxes(svg: str) -> list[dict[str, str]]:
-    """Return the boxes with a tooltip, which are the segments of bars. Each is a dict of its attributes and the tooltip
-    (`says`).
+    """Return the boxes with a tooltip, which are the segments of bars.
+
+    Each is a dict of its attributes and the tooltip (`says`).
     """
     rects = [(box.attrib, box.findtext("{*}title")) for box in ET.fromstring(svg).iterfind(".//{*}rect")]
     return [{**attributes, "says": says} for attributes, says in rects if says]

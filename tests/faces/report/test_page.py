@@ -1,5 +1,6 @@
-"""The page of a report: its numbers are those of the lake and of a simulated machine, foreign names stay text, and a
-browser shows it.
+"""The page of a report: its numbers match the lake and a simulated machine, and foreign names stay text.
+
+A browser shows it without errors.
 """
 
 from __future__ import annotations
@@ -127,8 +128,9 @@ def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tu
 def test_exposed_communication_of_real_captures_has_one_meaning(
     folder: str, has_unmatched: bool, shared: Path, tmp_path: Path
 ) -> None:
-    """dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer. torchrec_unequal has calls without a
-    partner.
+    """dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer.
+
+    torchrec_unequal has calls without a partner.
     """
     assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder), has_unmatched)
 

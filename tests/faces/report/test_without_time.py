@@ -1,5 +1,6 @@
-"""Charts without a time axis: a hexagon for each rank and layer, and an area for each utilization. Unknown values have
-neither.
+"""Charts without a time axis: a hexagon for each rank and layer, and an area for each utilization.
+
+Unknown values have neither.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def test_the_section_has_what_modules_of_each_rank_took() -> None:
 
 
 def test_sampled_modules_of_the_newest_recorded_run_are_drawn_likewise() -> None:
-    """A rank that was recorded twice and a recording without a rank have separate rows. The radar chart is about rank
-    0.
+    """A rank that was recorded twice and a recording without a rank have separate rows.
+
+    The radar chart is about rank 0.
     """
     con = duckdb.connect()
     con.execute("CREATE TABLE recordings AS SELECT * FROM (VALUES ('old', 'spans', 1), ('new', 'spans', 2)) AS t (run_id, kind, start_ns)")  # fmt: skip

@@ -27,9 +27,7 @@ TRACE = [*TABLES]
 
 @pytest.mark.slow  # 5 s; test_capture_causes.py tests `why` of a capture
 def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
-    """The newest is first a capture whose tables are all computed, then a newer trace without its tables, then with
-    them.
-    """
+    """The newest is a capture with its tables, then a newer trace without its tables, then with them."""
     lake = Lake(tmp_path / "lake")
     write_capture(CaptureSpec(), tmp_path / "capture")
     ingest([tmp_path / "capture"], lake, job="train")

@@ -41,8 +41,9 @@ def chrome() -> Iterator[Page]:
 
 @pytest.fixture
 def page(server: Server, chrome: Page) -> Iterator[Page]:
-    """Yield the reopened console. Check afterwards that its policy blocked nothing, nothing failed, and nothing came
-    from elsewhere.
+    """Yield the reopened console.
+
+    Check afterwards that its policy blocked nothing, nothing failed, and nothing came from elsewhere.
     """
     chrome.messages.clear()
     chrome.asked_for.clear()

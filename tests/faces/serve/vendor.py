@@ -37,8 +37,9 @@ def without_map(content: bytes) -> bytes:
 
 
 def fetch(version: str) -> None:
-    """Write the files of a release, and source.json. Raise ValueError if the package does not match the registry's
-    digest.
+    """Write the files of a release, and source.json.
+
+    Raise ValueError if the package does not match the registry's digest.
     """
     release = _json(f"https://registry.npmjs.org/{PACKAGE}/{version}")
     with urllib.request.urlopen(release["dist"]["tarball"]) as answer:

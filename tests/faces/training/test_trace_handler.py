@@ -1,5 +1,6 @@
-"""A handler of torch.profiler. Traces arrive whole in the lake, whichever process is killed, and training never
-stops.
+"""A handler of torch.profiler.
+
+Traces arrive whole in the lake, whichever process is killed, and training never stops.
 """
 
 from __future__ import annotations
@@ -243,8 +244,9 @@ def test_an_inbox_does_not_get_what_another_job_left(tmp_path: Path, monkeypatch
 def test_a_trace_keeps_its_rank_whoever_delivers_it(
     key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 0 delivers the trace that rank 3 left. Rank 3 wrote a key, or an empty key because torch wrote it, or was of
-    an older version without keys.
+    """Rank 0 delivers the trace that rank 3 left.
+
+    Rank 3 wrote a key, or an empty key because torch wrote it, or was of an older version without keys.
     """
     (tmp_path / "own").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "own"))
@@ -320,8 +322,9 @@ def test_where_traces_go_must_be_clear(settings: dict[str, str]) -> None:
 
 
 def test_delivery_has_the_lowest_priority_as_a_process_and_as_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delivery has its own session, and Linux compares sessions first. Without the session's priority, steps took four
-    times as long.
+    """Delivery has its own session, and Linux compares sessions first.
+
+    Without the session's priority, steps took four times as long.
     """
     lowered: list[Any] = []
     monkeypatch.setattr(os, "nice", lowered.append)

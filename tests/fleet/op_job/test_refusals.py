@@ -1,5 +1,6 @@
-"""Files that are not op-level traces of a job. They are refused with file, column and row, or with the op and the
-step.
+"""Files that are not op-level traces of a job.
+
+They are refused with file, column and row, or with the op and the step.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Answers of the commands that are printed next to the numbers of a capture. The capture's graphs are joined once for
-all commands.
+"""Answers of the commands that are printed next to the numbers of a capture.
+
+The capture's graphs are joined once for all commands.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def gains(folder: Path, commands: Iterable[str]) -> list[CaptureGain]:
 
 
 def check_commands(folder: Path, saves_us: Mapping[str, float]) -> None:
-    """Check that each command gains its printed saving. `saves_us`: the saving that is printed with each command,
-    us.
+    """Check that each command gains its printed saving.
+
+    `saves_us`: the saving that is printed with each command, us.
     """
     assert saves_us
     for (command, saves), gain in zip(saves_us.items(), gains(folder, saves_us), strict=True):

@@ -17,8 +17,9 @@ OPERATOR_KERNEL, DEPENDENCY = edge_codes(["OPERATOR_KERNEL", "DEPENDENCY"])
 
 @dataclass(frozen=True)
 class Event:
-    """GPU work on a lane of a rank, in ns on the rank's clock. `instance`: the collective that it takes part in, or
-    None.
+    """GPU work on a lane of a rank, in ns on the rank's clock.
+
+    `instance`: the collective that it takes part in, or None.
     """
 
     id: str
@@ -35,9 +36,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Case:
-    """Events, dependencies (ids: the end of the first event before the start of the second), and the offsets of the
-    ranks' clocks.
-    """
+    """Events, dependencies (the end of the first id before the start of the second), and offsets of the clocks."""
 
     events: tuple[Event, ...]
     deps: tuple[tuple[str, str], ...] = ()
@@ -80,8 +79,9 @@ def joined(case: Case) -> JoinedGraph:
 
 
 def _graph(case: Case, rank: int) -> RankGraph:
-    """Return the graph of a rank. All events are on the GPU. An edge weighs the event's own time, not the delay before
-    its start.
+    """Return the graph of a rank.
+
+    All events are on the GPU. An edge weighs the event's own time, not the delay before its start.
     """
     own = [event for event in case.events if event.rank == rank]
     place = {event.id: i for i, event in enumerate(own)}
@@ -141,8 +141,9 @@ def makespan(case: Case, faster: str | None = None, by: int = 0) -> int:
 
 
 def random_case(seed: int) -> Case:
-    """Return two to four ranks with a compute and a communication lane, collectives of all ranks or of pairs, and waits
-    between lanes.
+    """Return two to four ranks with a compute and a communication lane.
+
+    Collectives are of all ranks or of pairs, and work on one lane may wait for the other.
     """
     rng = random.Random(seed)
     n_ranks = rng.randint(2, 4)

@@ -125,8 +125,9 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
 
 
 def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: dict[int, int]) -> list[tuple[int, int]]:
-    """Return ids and durations (ns) of the events that a rank's causes read. `shown_by_owner`: for each event that owns
-    a gap the event that is shown for it.
+    """Return ids and durations (ns) of the events that a rank's causes read.
+
+    `shown_by_owner`: for each event that owns a gap the event that is shown for it.
     """
     con, _ = connect(trace)
     with con:
@@ -144,9 +145,7 @@ def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: di
 
 
 def test_owners_of_host_time_that_are_no_nodes_are_events_of_a_rank() -> None:
-    """An annotation that begins in one operator and ends in the next owns the gap, and another annotation is shown for
-    it.
-    """
+    """An annotation from one operator into the next owns the gap, and another annotation is shown for it."""
     trace = [
         *(x("user_annotation", "shown", 4, 1020), x("user_annotation", "exchange", 5, 1015)),
         *(op("aten::a", 0, 10), op("aten::b", 1000, 30), x("user_annotation", "in an operator", 1002, 5)),
@@ -184,8 +183,9 @@ def test_a_folder_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_late_is_later_than_the_median_of_the_others() -> None:
-    """Half of the ranks are early, and one is between them and the last. The last rank is late from the median on, not
-    before.
+    """Half of the ranks are early, and one is between them and the last.
+
+    The last rank is late from the median on, not before.
     """
     arrived = [100, 900, 300, 200, 250]
     ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]

@@ -1,5 +1,6 @@
-"""Fixes of a capture: each saving equals that of the printed command and of a second run. Rules decide which fixes
-exist.
+"""Fixes of a capture: each saving equals that of the printed command and of a second run.
+
+Rules decide which fixes exist.
 """
 
 from __future__ import annotations

@@ -183,8 +183,9 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
 
 @pytest.mark.slow(together="capture of dlrm")
 def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckdb.DuckDBPyConnection) -> None:
-    """Instead of its own edge a matched kernel has an edge to the meeting and one from it. Steps have separate
-    graphs.
+    """Instead of its own edge a matched kernel has an edge to the meeting and one from it.
+
+    Steps have separate graphs.
     """
     counts = "SELECT count(*) FILTER (WHERE window_id = 'full'), count(*) FILTER (WHERE window_id <> 'full') FROM "
     ((nodes, of_steps),) = tables.execute(counts + "critical_path_nodes").fetchall()

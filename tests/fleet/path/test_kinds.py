@@ -87,8 +87,9 @@ def test_a_gap_keeps_its_leaf_and_shows_its_annotation() -> None:
 
 
 def test_of_two_edges_the_one_that_claims_all_has_bound() -> None:
-    """Kernel c waits for a, which ended first but whose signal takes 50 ns. b, which ended later, would have allowed an
-    earlier start.
+    """Kernel c waits for a, which ended first but whose signal takes 50 ns.
+
+    Kernel b, which ended later, would have allowed an earlier start.
     """
     own, delay = edge_codes(["OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY"])
     nodes = {"node": np.arange(6), "at_ns": np.array([0, 50, 0, 80, 100, 120]), "side": np.full(6, GPU)}
@@ -106,8 +107,9 @@ def test_of_two_edges_the_one_that_claims_all_has_bound() -> None:
 
 
 def test_owners_are_named() -> None:
-    """Owners have the same names as in critical_path. Time without an event is named by its kind and its thread or
-    stream.
+    """Owners have the same names as in critical_path.
+
+    Time without an event is named by its kind and its thread or stream.
     """
     trace = [
         op("aten::a", 0, 100, tid=5),

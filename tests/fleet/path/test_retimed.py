@@ -104,8 +104,9 @@ def union(stretches: list[tuple[float, float]]) -> float:
 def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
     tmp_path: Path, collective_ns: int, computation: float
 ) -> None:
-    """The share 1 - P / C of a rank's transfers remains (P: computation, C: communication). With a fast network nothing
-    remains. The late rank stays late.
+    """The share 1 - P / C of a rank's transfers remains (P: computation, C: communication).
+
+    With a fast network nothing remains. The late rank stays late.
     """
     changed = ["--scale", f"class:COMPUTATION={computation}"]
     paths = write_capture(replace(SPEC, collective_ns=collective_ns, collective_skew_ns=0), tmp_path).paths
@@ -175,8 +176,9 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
 def test_a_changed_capture_is_measured_from_the_unchanged_start(
     monkeypatch: pytest.MonkeyPatch, factors: tuple[float, float], saves: int
 ) -> None:
-    """Frames end at 30 and at 50, where operators start. Kernels wait for each other and end at 80, so the length is
-    50.
+    """Frames end at 30 and at 50, where operators start.
+
+    Kernels wait for each other and end at 80, so the length is 50.
     """
     events: list[Event] = []
     for rank, ready in enumerate((30, 50)):
@@ -276,8 +278,9 @@ def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Pat
 
 
 def drifting(folder: Path) -> None:
-    """Write a capture whose steps begin one second apart, so that a drift shows. The clock of rank 1 runs 20 ppm too
-    fast.
+    """Write a capture whose steps begin one second apart, so that a drift shows.
+
+    The clock of rank 1 runs 20 ppm too fast.
     """
     for number, path in enumerate(write_capture(replace(SPEC, steps=6, bucket_layers=1), folder).paths):
         trace = json.loads(gzip.decompress(path.read_bytes()))

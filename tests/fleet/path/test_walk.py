@@ -167,8 +167,9 @@ def test_members_that_no_graph_holds_do_not_meet() -> None:
 
 
 def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
-    """The time is measured on the common clock. It is 0 on a rank whose kernel ended earlier, which clocks can
-    cause.
+    """The time is measured on the common clock.
+
+    It is 0 on a rank whose kernel ended earlier, which clocks can cause.
     """
     case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 25, 10, "A")), offsets=(0, 5))
     graph, at, _ = joined(case).timed()
@@ -190,8 +191,9 @@ def test_what_else_leads_to_the_end_of_a_kernel_stays() -> None:
 
 
 def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
-    """An edge within a rank belongs to that rank. An edge out of a meeting belongs to the kernel that ends there, and
-    an edge into it has no owner.
+    """An edge within a rank belongs to that rank.
+
+    An edge out of a meeting belongs to the kernel that ends there, and an edge into it has no owner.
     """
     n_meetings = 0
     for seed in range(20):
