@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Collection creates no garbage, but a garbage collector that runs then takes an eighth of its CPU time in each worker.
 gc.disable()
-# No deadline, because the machine may be shared and run times then say nothing about the code.
+# No deadline, because the machine may be shared, so run times depend on other processes.
 hypothesis.settings.register_profile("tracelake", deadline=None)
 hypothesis.settings.load_profile("tracelake")
 # Tests run in parallel. The threads of torch's operators would wait for each other, and spin while they wait.
@@ -74,7 +74,7 @@ def _skip_without_extra() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Skip tests of DuckLake if DuckDB's extensions are not installed. A test without the marker fails there."""
+    """Skip tests of DuckLake if DuckDB's extensions are not installed. A test without the mark fails there."""
     for mark in item.iter_markers("ducklake"):
         from tests.runs.store.conftest import need_extensions
 

@@ -48,7 +48,7 @@ LARGE_TRACES = (
     "mi300_qwen",
     "v100_ns_absolute",
 )
-"""The large traces that tests name, except two that always run: h100_qwen (inference), mi300_rccl_metadata
+"""The large traces that tests name, without two that always run: h100_qwen (inference), mi300_rccl_metadata
 (training).
 """
 
@@ -106,7 +106,7 @@ def steps(n: int, few: int = 1) -> list[int]:
 
 
 def examples(full: int) -> int:
-    """Return how many examples a hypothesis test tries: `full` with SLOW=1, else an eighth, but at least 5 or all."""
+    """Return how many examples a hypothesis test tries: `full` with SLOW=1, else an eighth, at least min(5, full)."""
     return full if SLOW else max(full // 8, min(full, 5))
 
 

@@ -1,7 +1,7 @@
 """Pages of docs/ whose code and commands run. Each block is followed by its output, which a test compares.
 
 A `console` block contains `tracelake` commands, each after `$ `. `name=$(tracelake … | tail -n 1 | tr -d '"')` stores
-the last line of an answer, and later commands read it as `$name`. Output to `> /dev/null` is not shown.
+the last line of an answer, and later commands read it as `$name`. A command with `> /dev/null` shows no output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that ingest files, and are killed at a file whose name says so, like a reader that runs out of memory."""
+"""Processes that ingest files. A file with "kills" in its name kills its reader, as running out of memory would."""
 
 import os
 import signal

@@ -126,9 +126,9 @@ def put_summary(lake: Lake) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(hook: Hook, lake: Lake) -> None:
-    """After an upgrade the lake has its captures, but not yet the tables that hold their findings.
+    """The findings' tables are not computed yet.
 
-    Known findings are kept until the tables exist, and all others are posted.
+    Known findings are kept until the tables exist, and others are posted.
     """
     materialize_captures(lake, ["captures"])
     first = notify_new(open_store(lake), {"of a regression"}, hook.url)
@@ -195,7 +195,7 @@ def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
     write_trace(file)
     ingest([file], lake)
     assert open_rejects() == [reason for reason in reasons[1] if reason in reasons[0]]
-    file.write_bytes(b"[1, 2, 3]")  # the trace that was read before the file broke does not make up for it
+    file.write_bytes(b"[1, 2, 3]")  # the trace that was read before the file broke does not count
     (broken,) = ingest([file], lake).rejected
     assert broken.reason in open_rejects()
     write_trace(file, 1)

@@ -1,4 +1,4 @@
-"""Runs as forked copies of a process that has loaded everything. Runs do not differ in any other way."""
+"""Runs as forked copies of a process that has loaded everything. They differ from other runs in no other way."""
 
 import json
 import logging

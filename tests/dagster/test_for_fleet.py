@@ -95,7 +95,7 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
     assert {request.tags[PURPOSE_TAG] for request in requests} == {
         "fleet"
     }  # otherwise a failed day is requested again and again
-    assert dg.AssetKey("quality") in asked  # its check keeps a model that fails on a trace from failing the whole run
+    assert dg.AssetKey("quality") in asked  # without its check, a model that fails on a trace fails the computing step
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,8 @@ def test_what_captures_read_is_computed_in_the_same_step() -> None:
     assert {*trace_tables(catalog, tables & {*catalog.of_captures})} <= tables
     assert "critical_path_edges" in tables and "critical_path" not in tables
     of_fleet = trace_tables(catalog, {*FLEET_TABLES} & {*catalog.of_captures})
-    assert {*trace_tables(catalog, {"rank_steps"})} <= {*of_fleet}  # so it costs little
+    # rank_steps needs no more tables of traces, so it costs little
+    assert {*trace_tables(catalog, {"rank_steps"})} <= {*of_fleet}
 
 
 def test_an_asset_that_runs_leave_out_says_how_to_get_it() -> None:

@@ -114,7 +114,7 @@ def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dic
         assert "left out: kernels lacks trace" in failures(result)["models"] and odd["n"] == 2
         assert [record.dagster_run.run_id for record in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
         result = run(lake, ("captures", "capture_ranks"), instance)
-        assert result.success  # these tables read no table that lacks a trace
+        assert result.success  # all tables that they read are complete
 
 
 @pytest.mark.slow  # only the computing step differs from a folder lake

@@ -195,7 +195,7 @@ def test_one_run_at_a_time_and_a_killed_one_does_not_block(world: World) -> None
     )
     assert world.tick() == []
     assert run.run_id in world.reason and "1 files wait" in world.reason
-    world.ahead += 10 * START_SECONDS  # as long as the process of the run lives
+    world.ahead += 10 * START_SECONDS  # the run is in progress as long as its process lives
     assert world.tick() == []
     world.ahead = 0
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -209,7 +209,7 @@ def test_one_run_at_a_time_and_a_killed_one_does_not_block(world: World) -> None
 def test_a_run_in_the_queue_is_in_progress_however_long_it_waits(world: World) -> None:
     age(write_trace(world.inbox / "rank0.json"))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
-    world.instance.create_run_for_job(job)  # the run exists, but is not in the queue yet
+    world.instance.create_run_for_job(job)  # the run was requested, but is not in the queue yet
     world.ahead = START_SECONDS - 60
     assert world.tick() == [] and "is in progress, 1 files wait" in world.reason
     (run,) = world.instance.get_runs()

@@ -58,7 +58,7 @@ def test_the_asset_of_the_path_imports_networkx() -> None:
 def test_tiny_trace_through_assets_then_again_then_only_the_models(
     run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...] | None
 ) -> None:
-    """A rejected file is in the inbox, too. The run warns about it, and ingests the trace."""
+    """A rejected file is in the inbox, too. The run warns about the file, and ingests the trace."""
     tags: dict[str, str] = {}
     monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
@@ -293,7 +293,7 @@ def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> Non
 
 
 def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp_path: Path) -> None:
-    """A long run next to a short one does so: its tables are renamed into place before the commit marker exists."""
+    """A long run renames its tables into place before the commit marker exists. A short run passes in the meantime."""
     keys, lake, staged = (
         Keys("steps", [("threads", ["trace_id", "thread_id"])]),
         Lake(tmp_path / "lake"),

@@ -251,4 +251,4 @@ def test_a_watched_folder_that_is_away_is_no_empty_one(
     with pytest.raises(dg.Failure, match=r"TRACELAKE_INBOX=.*/inbox is not a folder on this machine"):
         ingest_units(dg.build_op_context(), FilesConfig(), store)
     monkeypatch.delenv("TRACELAKE_INBOX")
-    assert _watched(lake, store) == []  # files come by other ways
+    assert _watched(lake, store) == []  # files arrive in other ways

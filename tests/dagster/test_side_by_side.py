@@ -91,7 +91,7 @@ def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
 
 @pytest.mark.parametrize("has_purpose", [False, True])
 def test_a_run_of_a_part_of_the_job_does_not_make_up_for_one_that_failed(has_purpose: bool) -> None:
-    """While a run is in progress, `daily` may see nothing to do, and its own run may end after that run has failed."""
+    """`daily` may see nothing to do while a run is in progress, and its own run may end after that run has failed."""
 
     @dg.asset
     def fleet_today() -> None: ...

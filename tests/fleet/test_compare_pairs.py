@@ -52,13 +52,13 @@ def percent(control: float, test: float) -> float:
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", NAMES)
 def test_change_of_the_length(pairs: Path, name: str) -> None:
-    """A limit is only exceeded by the slower side. test_compare_verdict.py tests hand-written pairs."""
+    """Only the slower direction exceeds a limit. test_compare_verdict.py tests hand-written pairs."""
     world = World([pairs / f"{name}.{variant}.json.gz" for variant in "AB"])
     a, b = world.traces
     truth = truth_of(pairs, name)
     step_lengths = lengths(choose([a], [b]).pairs)
     assert percent(*step_lengths) == pytest.approx(percent(*truth), abs=POINTS)
-    for trace, of_program in zip((a, b), truth, strict=True):  # it includes the call that closes the recording
+    for trace, of_program in zip((a, b), truth, strict=True):  # the truth includes the call that closes the recording
         mean = sum(window.duration_ns for window in trace.steps) / len(trace.steps)
         assert mean == pytest.approx(of_program, rel=0.01, abs=100_000)
     assert judge(world.compare(a, b), 5).is_fine

@@ -262,7 +262,7 @@ def compared(*pairs: OnePair) -> Comparison:
 
 
 def test_gpu_time_that_grows_by_little_of_its_step_is_judged_in_the_mean() -> None:
-    """A step without GPU work gets half a microsecond of it, which is not infinite growth."""
+    """A step that gets a microsecond of GPU work, and had none, has not grown infinitely."""
     usual = [stepped((step, step)) for step in range(1, 6)]
     for test_ns, is_fine in ((1_000, True), (1_001, False)):  # 1 % of the step
         idle = stepped(gpu=(0, test_ns))

@@ -88,9 +88,9 @@ def by_hand() -> list[dict[str, int]]:
 
 
 def test_by_hand() -> None:
-    """The gemm is launched at 5 and runs from 10 to 20.
+    """The gemm is launched at 5 and runs from 10 to 20. The AllReduce is launched at 42 and runs from 50 to 90.
 
-    After idle time until 50 the AllReduce runs to 90, of which it waits 30. Another gemm runs from 70.
+    It waits for 30 of these. Another gemm runs from 70.
     """
     assert by_hand()[0] == {
         "idle_host": 10

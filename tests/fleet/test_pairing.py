@@ -203,7 +203,7 @@ def test_a_rank_whose_trace_has_no_sequence_numbers_is_matched_by_steps() -> Non
     match = match_lane(lanes)
     assert (match.index.shape, set(match.evidence)) == ((4, 18), {"step_order"})
     assert match.rank_evidence[2] == "sequence_number"
-    lanes = [numbered(lane) if lane.rank else lane for lane in job()]  # all but the lowest rank
+    lanes = [numbered(lane) if lane.rank else lane for lane in job()]  # all ranks but the lowest have numbers
     assert match_lane(lanes).rank_evidence == {
         0: "step_order",
         1: "step_order",

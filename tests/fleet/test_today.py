@@ -175,7 +175,7 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     said = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "day"])
     assert re.search(
         r"GPU computing: [\d.]+ ms of [\d.]+ ms of GPU time this week", said.stdout
-    )  # not 6.9e-07 GPU-hours
+    )  # rather than 6.9e-07 GPU-hours
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
     unknown = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "dya"])
     assert unknown.exit_code == 1 and "no job 'dya' in the lake: did you mean day" in unknown.output

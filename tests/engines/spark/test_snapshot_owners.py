@@ -30,7 +30,7 @@ def test_owners_are_the_same_on_spark(spark: Any, tmp_path: Path) -> None:
     seen = [_memory(addresses[3], 1024, 303_250, 2)]
     seen += [
         _memory(addresses[n], 1024, 100_000 * n + at, 2) for n in (1, 2) for at in (2_000, 4_000)
-    ]  # the other rows are matched by the clock
+    ]  # two candidates each, so the clock decides
     con = _joined(tmp_path, allocator, [*WINDOW, *map(_event, calls), *seen])
     rows = con.execute("SELECT source, count(*) FROM snapshot_owners GROUP BY source ORDER BY source").fetchall()
     assert rows == [("clock", 2), ("memory_event", 1), (None, 2)]

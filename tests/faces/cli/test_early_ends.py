@@ -88,13 +88,13 @@ def test_every_command_is_known_here() -> None:
 
 @pytest.mark.parametrize("command", first_of(["breakdown", "why", "graphs", "capture-path", "compare"], 1))
 def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
-    """These commands are not in test_limiting_findings.py, or are asked by id there instead of by file."""
+    """test_limiting_findings.py tests other commands, and asks `why`, `breakdown` and `graphs` by id."""
     whole, part = files
     more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
     if command == "capture-path":  # one rank has no path through its ranks, so there is no number
         assert SAID in run(command, part, code=1).stderr
         return
-    # drawing is expensive, so one file is enough; see below
+    # drawing is expensive, so commands that draw only run once, below
     n_files = 2 if command == "breakdown" else "--out" not in more
     for file, n in ((part, 1), (whole, 0))[:n_files]:
         done = run(command, file, *more)

@@ -90,7 +90,7 @@ def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
 
 
 def test_a_failure_is_one_whoever_reads(lake: Lake) -> None:
-    """The command reports its failure, although the reader of its answer is gone."""
+    """The exit status is that of the failure, although the answer has no reader."""
     read, write = os.pipe()
     os.close(read)
     process = start([*TRACELAKE, "sql", "SELECT nothing", "--lake", lake.root], write)

@@ -62,7 +62,7 @@ def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> N
 
 
 def without_gpu_work(*, control: bool, test: bool) -> Comparison:
-    """Return a comparison of two ranks that have no GPU work in these sides. Rank 0 has 5 ms in any other side."""
+    """Return a comparison of two ranks that have no GPU work in these sides. Rank 0 has 5 ms in the other sides."""
     sides = [Window("t", 3, 0, 10**7, 10**7, None if lacks else 5 * 10**6, 0) for lacks in (control, test)]
     times = [0 if lacks else 5 * 10**6 for lacks in (control, test)]
     pair, gpu_time = Pair("rank 0", 0, *sides), Short(*times, "mm", times[1] - times[0], "mm", times[1] - times[0])

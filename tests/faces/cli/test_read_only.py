@@ -1,4 +1,4 @@
-"""A read-only lake at another path than it was created at.
+"""A read-only lake, mounted at another path than it was created at.
 
 Computed tables answer queries, and missing tables are reported. Commands that would write are refused with a sentence.
 """

@@ -131,7 +131,7 @@ def test_every_arrow_has_its_slices_and_no_gpu_work_is_missing(path: Path, tmp_p
             ours = sum(event["ph"] == "s" and event["cat"] == "critical_path" for event in drawn)
             own = sum(event["ph"] in ("s", "t", "f") and event["cat"] != "critical_path" for event in drawn)
             assert ours >= steps and own + left_out[0] == len(source)
-            if not only_critical:  # only unusable arrows are omitted, and no GPU work
+            if not only_critical:  # only arrows that cannot be drawn are omitted, and no GPU work
                 assert own == sum(arrow(event) not in wrong for event in source)
                 assert (
                     Counter(name for (name,) in names) - Counter(e["name"] for e in drawn if e["ph"] == "X")

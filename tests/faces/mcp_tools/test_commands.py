@@ -58,7 +58,7 @@ def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]
 
 @pytest.mark.slow  # 20 s
 def test_the_options_of_each_fix_give_what_it_saves(tmp_path: Path) -> None:
-    """The window has an unpinned loader, no lower precision, an avoidable wait, and a garbage collection."""
+    """The window has an unpinned loader, float32 kernels, an avoidable wait, and a garbage collection."""
     events = [*loading("enumerate(DataLoader)#_SingleProcess"), call("cudaDeviceSynchronize", 412, 830, 8)]
     events += [annotation("gc.collect", 1250, 300), op("aten::mm", 1550, 10), *launched(1552, (1570, 300), 2, FLOAT32)]
     file = tmp_path / "a.json"
@@ -253,7 +253,7 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
 
 @pytest.mark.slow  # 3 s
 def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
-    """`why` reads tables. If none of them is computed, that does not mean that the trace has no path."""
+    """`why` reads tables. If the tables are not computed, the trace may still have a path."""
     tools, (fast, _) = served
     with pytest.raises(QueryFailed, match=r"is not known: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)

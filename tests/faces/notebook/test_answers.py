@@ -112,7 +112,7 @@ def test_ranks_assigned_by_hand_are_in_every_answer(both: TraceAnalysis, lake: L
         assert {row["rank"] for row in swapped.ask("gpu-parts", rank=1).to_dicts()} == {1}
 
 
-@pytest.mark.slow  # the findings about the capture are computed first
+@pytest.mark.slow  # computes the findings about the capture first
 def test_an_answer_about_captures_says_that_it_has_other_ranks(both: TraceAnalysis, lake: Lake) -> None:
     paths = [trace.path for trace in both.traces]
     for files, expected in (({1: paths[0], 0: paths[1]}, 1), ({0: paths[0], 1: paths[1]}, 0)):

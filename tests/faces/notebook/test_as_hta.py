@@ -1,6 +1,6 @@
 """Examples from HTA's documents, which print the documents' numbers (HTA-19 to HTA-56, LWC-5 to LWC-9).
 
-The trace is HTA's `simple_add`, whose annotation says alex_net (trap T23).
+The trace is HTA's `simple_add`, although its annotation names alex_net (trap T23).
 """
 
 from __future__ import annotations

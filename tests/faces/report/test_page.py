@@ -196,7 +196,7 @@ def test_numbers_are_the_lake_s(world: tuple[Page, Path], table: str, query: str
     assert sorted(tuple(str(row[name]) for name in names) for row in page.rows(table)) == expected
 
 
-@pytest.mark.slow(together="report page")  # tests/critical_path/test_names.py tests the names of ranks
+@pytest.mark.slow(together="report page")  # tests/critical_path/test_names.py has a rank of a capture
 def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path) -> None:
     _, lake = world
     con = open_analyst(lake, [])
@@ -263,7 +263,7 @@ def put(con: duckdb.DuckDBPyConnection, table: str, **values: Any) -> None:
     con.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(f'? AS {name}' for name in row)}", list(row.values()))
 
 
-@pytest.mark.slow  # 2 s; tests/runs/test_digest.py tests that a digest has these tables
+@pytest.mark.slow  # 2 s; tests/runs/test_digest.py tests which tables a digest has
 def test_a_page_of_a_digest_claims_nothing_about_what_is_gone() -> None:
     con = duckdb.connect()
     con.execute("; ".join(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in columns)})"

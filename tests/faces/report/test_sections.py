@@ -249,7 +249,7 @@ def bare_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 @pytest.mark.slow(together="report without names")  # 4 s
 def test_memory_events_without_their_arguments_draw_nothing(bare_page: Page) -> None:
-    """The page exists, although the trace says nothing about memory."""
+    """The page exists, although the trace records nothing about memory."""
     (row,) = bare_page.rows("memory_peaks")
     assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
 

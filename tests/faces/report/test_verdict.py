@@ -38,7 +38,7 @@ def test_only_several_ranks_have_an_answer_of_their_capture(monkeypatch: pytest.
     assert Subject(con, None, [{}], {}, "").capture_answer is None
 
 
-@pytest.mark.slow  # the trace of a CPU alone in test_page.py has a path
+@pytest.mark.slow  # test_page.py tests the page of a CPU-only trace
 def test_a_trace_without_a_path_has_a_page(tmp_path: Path) -> None:
     said = verdict(tmp_path, {"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10})
     assert "no GPU work: 1 event in 10.0 us" in said

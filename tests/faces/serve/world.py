@@ -118,7 +118,7 @@ def serving(lake: Path | str, limits: Limits | None = None, **settings: Any) -> 
 
 
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until `holds` returns True. Fail after `seconds`."""
+    """Wait until `holds()` is true. Fail after `seconds`."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "waited in vain"

@@ -246,7 +246,7 @@ def test_a_trace_keeps_its_rank_whoever_delivers_it(
 ) -> None:
     """Rank 0 delivers the trace that rank 3 left.
 
-    Rank 3 wrote a key, or an empty key because torch wrote it, or was of an older version without keys.
+    The key file is from rank 3, or empty because torch wrote the key, or missing because rank 3 ran an older version.
     """
     (tmp_path / "own").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "own"))

@@ -54,7 +54,7 @@ def order(shape: Shape, stage: int) -> list[tuple[str, int]]:
 
 
 def simulate(shape: Shape, own: Callable[[Key], float]) -> dict[Key, tuple[float, float]]:
-    """Return start and end of every op. `own`: the duration of an op once all its inputs are there."""
+    """Return start and end of every op. `own`: the duration of an op once all its inputs are ready."""
     at = {stage: {job: i for i, job in enumerate(order(shape, stage))} for stage in range(shape.pp)}
 
     @lru_cache(None)

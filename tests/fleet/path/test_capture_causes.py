@@ -183,10 +183,7 @@ def test_a_folder_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_late_is_later_than_the_median_of_the_others() -> None:
-    """Half of the ranks are early, and one is between them and the last.
-
-    The last rank is late from the median on, not before.
-    """
+    """Half of the ranks are early. The last rank is late from the median arrival of the others on, not before."""
     arrived = [100, 900, 300, 200, 250]
     ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]
     meeting: Any = SimpleNamespace(members=[(rank, 0) for rank in range(len(arrived))])

@@ -91,7 +91,7 @@ def test_a_late_rank_is_named_and_as_fast_as_the_others_it_saves_what_a_second_r
 
 @pytest.mark.slow
 def test_of_a_rank_whose_clock_drifts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fixes, fix_candidates):  # the seconds between its steps dwarf the time within them
+    for module in (fixes, fix_candidates):  # its steps are short compared with the seconds between them
         monkeypatch.setattr(module, "_PERCENT", 0.001)
     drifting(tmp_path)
     suggestions = asked("why", tmp_path)["fixes"]

@@ -47,7 +47,10 @@ LABELS = {
     "head": "head",
 }
 X1_NS = 20_000
-"""If a call takes longer, the reference looks for the work for which it waited. A shorter call is a gap in any case."""
+"""The reference counts every call that can block as a gap.
+
+From this duration on (ns), it looks for the awaited work.
+"""
 _CALLS = {"cpu_op", "gpu_kernel", "launch_delay", "sync_return"}
 DIFFER = {
     # The rank's host time before its first operator has an owner.

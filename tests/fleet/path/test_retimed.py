@@ -165,7 +165,7 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
     retimed = of_joined([], whole, [np.arange(len(rank.src))])
     assert retimed.length_ns == takes
     ahead = _Change(np.ones(0), np.zeros(0, dtype=bool), ahead_ns=100)
-    # the frame before the first operator is a part of `ahead_ns`
+    # `ahead_ns` includes the frame before the first operator, which is not in the length
     assert retimed._length(retimed._before, ahead) == takes
 
 
