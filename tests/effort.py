@@ -48,8 +48,9 @@ LARGE_TRACES = (
     "mi300_qwen",
     "v100_ns_absolute",
 )
-"""The large traces that tests name, without two that always run: h100_qwen (inference), mi300_rccl_metadata
-(training).
+"""The large traces that tests name, without two that always run.
+
+These are h100_qwen (inference) and mi300_rccl_metadata (training).
 """
 
 
