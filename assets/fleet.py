@@ -1,4 +1,4 @@
-"""Asset of the tables of captures, which join a job's ranks. They cover the whole lake: late ranks complete old captures."""
+"""Asset of the capture tables, which join a job's ranks. It covers the whole lake, because late ranks complete old captures."""
 
 from collections.abc import Iterator
 
