@@ -31,4 +31,4 @@ def load() -> None:
 with suppress(Exception):  # the run does the same and reports the error
     load()
 gc.collect()
-gc.freeze()  # so that collecting garbage in a copy does not copy all of this
+gc.freeze()  # so that garbage collection in a forked process does not copy these pages

@@ -1,6 +1,6 @@
-"""The recorders of `pipelines.record` that a program starts itself; needs pyarrow, and torch for `record_spans` and `profiler_cost`.
+"""The recorders of `pipelines.record` that a program starts itself. They need pyarrow; `record_spans` and `profiler_cost` need torch.
 
-Beside a program they are commands: `python -m pipelines.record.counters` and `python -m pipelines.record.stacks`.
+To record another process, use the commands `python -m pipelines.record.counters` and `python -m pipelines.record.stacks`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ MEMORY_GB = 0.5
 
 
 class NotATrace(TracelakeError, ValueError):
-    """Raised if the user's argument is not a single trace; the message says what it is, `hint` what to pass."""
+    """Raised if the user's argument is not a single trace. The message states what it is, `hint` what to pass instead."""
 
 
 class Subject(NamedTuple):
@@ -82,7 +82,7 @@ def of_lake(
     with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
         try:
             yield Subject(con, store.show_trace(con, beginning, tables))
-        except Exception as error:  # DuckDB's own, or that of a model
+        except Exception as error:  # of DuckDB, or of a model
             if DIGEST_ONLY in str(error):
                 raise OnlyDigest(f"{beginning}: {DIGEST_ONLY}") from None
             raise
@@ -121,7 +121,7 @@ def catalog_of(trace: str | Path, lake: Path | str) -> Catalog:
 def process_of(con: duckdb.DuckDBPyConnection, trace_id: str, processes: Sequence[str]) -> str | None:
     """Return the process of a file that a trace belongs to, or None for a file with one process.
 
-    Only events of the host name it: the process of GPU work is its device (table `events`).
+    Only host events name it, because the process of GPU work is its device (table `events`).
     """
     from pipelines.base.datafiles import rule_rows
     from pipelines.models.sqltext import quoted, row

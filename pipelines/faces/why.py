@@ -29,12 +29,12 @@ _REPORTED, _REMOVED = threshold("profiler_reported"), threshold("profiler_remove
 _WHOLE_STEPS = threshold("whole_steps")
 _APART = threshold("steps_apart_percent") / 100
 CLAUSE = 0.05
-"""Least share of the window that a cause must take to get a clause in the sentence."""
+"""Minimum share of the window that gets a cause a clause in the sentence."""
 _ALL = 0.99  # share of a cause's time that counts as all of it
 NAME = 48  # characters
 _OTHERS = "(other names)"  # the small names of a cause, added up in a digest (sql/fleet/digest)
 _SHOWN = 6  # causes on a screen
-_LEAST = 1  # percent of the window that a cause must take to be on a screen
+_LEAST = 1  # minimum percent of the window of a cause on a screen
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Cause:
 
     @property
     def _on_rank(self) -> str:
-        """Return the rank of which a late rank's saving is, as text: several may be late, and one is retimed."""
+        """Return the retimed rank as text for a late rank's saving, else "". Several ranks may be late, but only one is retimed."""
         options = self.rows[0]["cause_options"] if self.kind["cause"] == "late_rank" else None
         match = re.search(r"rank:(\d+):", options or "")
         return f" on rank {match[1]}" if match else ""
@@ -214,7 +214,7 @@ class Why:
 
     @property
     def _median_ns(self) -> int | None:
-        """Return the median length of the steps, or None if it is close to their mean, which then says enough.
+        """Return the median length of the steps in ns, or None if it is close to their mean, which then suffices.
 
         Digests of earlier versions have no median.
         """
@@ -226,8 +226,8 @@ class Why:
     def _whole(self) -> str:
         """Return the length of the window, or of each of its steps, as text.
 
-        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Of steps of which
-        few take as long as their mean, say so, with their median.
+        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Include the median
+        of the steps if it differs from their mean.
         """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
         traced, about = units.time(with_it / steps), ""
@@ -253,7 +253,7 @@ class Why:
                 f"{units.time(cause.duration / steps)} {cause.title}{name_in_brackets(cause)}"
                 for cause in self.causes[:2]
             ]
-            # True whether the program has no GPU work, the profiler did not record it, or the file is truncated before it.
+            # This is true whether the program has no GPU work, the profiler did not record it, or the file is truncated before it.
             return f"In {length_text} the trace shows no GPU work: {', '.join(clauses)}."
         computes = f"Of {length_text} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         other_causes = [cause for cause in self.causes if cause.kind["cause"] != "gpu_computing"]
@@ -267,7 +267,7 @@ class Why:
         return f"{'; '.join([computes, *clauses])}.{best_fix(self.fixes, steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
-        """Return the options with which `what-if` answers for the same window, with or without the profiler as the causes."""
+        """Return the options with which `what-if` answers for the same window, without the profiler if the causes are."""
         if not self.is_without_profiler:
             return [*of_window]
         return [*of_window, *(["--untraced", self.untraced] if self.untraced else ["--without-profiler"])]
