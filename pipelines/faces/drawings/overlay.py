@@ -1,7 +1,7 @@
 """Overlay of the critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a separate track.
 
-The file is written as a stream: events are read from table `events` in batches, so memory does not grow with the trace.
-Unlike HTA's overlay it has a track for the path, because searching for `critical` finds nothing in Perfetto.
+The file is written as a stream. Events are read from table `events` in batches, so memory does not grow with the trace.
+Unlike HTA's overlay, it has a track for the path, because a search for `critical` finds nothing in Perfetto.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def write_overlay(
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
-    If that is an overlay of another trace, as of another rank in the same file, the name has the trace's id, too.
+    If that file is an overlay of another trace (for example, of another rank in the same file), add the trace's id to the name.
 
     `con` contains `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` determines only
     the name (None: the path in `traces`). A file whose name ends in .gz is compressed. `drawing`: the kind of drawing in the
@@ -220,7 +220,7 @@ def _rows(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) ->
 
 
 def _events(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int, only_critical: bool) -> Iterator[str]:
-    """Yield the trace's own events, one range of event_id at a time, so that no query sorts or holds them all."""
+    """Yield the trace's own events, one range of event_id at a time, so that no query sorts or loads all of them."""
     past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [window["trace_id"]])
     for first in range(0, past.fetchall()[0][0], _BATCH):
         values = {**window, "first": first, "past": first + _BATCH, "only_critical": only_critical}
@@ -231,7 +231,7 @@ def _events(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int
                 name,
                 pid,
                 tid,
-                # In some traces process names have time 0 although other events are relative to a base.
+                # In some traces, process names have time 0 although other events are relative to a base.
                 None if ts is None else max(ts - base_ns, 0) if ph == "M" else ts - base_ns,
                 None if ph == "B" else dur,  # the duration of a B event is in its E event
                 flow_id=flow_id,
@@ -256,7 +256,7 @@ def _arrows(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
         for ph, bp, (pid, tid, start_ns, duration_ns, is_start) in (("s", None, edge[:5]), ("f", "e", edge[5:10])):
-            # A slice excludes its own end. 1 us earlier, as in HTA on the GPU, a viewer still finds the slice.
+            # A slice excludes its own end, so end the arrow 1 us earlier, where a viewer finds the slice (as HTA does on the GPU).
             time_ns = start_ns if is_start else start_ns + duration_ns - min(1000, duration_ns)
             yield trace_event(
                 ph,

@@ -81,7 +81,7 @@ class TraceAnalysis:
         self.close()
 
     def close(self) -> None:
-        """Remove the temporary files; a lake passed by the caller stays."""
+        """Remove the temporary files. A lake passed by the caller is kept."""
         self.t.close()
 
     @property
@@ -210,7 +210,7 @@ class TraceAnalysis:
         """
         trace = self.find(rank)
         window = "full" if step is None else f"ProfilerStep#{step}"
-        # Of this trace only, because missing rows of another trace are not a caveat of the answer.
+        # Only for this trace, because missing rows of another trace are not a caveat of the answer.
         answers = {table: answer(self.lake, query, [trace]) for table, query in queries(trace.trace_id, window).items()}
         lacking = [*dict.fromkeys(caveat for rows in answers.values() for caveat in rows.caveats)]
         explanation = of_rows({table: rows.to_dicts() for table, rows in answers.items()}, Path(trace.path).name)
@@ -288,7 +288,8 @@ class TraceAnalysis:
     ) -> Frame:
         """Return the time (ns) with at least `max_queue_length` waiting launches, per rank, device and stream.
 
-        Streams without such a time have no row. `queue_length` is the result of `get_queue_length_time_series` (None: all ranks).
+        Streams that never reach this length have no row. `queue_length`: the result of `get_queue_length_time_series` (None:
+        all ranks).
         """
         queue = self._ranked("queue_length") if queue_length is None else tables.as_ibis(queue_length)
         return self.t.framed(tables.full_queue(queue, max_queue_length))

@@ -107,7 +107,7 @@ class LazyGraph(nx.DiGraph):
     _node, _adj, _succ, _pred = _lazy("_node"), _lazy("_adj"), _lazy("_succ"), _lazy("_pred")
 
     def hold(self, saved: SavedPath) -> None:
-        """Become the graph of a path, dropping the cached properties of the previous path."""
+        """Replace the graph by that of another path, and drop the cached properties of the previous path."""
         if "graph" not in self.__dict__:
             super().__init__()
             for name in ("_node", "_adj", "_succ", "_pred"):

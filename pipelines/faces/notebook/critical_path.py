@@ -103,7 +103,7 @@ class CriticalPath(AskedGraph):
         return twin
 
     def __copy__(self) -> CriticalPath:
-        """Return the same as `copy.deepcopy`, because networkx's dictionaries would be shared otherwise."""
+        """Return a deep copy, because a shallow copy would share networkx's dictionaries."""
         return self.__deepcopy__({})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -115,7 +115,7 @@ class CriticalPath(AskedGraph):
         """Recompute the longest path of the graph after edits, and return whether the graph has a path.
 
         `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit the graph. For
-        the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path; a warning names the cycle.
+        the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path. A warning names the cycle.
         Raise ValueError if an edge or node is invalid. The message names it, and the path is unchanged.
         """
         # The graph cannot have been edited before networkx's dictionaries are built.

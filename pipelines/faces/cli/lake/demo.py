@@ -65,8 +65,8 @@ def demo(
 def synthetic(folder: Path) -> list[Path]:
     """Write the demo's traces unless they exist, and return their paths.
 
-    The traces are those of four ranks that train, one of them late, of a server that prefills requests and then decodes, and
-    of a program that decodes by replays of a CUDA graph.
+    They are traces of four training ranks, one of them late, of a server that prefills requests and then decodes, and of a
+    program that decodes by replaying a CUDA graph.
     """
     from pipelines.synthetic import CaptureSpec, write_capture
     from pipelines.synthetic.programs.inference import REQUESTS
@@ -151,7 +151,7 @@ def ui(
         **folders,  # the UI has another working directory
         "TRACELAKE_LAKE": store.address,
         "DAGSTER_HOME": str(home),
-        "TRACELAKE_UI_STARTER": str(os.getpid()),  # by which the UI notices that this process was killed
+        "TRACELAKE_UI_STARTER": str(os.getpid()),  # so that the UI detects that this process was killed
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
     }
     shown_host = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""Traces with graph replays, opened with the inputs that identify the captured work: another trace, annotations."""
+"""Traces with graph replays, opened with the inputs that identify the captured work: another trace, or annotations."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def opened_with_graphs(
 
 
 def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
-    """Name the nodes of the trace's graphs by a file of annotations: the requested file, or the file next to the trace.
+    """Name the nodes of the trace's graphs with a file of annotations: the requested file, or the file next to the trace.
 
-    Return the file, or None if there is none. Exit if it cannot be read.
+    Return the file, or None without a file. Exit if it cannot be read.
     """
     from pipelines.base.paths import text_path
     from pipelines.modelling.graph_captures import use_names
@@ -112,7 +112,7 @@ def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path 
 def _nearest_capture(con: Any, trace_id: str, lake: Lake) -> str | None:
     """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
 
-    The trace has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
+    It has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
     or if the stored tables show that this trace has no replays.
     """
     from pipelines.base.datafiles import rule_rows
