@@ -196,7 +196,7 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     whose grid since 1970 is 0.25 us. Without a base adjacent slices would overlap, and Perfetto drops overlapping slices.
     """
     fields = json.loads(metadata)
-    if DRAWN in fields:  # a slice; the overlay gets its own marker
+    if DRAWN in fields:  # a drawing, such as a slice; the overlay gets its own marker
         metadata = json.dumps({key: value for key, value in fields.items() if key != DRAWN})
     declared_base = fields.get("baseTimeNanoseconds")
     if declared_base is not None:

@@ -128,7 +128,7 @@ def answer(
         if requested.of_captures and traces:
             findings = findings_of_captures_of(con, ids)
             caveats += [finding.sentence for finding in findings]
-        # None: the text does not tell which tables are read.
+        # None: the text does not show which tables are read.
         tables_in_text = None if named is None or named.functions & _READ_BY_TEXT else named.tables
         _only(con, query, tables_in_text, traces)
         relation = con.sql(query)

@@ -48,7 +48,7 @@ class PathAndSuccess(tuple):
         return (self[0],)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PathAndSuccess:
-        # Otherwise `__getattr__` would return the path's own, which copies only the path.
+        # Otherwise `__getattr__` would return the path's method, which copies only the path.
         return PathAndSuccess(self[0].__deepcopy__(memo))
 
     def __getattr__(self, name: str) -> Any:

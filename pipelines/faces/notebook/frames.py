@@ -139,7 +139,10 @@ def _partners(frame: Any) -> Any:
 
 
 def _iterations(frame: Any) -> Any:
-    """Return the number of the profiler step in which an event, or the launch of GPU work, starts (the last one in the file)."""
+    """Return the number of the profiler step in which each event, or the launch of GPU work, starts (-1: none).
+
+    If several steps contain the start, the last one in the file wins.
+    """
     import numpy as np
 
     by_time = np.argsort(frame["ts"].to_numpy(), kind="stable")

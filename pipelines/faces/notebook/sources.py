@@ -47,9 +47,10 @@ class RankTrace:
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
     """Ingest files (by rank, a list, or a single file), or all files of a folder, and return their traces by rank.
 
-    Other traces in the lake are kept. Raise TraceRejected if one of `files` is not a trace, FileNotFoundError if the folder is
-    missing, TraceNotFound if there are no traces, or several in a file that is assigned to a rank. In a folder, warn about files that are
-    not traces, but raise the first error if no file is a trace. Skip overlays in a folder, because they duplicate their traces.
+    Other traces in the lake are kept. In a folder, warn about files that are not traces, but raise the first error if no file is
+    a trace. Skip overlays in a folder, because they duplicate their traces. Raise TraceRejected if one of `files` is not a
+    trace, FileNotFoundError if the folder is missing, TraceNotFound if there are no traces, or several in a file that is
+    assigned to a rank.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -131,7 +132,7 @@ def rank_caveats(traces: Iterable[RankTrace], tables: Iterable[str]) -> list[str
 
 
 def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[LimitingFinding]:
-    """Return the findings about traces among `traces` that do not cover their whole run."""
+    """Return the findings that limit answers about these traces, such as that a file is truncated."""
     ids = {trace.trace_id for trace in traces}
     with lake.connect(["traces", "findings"]) as con:
         return [finding for finding in findings_of_traces(con) if finding.trace_id in ids]

@@ -25,7 +25,7 @@ from pipelines.fleet.trends.comparison_verdict import (
 )
 
 Sides = Sequence[Sequence[Trace]]
-_BARS = 14  # of a waterfall, before the bar of all other changes
+_BARS = 14  # bars of a waterfall before the bar of all other changes
 _DOCS = ("reading-a-fleet.md", "Two captures")
 
 
@@ -80,7 +80,7 @@ def _work(comparison: Comparison) -> Section | None:
 
 
 def _what(comparison: Comparison) -> str:
-    """Return what the rows divide: causes divide all time of the windows."""
+    """Return the name of the time that the rows add up to. Causes add up to all time of the windows."""
     return "Time" if comparison.by == CAUSE else "GPU time"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 Row = dict[str, Any]
 _NUMBER = re.compile(r"\d+")
 _LEAST = 3
-_APART = 0.25  # largest deviation from the median time, relative to it, of a merged layer
+_APART = 0.25  # maximum relative deviation of a merged layer's time from the median
 
 
 def folded(rows: Sequence[Row], sums: Sequence[str], alike: Sequence[str] = ()) -> list[Row]:

@@ -50,7 +50,8 @@ def trace_handler(
     required for a DuckLake). `job`: the job's name, which is also the folder of its files.
 
     Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training. It becomes
-    a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if a DuckLake has no `traces`.
+    a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if the folder for the files of a lake
+    is not on this machine.
     """
     if (lake is None) == (inbox is None):
         raise ValueError("set either lake or inbox")

@@ -10,7 +10,7 @@ from pipelines.base.units import time
 
 Row = dict[str, Any]
 _WIDTH, _LEFT, _TOP, _LANE, _LEGEND = 1200, 8, 46, 24, 160
-_LEAST = 0.6  # pixels: narrower boxes are dropped and counted
+_LEAST = 0.6  # minimum width of a box in pixels; narrower boxes are dropped and counted
 COLOURS = {
     "share": svg.ramp((247, 247, 247), (239, 138, 72)),
     "utilization": svg.ramp((247, 247, 247), (44, 185, 142)),

@@ -99,14 +99,14 @@ def breakdown(subject: Subject) -> Section:
 
 
 def _gpu(row: Row, many: bool) -> str:
-    """Return the label of a device. `many`: traces have several."""
+    """Return the label of a device. `many`: whether the traces have several devices."""
     return label(row) + (f", device {row['device']}" if many else "")
 
 
 def _overlap(subject: Subject, rows: list[Row], many: bool) -> Markup:
     """Return bars of communication: the time hidden behind computing, and the exposed time.
 
-    In a capture, the exposed time is split into waiting and transfer. `many`: as of `_gpu`.
+    In a capture, the exposed time is split into waiting and transfer. `many`: as in `_gpu`.
     """
     if not rows:
         return Markup()
@@ -201,7 +201,7 @@ def critical_path(subject: Subject) -> Section:
 
 
 def _caveats(subject: Subject) -> Markup:
-    """Return the caveats of the paths, each text once with the ranks that it applies to; those of the shown rank first.
+    """Return the caveats of the paths, each text once with the ranks that it applies to, the shown rank's first.
 
     The texts of a caveat differ in their numbers. After the first _TEXTS texts, only the ranks are listed.
     """
