@@ -55,9 +55,7 @@ def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     if table == "span_utilization":  # not in the analyst file yet, because the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
             svg_by_name = _layers(con)
-    elif table in _ANSWERED and all(
-        lake.committed_files(name) for name in TABLES
-    ):  # a run may compute only some of them
+    elif table in _ANSWERED and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
         with lake.connect(("traces", *TABLES)) as con:
             return _why(con)
     elif table == "rank_steps":

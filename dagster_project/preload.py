@@ -1,4 +1,4 @@
-"""Module whose import loads everything that a run needs. Processes of runs are forked after importing it: see code_server.py.
+"""Module whose import loads everything that a run needs. Processes of runs are forked after the import (see code_server.py).
 
 Nothing here may start a thread, or open a file, a database or a connection, because forked processes would share it.
 """

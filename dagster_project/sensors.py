@@ -222,7 +222,7 @@ def _repeated(
 
 
 def _is_of(run: dg.DagsterRun, assets: list[dg.AssetKey] | None) -> bool:
-    """Return whether a run computes no asset but these."""
+    """Return whether a run computes only these assets."""
     return run.asset_selection is not None and run.asset_selection <= {*(assets or ())}
 
 

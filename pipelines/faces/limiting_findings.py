@@ -1,4 +1,4 @@
-"""Findings that limit what can be concluded from a trace or a capture (rules/lake/limiting_findings.csv).
+"""Findings that limit what can be concluded from a trace or a capture (sql/rules/lake/limiting_findings.csv).
 
 Every interface shows them with its answers. Examples are a truncated file, GPU work that the profiler lost or wrote twice,
 and a capture without some of its ranks.

@@ -48,9 +48,7 @@ class LakeQuery:
     query: str
     limits: Limits = field(default_factory=Limits)
     without_broken: bool = False  # answer without missing or damaged files, and name them
-    is_of_user: bool = (
-        False  # the caveats include the limiting findings of the traces and captures that the query reads
-    )
+    is_of_user: bool = False  # the caveats include the findings about the traces and captures that the query reads
     needs_all: bool = False  # refuse to answer from tables that are not computed yet for all traces
     is_stopped: bool = False
     _locked: LockedLake | None = None

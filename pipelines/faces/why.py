@@ -73,7 +73,7 @@ class Cause:
 
     @property
     def halved(self) -> int | None:
-        """Return what halving the cause saves, in ns, or None if the cause has more than one row."""
+        """Return the saving of halving the cause, in ns, or None if the cause has more than one row."""
         return self.rows[0]["halved_saves_ns"] if len(self.rows) == 1 else None
 
     @property
@@ -116,7 +116,7 @@ class Cause:
 
     @cached_property
     def advice(self) -> str:
-        """Return one line of advice, chosen by the name that has most of the cause's time."""
+        """Return the one line of advice that applies to most of the cause's time."""
         names = ((row["name"], row["duration_ns"]) for row in self.rows if row["name"] != _OTHERS)
         return advice_of(self.kind["cause"], names, on_gpu=self.on_gpu)
 
@@ -172,7 +172,7 @@ class Why:
     untraced: str = ""
     """Value of --untraced: the length of a step without the profiler, to which the profiler's costs are scaled."""
     subject: str = ""
-    """How commands name the trace, if `as_json` is called without it; "" for its id."""
+    """Name of the trace in commands, if `as_json` is called without it ("": its id)."""
     of_lake: tuple[str, ...] = ()
     """The options with which commands find the trace, if `as_json` is called without options."""
 
@@ -283,7 +283,7 @@ class Why:
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Return the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
 
-        `subject`: how commands name the trace (default: the attribute). `options`: options that select the window in commands
+        `subject`: name of the trace in commands (default: the attribute). `options`: options that select the window in commands
         (default: those of a step by its name, and `of_lake`).
         """
         window, trace = self.window, subject or self.subject or self.window["trace_id"]
@@ -368,7 +368,7 @@ def microseconds(ns: int | None) -> float | None:
 
 
 def name_in_brackets(cause: Cause) -> str:
-    """Return the name of more than half of a cause, in brackets, or "" if there is none or it adds nothing to the title."""
+    """Return the name that has more than half of a cause, in brackets, or "" if no name has, or it adds nothing to the title."""
     row = cause.rows[0]
     is_informative = row["duration_ns"] * 2 > cause.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")

@@ -73,7 +73,7 @@ def refresh_tables(store: Store, tables: list[str], id_prefix: str = "", tell_re
 
 
 def tell_outdated(sentences: list[str]) -> None:
-    """Print on stderr which tables of an answer are outdated: the current models would compute other rows."""
+    """Print on stderr which tables of an answer are outdated, because the current models would compute other rows."""
     for sentence in sentences:
         print_caveat("out of date", sentence)
 

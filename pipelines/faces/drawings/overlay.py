@@ -131,7 +131,7 @@ def write_overlay(
     the path's edges (as in HTA, it overrides `all_edges`). Otherwise every event is kept. In both cases the path's events have
     `args.critical = 1`. Entries of traceEvents without a phase are skipped, because no viewer shows them. The trace's own
     arrows without a slice at one of their ends are skipped, too. `on_left_out` gets the number of their events. Tables of
-    `counters.TABLES` in `con` become counter tracks.
+    `counter_tracks.TABLES` in `con` become counter tracks.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:
@@ -172,8 +172,8 @@ def few_at_a_time(
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Sized]]]:
     """Yield connections for `write_overlay`, each with a group of the traces. `tables`: Parquet files of a batch, by table.
 
-    Small traces are copied into memory in groups, because each of the ten queries of an overlay would read the files of all
-    traces again. A large trace gets its own group and is read from the files.
+    Small traces are copied into memory in groups, because each of the ten queries of an overlay would otherwise re-read the
+    files of all traces. A large trace gets its own group and is read from the files.
     """
     traces = list(traces)
     if not traces:

@@ -104,9 +104,8 @@ class _Rank:
     trace_id: str
     moved: Callable[[int], int]
     aligned: bool
-    pids: dict[
-        str | None, str
-    ]  # key None: events without a process, which a viewer would put into the process of rank 0
+    # Key None: events without a process, which a viewer would put into the process of rank 0.
+    pids: dict[str | None, str]
     names: dict[str, str]
     since: int | None = None
     until: int | None = None
@@ -128,7 +127,7 @@ def write_timeline(
     """Write the merged trace of a capture (gzip if the name ends in .gz) from TABLES, `events` and `findings` in `con`.
 
     `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end outside.
-    `with_python`: keep Python frames. `most`: if there are more ranks, draw only the worst and the median (0: draw all). Raise
+    `with_python`: keep Python frames. `most`: if there are more ranks, draw only this many, the worst and the median (0: all). Raise
     NoTimeline if no rank has the step, OnlyDigest if the events are deleted.
     """
     refuse_digest(con, capture_id)
@@ -227,7 +226,7 @@ def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], i
 
 
 def _base(con: duckdb.DuckDBPyConnection, ranks: list[_Rank]) -> int:
-    """Return the whole second before the first slice of all ranks, ns on the common clock; 0 without slices."""
+    """Return the whole second at or before the first slice of all ranks (ns on the common clock), or 0 without slices."""
     query = "SELECT min(start_ns) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
     first_ns = (
         (rank, rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])

@@ -77,7 +77,7 @@ class NodeList:
 
 
 def us(ns: int) -> float:
-    """Convert ns to us, HTA's unit; return an int if the result is exact."""
+    """Convert ns to us, HTA's unit. Return an int if the result is a whole number."""
     return ns // 1000 if ns % 1000 == 0 else ns / 1000
 
 
@@ -126,7 +126,7 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def arrays(self) -> ArrayGraph:
-        """Return the graph as arrays for networkx, weights in ns. `networkx.dag_longest_path(path.arrays)` is the path."""
+        """Return the graph as arrays for networkx, weights in ns. `networkx.dag_longest_path(path.arrays)` returns the path."""
         return self.saved.graph()
 
     def to_networkx(self) -> nx.DiGraph:

@@ -30,7 +30,7 @@ _DOCS = ("reading-a-fleet.md", "Two captures")
 
 
 def page(comparison: Comparison, names: tuple[str, str], sides: Sides, notes: Sequence[str]) -> str:
-    """Return the page of a comparison as HTML. `names`: control and test as the user named them; `notes`: caveats."""
+    """Return the page of a comparison as HTML. `names`: control and test as the user named them. `notes`: caveats."""
     facts = {}
     for side, name in enumerate(("control", "test")):
         devices = {trace.device_name: None for trace in sides[side] if trace.device_name}

@@ -23,7 +23,7 @@ from pipelines.models.sqltext import quoted
 
 Row = dict[str, Any]
 ONLY_DIGEST = "only a digest is kept"
-"""Why a part of a page is missing."""
+"""Reason for a missing part of a page."""
 
 # Tables of a page, computed if they are missing in the lake.
 TABLES = (

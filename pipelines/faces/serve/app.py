@@ -170,7 +170,7 @@ class Console:
             raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
         asking.is_of_user = True
-        asking.needs_all = True  # the header carries only caveats on what cannot be computed
+        asking.needs_all = True  # the header is only for caveats about data that cannot be computed
         download = Download(asking, kind, body.fields.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent
 

@@ -1,4 +1,4 @@
-"""Queries in threads: a bounded number runs concurrently, and each stops when its client disconnects."""
+"""Queries in threads. A bounded number runs concurrently, and each stops when its client disconnects."""
 
 from __future__ import annotations
 

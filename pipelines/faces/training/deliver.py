@@ -96,10 +96,8 @@ def _moved(part: Path, target: str, name: str) -> str:
 
     address = f"{target.rstrip('/')}/{name}"
     bucket, path = fs.FileSystem.from_uri(address)
-    with (
-        part.open("rb") as packed,
-        bucket.open_output_stream(path) as output,
-    ):  # the object becomes visible when the stream is closed
+    # The object becomes visible when the stream is closed.
+    with part.open("rb") as packed, bucket.open_output_stream(path) as output:
         shutil.copyfileobj(packed, output, 1 << 20)
     part.unlink()
     return address

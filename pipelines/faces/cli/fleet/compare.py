@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a comparison is printed."""
+    """Output format of a comparison."""
 
     text = "text"
     markdown = "markdown"

@@ -1,4 +1,4 @@
-"""`tracelake demo` and `tracelake ui`: the whole pipeline once from start to end, and the Dagster UI."""
+"""`tracelake demo` and `tracelake ui`: one run of the whole pipeline, and the Dagster UI."""
 
 from __future__ import annotations
 

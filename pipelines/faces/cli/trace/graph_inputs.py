@@ -39,14 +39,14 @@ AnnotationsOption = Annotated[
 ]
 _TRIED = 16
 NONE = "none"
-"""Value of --capture-trace: look up the trace in itself only."""
+"""Value of --capture-trace: use only the trace itself."""
 
 
 @dataclass(frozen=True)
 class GraphInputs:
     """Inputs that were read in addition to a trace: the id of the trace with the captures, and the file of annotations.
 
-    Each is None without such an input. `is_nearest`: that trace was found in the lake, not named by the user.
+    Each is None without such an input. `is_nearest`: whether the trace was found in the lake instead of named by the user.
     """
 
     capture_trace_id: str | None = None
@@ -65,8 +65,7 @@ def opened_with_graphs(
 ) -> Iterator[tuple[Any, str, GraphInputs]]:
     """Yield a private connection with `events`, `traces` and `findings`, the trace's id, and the additional inputs.
 
-    `tables`: see `subject`. They contain the rows of the trace alone. End the command if a file does not exist or is of the
-    wrong kind.
+    `tables`: see `subject`. They contain the rows of the trace alone. Exit if a file does not exist or is of the wrong kind.
     """
     from pipelines.modelling.graph_captures import use_capture
     from pipelines.runs.store import open_store

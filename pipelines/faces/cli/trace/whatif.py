@@ -222,7 +222,7 @@ def _without_profiler(con: Any, trace: str, lake: Path | str, window: Window, un
 def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
     """Return the operators, modules and layers that the GPU work of the trace belongs to.
 
-    The trace is read again with all arguments, which the path does not need.
+    The trace is re-read with all arguments, which the path does not need.
     """
     from pipelines.critical_path.whatif.owners import owners_of
     from pipelines.faces.subject import catalog_of

@@ -1,4 +1,4 @@
-"""The first section of the page: the verdict, why the trace takes so long, and what to do about it."""
+"""The first section of the page: the verdict, why the trace takes so long, and the changes that would help."""
 
 from __future__ import annotations
 
