@@ -105,7 +105,8 @@ def unique_keys() -> list[Keys]:
         if model.private or model.kind == "view":
             continue  # a view has no files
         for check in model.checks:
-            # A capture that grew during the day is in several batches. Only the newest counts, so batch_id is part of the key.
+            # A capture that grew during the day is in several batches. Only the newest counts, so batch_id is part of
+            # the key.
             columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
             group = group_of(model)
             groups.setdefault(group, Keys(group, [])).of.append((name, columns))

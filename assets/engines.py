@@ -1,4 +1,7 @@
-"""Dagster steps that run work units on a cluster, one for files and one for captures. The engine retries failed units."""
+"""Dagster steps that run work units on a cluster, one for files and one for captures.
+
+The engine retries failed units.
+"""
 
 import dagster as dg
 

@@ -1,4 +1,7 @@
-"""Asset of the capture tables, which join a job's ranks. It covers the whole lake, because late ranks complete old captures."""
+"""Asset of the capture tables, which join a job's ranks.
+
+It covers the whole lake, because late ranks complete old captures.
+"""
 
 from collections.abc import Iterator
 

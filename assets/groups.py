@@ -1,4 +1,7 @@
-"""Nine groups of assets, so that Dagster's lineage fits on one screen. They lead from a file (left) to the answers (right)."""
+"""Nine groups of assets, so that Dagster's lineage fits on one screen.
+
+They lead from a file (left) to the answers (right).
+"""
 
 from pathlib import Path
 

@@ -76,7 +76,10 @@ def lake_folder(path: str = "") -> str:
 
 
 def first_day(folder: str) -> str:
-    """Return the day of the lake's oldest batch, or today if the lake has no batch, its day is in the future or it cannot be read."""
+    """Return the day of the lake's oldest batch.
+
+    Return today if the lake has no batch, if that day is in the future, or if the lake cannot be read.
+    """
     try:
         lake = Lake(folder)
         # If a clock was ahead, batches have future days. Today must still be a partition.
@@ -85,8 +88,8 @@ def first_day(folder: str) -> str:
         return today()
 
 
-# One partition per ingest day, because Dagster works best with few partitions. The first is the lake's first day, so that
-# Dagster shows a complete lake as complete. end_offset=1 makes today a partition before it is over.
+# One partition per ingest day, because Dagster works best with few partitions. The first is the lake's first day, so
+# that Dagster shows a complete lake as complete. end_offset=1 makes today a partition before it is over.
 DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 
@@ -112,7 +115,10 @@ class Span(BatchSpan):
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """Return the public tables that a table reads, directly or through private models. Staged files count as `trace_files`."""
+    """Return the public tables that a table reads, directly or through private models.
+
+    Staged files count as `trace_files`.
+    """
     tables: dict[str, None] = {}
     todo, visited = list(catalog.models[name].dependencies), set()
     while todo:

@@ -70,8 +70,8 @@ def upstream_first() -> list[str]:
 def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables of the run's batches. Tables that are up to date are not recomputed.
 
-    Only one run computes at a time, batch by batch, and other runs wait. If the run also computes tables of captures afterwards,
-    all tables are published with them.
+    Only one run computes at a time, batch by batch, and other runs wait. If the run also computes tables of captures
+    afterwards, all tables are published with them.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]

@@ -1,6 +1,7 @@
-"""Pictures as asset metadata: layers of the newest trace and recorded run, and ranks of the newest and the worst capture.
+"""Pictures as asset metadata: layers of the newest trace and recorded run, ranks of the newest and the worst capture.
 
-The metadata also states why each of the newest traces takes as long as it does, with a bar of its causes, and what would help.
+The metadata also states why each of the newest traces takes as long as it does, with a bar of its causes, and what
+would help.
 """
 
 import base64
@@ -72,7 +73,7 @@ def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
-    """Return the answer of `tracelake why` for each of the newest traces: its sentence, caveats and fixes, and a picture."""
+    """Return the answer of `tracelake why` for each of the newest traces: sentence, caveats, fixes and a picture."""
     newest = con.execute(
         f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_MOST_TRACES}"
     ).fetchall()

@@ -1,11 +1,12 @@
 """The results of a run for Dagster: rows, seconds, pictures and column lineage of its tables, and the traces missing from them.
 
-If a model failed on a trace, its tables do not contain that trace. Everything else is computed and stored first. Then a check fails
-the run. Nothing is downstream of the check, so captures, overlays and pages of all other traces are still written. In a run without
-the check, the step that computes tables fails at its end instead. Neither is retried, because the model would fail on the trace again.
+If a model failed on a trace, its tables do not contain that trace. Everything else is computed and stored first. Then a
+check fails the run. Nothing is downstream of the check, so captures, overlays and pages of all other traces are still
+written. In a run without the check, the step that computes tables fails at its end instead. Neither is retried, because
+the model would fail on the trace again.
 
-A run of the sensor or of `daily` computes the tables that a fleet needs every day (`tracelake materialize --for fleet`), or all
-tables. The metadata of the other assets states that the run omits them.
+A run of the sensor or of `daily` computes the tables that a fleet needs every day (`tracelake materialize --for
+fleet`), or all tables. The metadata of the other assets states that the run omits them.
 """
 
 import os
@@ -137,8 +138,8 @@ def observe_left(
 ) -> None:
     """Report, for each table that a run omits, in how many of the run's batches the table is not computed.
 
-    Otherwise, the rows shown by an earlier run would look like all rows of the day. Digests do not count, because no table is
-    computed from them. A run that ingests nothing reports nothing.
+    Otherwise, the rows shown by an earlier run would look like all rows of the day. Digests do not count, because no
+    table is computed from them. A run that ingests nothing reports nothing.
     """
     in_run = context.job_def.asset_layer.executable_asset_keys
     batches = [batch for batch in batches if not lake.is_digest(batch)]

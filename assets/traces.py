@@ -110,9 +110,9 @@ def outcome_metadata(states: dict[Path, str]) -> dict[str, Any]:
 class IngestConfig(dg.Config):
     """The files that a run ingests: `files`, as `path_text` writes them, or the files of `file_list`.
 
-    The sensor writes the list into the lake (`.sensor/`). Without either, the run ingests the files in the watched folder.
-    `isolate`: read the files in child processes, so that a file that kills its process is rejected and the others are
-    ingested.
+    The sensor writes the list into the lake (`.sensor/`). Without either, the run ingests the files in the watched
+    folder. `isolate`: read the files in child processes, so that a file that kills its process is rejected and the
+    others are ingested.
     """
 
     files: list[str] | None = None
@@ -144,10 +144,11 @@ def lake_tables(
 ) -> Iterator[dg.MaterializeResult]:
     """Ingest the named files or, without names, those in the watched folder. Known content changes nothing.
 
-    A file in the watched folder that is unchanged since it was ingested is not re-read. A rejected file is re-read once a day
-    (`daily`), because the disk may have been at fault. Rejected files are read last, in child processes, because one of them
-    may have been rejected for killing its process. A batch belongs to the day of its ingestion, so without named files, a run
-    of earlier days reports the files ingested on those days. Ingestion writes all of these tables, whichever are selected.
+    A file in the watched folder that is unchanged since it was ingested is not re-read. A rejected file is re-read once
+    a day (`daily`), because the disk may have been at fault. Rejected files are read last, in child processes, because
+    one of them may have been rejected for killing its process. A batch belongs to the day of its ingestion, so without
+    named files, a run of earlier days reports the files ingested on those days. Ingestion writes all of these tables,
+    whichever are selected.
     """
     span = Span.of(context)
     files = named_files(config, lake)

@@ -1,4 +1,7 @@
-"""Retention and compaction as Dagster ops. The run's metadata lists the changes, or in a dry run the changes it would make."""
+"""Retention and compaction as Dagster ops.
+
+The run's metadata lists the changes, or in a dry run the changes it would make.
+"""
 
 from datetime import timedelta
 from typing import Literal
@@ -23,7 +26,10 @@ def _staying(context: dg.OpExecutionContext, states: list[str], store: Store) ->
 
 
 class RetentionConfig(dg.Config):
-    """The traces that are removed from the lake or reduced to digests. A dry run, the default, only reports the changes."""
+    """The traces that are removed from the lake or reduced to digests.
+
+    A dry run, the default, only reports the changes.
+    """
 
     keep_days: int = Field(default=90, ge=1)
     keep: Literal["nothing", "digest"] = Field(default="nothing", description="What is kept of older traces.")
@@ -35,8 +41,8 @@ class RetentionConfig(dg.Config):
 def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, store: dg.ResourceParam[Store]) -> None:
     """Retire the traces that were ingested more than `keep_days` days ago, or keep only digests of them.
 
-    In a folder, their batches are hidden, and batches hidden at least `grace_hours` ago are removed. In a DuckLake, their rows
-    are deleted immediately, and their files after the grace period.
+    In a folder, their batches are hidden, and batches hidden at least `grace_hours` ago are removed. In a DuckLake,
+    their rows are deleted immediately, and their files after the grace period.
     """
     grace = timedelta(hours=config.grace_hours)
     batches = store.expire(config.keep_days, grace, config.dry_run, to_digests=config.keep == "digest")
@@ -66,9 +72,10 @@ class CompactionConfig(dg.Config):
 
 @dg.op
 def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, store: dg.ResourceParam[Store]) -> None:
-    """Merge small batches of past days. Delete the files of batches that were merged or hidden at least `grace_hours` ago.
+    """Merge small batches of past days.
 
-    In a DuckLake, files of all days and sizes are merged, so `older_than_days` and `smaller_than_bytes` do not apply.
+    Delete the files of batches that were merged or hidden at least `grace_hours` ago. In a DuckLake, files of all days
+    and sizes are merged, so `older_than_days` and `smaller_than_bytes` do not apply.
     """
     grace = timedelta(hours=config.grace_hours)
     if store.lake is None:

@@ -40,7 +40,8 @@ def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str =
     if posted_keys is None:
         posted_keys = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
     lake, until = store.lake, time.monotonic() + _BUDGET_SECONDS
-    # In a lake of an older version, findings about captures seem to have disappeared until a run computes capture_summary.
+    # In a lake of an older version, findings about captures seem to have disappeared until a run computes
+    # capture_summary.
     is_read = lake is None or not lake.batches("captures") or bool(lake.batches("capture_summary"))
     keys = posted_keys & finding_by_key.keys() if is_read else set(posted_keys)
     new_keys = [key for key in finding_by_key if key not in posted_keys]

@@ -1,8 +1,8 @@
 """Dagster's code server, except that the process of a run is forked from a preloaded process.
 
-Dagster starts a new Python for each run, which imports Dagster and the definitions before the first step. That takes 4 CPU
-seconds. The fork server of Python's standard library imports them once. Dagster still starts and ends runs and detects killed
-ones.
+Dagster starts a new Python for each run, which imports Dagster and the definitions before the first step. That takes 4
+CPU seconds. The fork server of Python's standard library imports them once. Dagster still starts and ends runs and
+detects killed ones.
 """
 
 from __future__ import annotations

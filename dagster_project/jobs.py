@@ -1,4 +1,4 @@
-"""The jobs: everything from the inbox on (in Dagster, or on an engine), models only, schedules, retention and compaction."""
+"""The jobs: the whole pipeline (in Dagster or on an engine), models only, schedules, retention, compaction."""
 
 import dagster as dg
 

@@ -1,4 +1,7 @@
-"""Deletion of old runs from Dagster's storage, with events and logs. At 4 MB per run, the storage would grow by 10 GB a day."""
+"""Deletion of old runs from Dagster's storage, with events and logs.
+
+At 4 MB per run, the storage would grow by 10 GB a day.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,8 @@ def old_runs_sensor(lake_path: str) -> dg.SensorDefinition:
         try:
             days, runs = float(os.environ.get(KEEP_DAYS) or _DAYS), int(os.environ.get(KEEP_RUNS) or _RUNS)
             n = delete_old_runs(context.instance, days, runs)
-            # If its disk is not mounted, the watched folder is empty or missing. Forgetting its files would cause a re-read later.
+            # If its disk is not mounted, the watched folder is empty or missing. Forgetting its files would cause a
+            # re-read later.
             if inbox_files() or not os.environ.get(INBOX):
                 forget_missing(Lake(lake_folder(lake_path)))
         except (OSError, ValueError, OverflowError) as error:

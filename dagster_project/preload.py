@@ -1,6 +1,7 @@
-"""Module whose import loads everything that a run needs. Processes of runs are forked after the import (see code_server.py).
+"""Module whose import loads everything that a run needs.
 
-Nothing here may start a thread, or open a file, a database or a connection, because forked processes would share it.
+Processes of runs are forked after the import (see code_server.py). So nothing here may start a thread, or open a file,
+a database or a connection, because the forked processes would share it.
 """
 
 import gc

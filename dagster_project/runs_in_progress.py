@@ -16,7 +16,10 @@ from pipelines.base.processes import is_alive
 START_SECONDS = 600
 PARTITION_TAG = "dagster/partition"
 PURPOSE_TAG = "tracelake/for"
-"""Tag of a run that computes only the tables that a purpose needs (TRACELAKE_FOR). It counts as a run of the whole job."""
+"""Tag of a run that computes only the tables that a purpose needs (TRACELAKE_FOR).
+
+It counts as a run of the whole job.
+"""
 _LAST_RUNS = 50
 
 

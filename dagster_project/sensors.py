@@ -166,7 +166,8 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
 def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     states = {path: tick.waiting[path] for path in due}
     max_tries = max(tick.tries(path) for path in due)
-    # Dagster starts no second run with the same key. If earlier requests are lost, the key may be in use, so append the time.
+    # Dagster starts no second run with the same key. If earlier requests are lost, the key may be in use, so append the
+    # time.
     key = f"{batch_hash(states)}-{max_tries}" + (f"-{now:.0f}" if tick.is_lost else "")
     run = dg.RunRequest(
         run_key=key,
@@ -280,10 +281,10 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | list[dg.RunRequest]:
-        """Request a daily run of the files that the sensor did not request, whether or not it is on, and of rejected files.
+        """Request the daily run, which ingests rejected files and files that the sensor did not request.
 
-        An earlier day whose newest run failed is rerun, too. If there is nothing to do, the run only proves that the schedule
-        is alive: it writes `traces`, `rejects` and `fleet_today`.
+        The sensor may be on or off. An earlier day whose newest run failed is rerun, too. If there is nothing to do,
+        the run only proves that the schedule is alive: it writes `traces`, `rejects` and `fleet_today`.
         """
         day, instance = f"{context.scheduled_execution_time:%Y-%m-%d}", _instance(context)
         key = f"daily-{day}"
@@ -300,8 +301,8 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 def _is_all_done(instance: dg.DagsterInstance | None, lake_path: str) -> bool:
     """Return whether the whole job would have nothing to do.
 
-    That is true if the watched folder is available, no file waits, no file was rejected, no day's newest run failed, and all
-    committed batches are published.
+    That is true if the watched folder is available, no file waits, no file was rejected, no day's newest run failed,
+    and all committed batches are published.
     """
     try:
         if instance is None or is_inbox_away() or failed_last(instance, ingest_and_analyse.name):

@@ -1,8 +1,8 @@
 """The Dagster UI, its daemon and their code server on one lake, as `tracelake ui` runs them.
 
-The web server is guarded, and all of them stop with this process. If the definitions were passed as a module, the web server and
-the daemon would each load them in their own server, the daemon in a new one every minute. Each load takes 4 to 5 CPU seconds. So
-both use one code server (code_server.py), as under `dagster dev`.
+The web server is guarded, and all of them stop with this process. If the definitions were passed as a module, the web
+server and the daemon would each load them in their own server, the daemon in a new one every minute. Each load takes 4
+to 5 CPU seconds. So both use one code server (code_server.py), as under `dagster dev`.
 """
 
 from __future__ import annotations

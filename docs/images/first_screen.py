@@ -1,8 +1,8 @@
 """Pictures of the report (README) and of the merged timeline (docs/commands.md): `python docs/images/first_screen.py`.
 
 The capture is synthetic: four ranks, of which rank 2 is late, with clocks that disagree. Chromium (or Chrome) takes the
-screenshots, so it must be on the PATH. This script draws the timeline from the file that `tracelake timeline` writes: the GPU
-streams of the ranks during two steps, and the arrows through each collective.
+screenshots, so it must be on the PATH. This script draws the timeline from the file that `tracelake timeline` writes:
+the GPU streams of the ranks during two steps, and the arrows through each collective.
 """
 
 from __future__ import annotations

@@ -54,9 +54,10 @@ def shown(value: Any) -> str:
 
 
 class Cutter:
-    """Conversion of values to JSON. Texts are cut to `longest` characters, integers stay numbers up to `largest` (None: all).
+    """Conversion of values to JSON.
 
-    `n_cut`: number of texts that were cut. A cut text ends with its original length.
+    Texts are cut to `longest` characters, and end with their original length if cut. `n_cut` counts them. Integers stay
+    numbers up to `largest` (None: all).
     """
 
     def __init__(self, longest: int, largest: int | None = None) -> None:

@@ -12,8 +12,11 @@ from pipelines.models.catalog import load_catalog
 FLEET_TABLES = tuple(dict.fromkeys((*_TODAY, *_WHY, *_WHY_CAPTURE)))
 """The trace tables that these tables read are computed and stored together with the capture tables that read them."""
 _DAILY = ("quality", "rank_steps")
-"""`quality` has the check that reports traces on which a model failed. Without it, the step that computes tables would fail
-instead. `rank_steps` has a picture, and reads only tables that the others need, too."""
+"""`quality` has the check that reports traces on which a model failed.
+
+Without it, the step that computes tables would fail instead. `rank_steps` has a picture, and reads only tables that the
+others need, too.
+"""
 
 
 @cache

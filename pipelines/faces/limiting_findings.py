@@ -1,7 +1,7 @@
 """Findings that limit what can be concluded from a trace or a capture (sql/rules/lake/limiting_findings.csv).
 
-Every interface shows them with its answers. Examples are a truncated file, GPU work that the profiler lost or wrote twice,
-and a capture without some of its ranks.
+Every interface shows them with its answers. Examples are a truncated file, GPU work that the profiler lost or wrote
+twice, and a capture without some of its ranks.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]
 
 
 def with_findings(caveats: Iterable[dict[str, Any]], findings: Iterable[LimitingFinding]) -> list[dict[str, Any]]:
-    """Return the caveats of a path, followed by the findings that are not among them (such as: only a digest is kept)."""
+    """Return the caveats of a path, followed by the findings that are not among them."""
     listed = list(caveats)
     known = {caveat["detail"] for caveat in listed}
     added = [(finding.detail, finding.as_json()) for finding in findings]
@@ -110,7 +110,10 @@ def _traces_query(condition: str) -> str:
 
 
 def _captures_query(condition: str, file: str = "''") -> str:
-    """Return the query for the findings about the captures `c` that meet the condition. `file`: SQL of the column `file`."""
+    """Return the query for the findings about the captures `c` that meet the condition.
+
+    `file`: SQL of the column `file`.
+    """
     return (
         f"SELECT DISTINCT NULL AS trace_id, {file} AS file, c.check_name, c.severity, c.detail FROM capture_quality AS c "
         f"WHERE c.check_name IN {row(_checks('capture'))} AND ({condition}) ORDER BY ALL"

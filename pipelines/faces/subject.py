@@ -22,7 +22,10 @@ MEMORY_GB = 0.5
 
 
 class NotATrace(TracelakeError, ValueError):
-    """Raised if the user's argument is not a single trace. The message states what it is, `hint` what to pass instead."""
+    """Raised if the user's argument is not a single trace.
+
+    The message states what it is, `hint` what to pass instead.
+    """
 
 
 class Subject(NamedTuple):

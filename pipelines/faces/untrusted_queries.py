@@ -1,7 +1,7 @@
 """Untrusted queries on a lake: on the locked connection, within limits, with the caveats of their answers.
 
-`tracelake serve` and `tracelake mcp` use this module. It computes no tables. If tables are missing or outdated, the answer
-carries a caveat.
+`tracelake serve` and `tracelake mcp` use this module. It computes no tables. If tables are missing or outdated, the
+answer carries a caveat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes that would shorten a window, from rows of table `fixes`: as a sentence, in lists and as JSON, with their commands."""
+"""Changes that would shorten a window (table `fixes`), as a sentence, in lists and as JSON, with their commands."""
 
 from __future__ import annotations
 

@@ -99,7 +99,10 @@ class Cause:
 
     @property
     def _on_rank(self) -> str:
-        """Return the retimed rank as text for a late rank's saving, else "". Several ranks may be late, but only one is retimed."""
+        """Return the retimed rank as text for a late rank's saving, else "".
+
+        Several ranks may be late, but only one is retimed.
+        """
         options = self.rows[0]["cause_options"] if self.kind["cause"] == "late_rank" else None
         match = re.search(r"rank:(\d+):", options or "")
         return f" on rank {match[1]}" if match else ""
@@ -226,8 +229,8 @@ class Why:
     def _whole(self) -> str:
         """Return the length of the window, or of each of its steps, as text.
 
-        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Include the median
-        of the steps if it differs from their mean.
+        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Include the
+        median of the steps if it differs from their mean.
         """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
         traced, about = units.time(with_it / steps), ""
@@ -253,7 +256,8 @@ class Why:
                 f"{units.time(cause.duration / steps)} {cause.title}{name_in_brackets(cause)}"
                 for cause in self.causes[:2]
             ]
-            # This is true whether the program has no GPU work, the profiler did not record it, or the file is truncated before it.
+            # This is true whether the program has no GPU work, the profiler did not record it, or the file is truncated
+            # before it.
             return f"In {length_text} the trace shows no GPU work: {', '.join(clauses)}."
         computes = f"Of {length_text} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         other_causes = [cause for cause in self.causes if cause.kind["cause"] != "gpu_computing"]
@@ -267,7 +271,7 @@ class Why:
         return f"{'; '.join([computes, *clauses])}.{best_fix(self.fixes, steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
-        """Return the options with which `what-if` answers for the same window, without the profiler if the causes are."""
+        """Return the options with which `what-if` answers for the same window, with or without the profiler's cost."""
         if not self.is_without_profiler:
             return [*of_window]
         return [*of_window, *(["--untraced", self.untraced] if self.untraced else ["--without-profiler"])]
@@ -283,8 +287,8 @@ class Why:
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Return the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
 
-        `subject`: name of the trace in commands (default: the attribute). `options`: options that select the window in commands
-        (default: those of a step by its name, and `of_lake`).
+        `subject`: name of the trace in commands (default: the attribute). `options`: options that select the window in
+        commands (default: those of a step by its name, and `of_lake`).
         """
         window, trace = self.window, subject or self.subject or self.window["trace_id"]
         if not options:
@@ -368,7 +372,7 @@ def microseconds(ns: int | None) -> float | None:
 
 
 def name_in_brackets(cause: Cause) -> str:
-    """Return the name that has more than half of a cause, in brackets, or "" if no name has, or it adds nothing to the title."""
+    """Return the name of more than half of a cause, in brackets, or "" if no name is or the title implies it."""
     row = cause.rows[0]
     is_informative = row["duration_ns"] * 2 > cause.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")

@@ -1,4 +1,7 @@
-"""Words for the values of our own tables, for pages and screens. Other values stay unchanged. JSON contains the original values."""
+"""Words for the values of our own tables, for pages and screens.
+
+Other values stay unchanged. JSON contains the original values.
+"""
 
 from __future__ import annotations
 

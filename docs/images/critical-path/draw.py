@@ -33,7 +33,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge between two starts or ends of boxes, each as ("a", "end"). `kind` is time, order (weight 0) or off (no edge)."""
+    """An edge between two starts or ends of boxes, each as ("a", "end").
+
+    `kind` is time, order (weight 0) or off (no edge).
+    """
 
     src: tuple[str, str]
     dst: tuple[str, str]

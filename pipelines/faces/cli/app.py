@@ -68,7 +68,7 @@ mcp             lake.serve:mcp                        Serve the lake to a langua
 skill           lake.skill:skill                      Print a skill for language models: how to ask why, how to prove a fix, what not to conclude.
 ui              lake.demo:ui                          Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 """
-"""One command per line: its name, its module and function in pipelines/faces/cli, the first line of the function's docstring."""
+"""One command per line: name, module and function in pipelines/faces/cli, first line of the function's docstring."""
 COMMANDS = {name: (target, text) for name, target, text in (line.split(None, 2) for line in _COMMANDS.splitlines())}
 
 

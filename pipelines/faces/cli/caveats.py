@@ -1,6 +1,7 @@
-"""Caveats about the traces and captures of a command. They are printed above its answer, and in `--json` under `caveats`.
+"""Caveats about the traces and captures of a command.
 
-A command notes its caveats when it opens its traces. Every answer that it prints afterwards carries them.
+They are printed above its answer, and in `--json` under `caveats`. A command notes its caveats when it opens its
+traces. Every answer that it prints afterwards carries them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def note(con: Any, id_prefix: str = "") -> None:
 
 
 def print_caveat(kind: str, text: str) -> None:
-    """Print on stderr which rows the answer's tables do not contain, and note it for `--json`. `kind`: such as `left out`."""
+    """Print on stderr which rows the answer's tables do not contain, and note it for `--json`.
+
+    `kind`: such as `left out`.
+    """
     err.line("[yellow]{}:[/] {}", kind, text)
     _notices[kind, text] = None
 
@@ -88,8 +92,8 @@ def lines() -> list[str]:
 def with_caveats(value: Any) -> Any:
     """Return an answer of `--json` with its caveats.
 
-    A row with a `trace_id` gets the caveats of its trace, of the trace that captured its graphs, and of captures. Any other row
-    gets the caveats of all traces. Rows of a command that opened no trace get no caveats.
+    A row with a `trace_id` gets the caveats of its trace, of the trace that captured its graphs, and of captures. Any
+    other row gets the caveats of all traces. Rows of a command that opened no trace get no caveats.
     """
     print_above(())
     if _noted is None and (not _notices or isinstance(value, list)):

@@ -75,7 +75,10 @@ class Commands(TyperGroup):
         return option
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options before a command. Those of shell completion skip validation, because they are rarely used."""
+        """Return the options before a command.
+
+        Those of shell completion skip validation, because they are rarely used.
+        """
         options = super().get_params(ctx)
         for option in options:
             if option.name in ("install_completion", "show_completion"):

@@ -173,8 +173,8 @@ def progress(total: int | None, what: str) -> Iterator[Any]:
 def new_table(*headings: str, title: str | None = None, **options: Any) -> Table:
     """Return a table without rows, with its title on the left.
 
-    A heading that begins with `>` right-aligns its column. In a column whose heading begins with `~`, long words continue on
-    the next line instead of ending in an ellipsis.
+    A heading that begins with `>` right-aligns its column. In a column whose heading begins with `~`, long words
+    continue on the next line instead of ending in an ellipsis.
     """
     table = Table(title=title, title_justify="left", caption_justify="left", **options)
     for heading in headings:

@@ -1,7 +1,7 @@
 """Conversion of the words of a command line into parameter values, without typer's validation by pydantic.
 
-Newer versions of typer check every value, even defaults, with pydantic, whose import takes longer than most commands. Simple
-valid values are converted here. Typer converts all others and reports their errors.
+Newer versions of typer check every value, even defaults, with pydantic, whose import takes longer than most commands.
+Simple valid values are converted here. Typer converts all others and reports their errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _bare(kind: Any) -> tuple[Any, bool]:
 
 
 def _quick(parameter: Any, kind: Any, is_list: bool, option: Any) -> Callable[[Any, Any], Any]:
-    """Return a `process_value(context, value)` that converts simple values and leaves others to the parameter's own method."""
+    """Return a `process_value(context, value)` that converts simple values and leaves others to the parameter's own."""
     slowly = parameter.process_value
 
     def process_value(context: Any, value: Any) -> Any:

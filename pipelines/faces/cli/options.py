@@ -110,8 +110,8 @@ DEFAULT_LAKE = Path("lake")
 def lake_option(names: Iterable[str], lake: Path | str) -> list[str]:
     """Return the --lake option that printed commands about these names need, or [] if they need none.
 
-    They need none if all names are files, or if the lake is the default. The user runs the commands in the same shell, so
-    TRACELAKE_LAKE determines the default.
+    They need none if all names are files, or if the lake is the default. The user runs the commands in the same shell,
+    so TRACELAKE_LAKE determines the default.
     """
     is_needed = str(lake) != (os.environ.get("TRACELAKE_LAKE") or str(DEFAULT_LAKE)) and not all(
         Path(name).exists() for name in names

@@ -121,7 +121,8 @@ def write_overlay(
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
-    If that file is an overlay of another trace (for example, of another rank in the same file), add the trace's id to the name.
+    If that file is an overlay of another trace (for example, of another rank in the same file), add the trace's id to
+    the name.
 
     `con` contains `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` determines only
     the name (None: the path in `traces`). A file whose name ends in .gz is compressed. `drawing`: the kind of drawing in the
@@ -172,8 +173,8 @@ def few_at_a_time(
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Sized]]]:
     """Yield connections for `write_overlay`, each with a group of the traces. `tables`: Parquet files of a batch, by table.
 
-    Small traces are copied into memory in groups, because each of the ten queries of an overlay would otherwise re-read the
-    files of all traces. A large trace gets its own group and is read from the files.
+    Small traces are copied into memory in groups, because each of the ten queries of an overlay would otherwise re-read
+    the files of all traces. A large trace gets its own group and is read from the files.
     """
     traces = list(traces)
     if not traces:
@@ -256,7 +257,8 @@ def _arrows(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
         for ph, bp, (pid, tid, start_ns, duration_ns, is_start) in (("s", None, edge[:5]), ("f", "e", edge[5:10])):
-            # A slice excludes its own end, so end the arrow 1 us earlier, where a viewer finds the slice (as HTA does on the GPU).
+            # A slice excludes its own end, so end the arrow 1 us earlier, where a viewer finds the slice (as HTA does
+            # on the GPU).
             time_ns = start_ns if is_start else start_ns + duration_ns - min(1000, duration_ns)
             yield trace_event(
                 ph,

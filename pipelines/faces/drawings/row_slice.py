@@ -27,10 +27,11 @@ Row = Mapping[str, Any]
 def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sliced:
     """Write the rows that have a time as slices, counters or marks. Raise NoSlice if no row has a time.
 
-    A row starts at column `start_ns` or `at_ns`. If the query has a column `end_ns` or `duration_ns`, each row becomes a slice.
-    Otherwise, if it has further columns of numbers, a row becomes counters, one per number, or else a mark. Events are named by
-    column `name`, or else by the first text column. Rows share a track if they agree in all columns of _TRACKS. If slices of a
-    track overlap, further tracks follow. A time that is NULL or not finite counts as missing.
+    A row starts at column `start_ns` or `at_ns`. If the query has a column `end_ns` or `duration_ns`, each row becomes
+    a slice. Otherwise, if it has further columns of numbers, a row becomes counters, one per number, or else a mark.
+    Events are named by column `name`, or else by the first text column. Rows share a track if they agree in all columns
+    of _TRACKS. If slices of a track overlap, further tracks follow. A time that is NULL or not finite counts as
+    missing.
     """
     start = _first(STARTS, columns)
     if start is None:

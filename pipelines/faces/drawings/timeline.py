@@ -1,8 +1,8 @@
-"""All ranks of a capture as one trace for Perfetto, on one clock, with a process group per rank and arrows between ranks.
+"""All ranks of a capture as one trace for Perfetto, on one clock, with processes per rank and arrows between ranks.
 
-An arrow connects the kernels of a collective. The times of a rank are shifted by its offset in `clock_offsets`, and scaled if
-its drift is significant. A rank without an offset keeps its own clock, and its name states that. Events are written as a
-stream, so only the arrows between ranks are all in memory.
+An arrow connects the kernels of a collective. The times of a rank are shifted by its offset in `clock_offsets`, and
+scaled if its drift is significant. A rank without an offset keeps its own clock, and its name states that. Events are
+written as a stream, so only the arrows between ranks are all in memory.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class NoTimeline(TracelakeError, LookupError):
 class Timeline:
     """Result of writing a timeline. `error_us`: the largest error bar of an aligned clock, or None if no clock is aligned.
 
-    `not_aligned`: ranks that keep their own clock. `shown`: a sentence that states which ranks are drawn, empty if all are.
-    `left_out`: number of events of the drawn ranks that have no time (0 for a step, which contains no such event).
+    `not_aligned`: ranks that keep their own clock. `shown`: a sentence that states which ranks are drawn, empty if all
+    are. `left_out`: number of events of the drawn ranks that have no time (0 for a step, which contains no such event).
     """
 
     path: Path
@@ -126,9 +126,9 @@ def write_timeline(
 ) -> Timeline:
     """Write the merged trace of a capture (gzip if the name ends in .gz) from TABLES, `events` and `findings` in `con`.
 
-    `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end outside.
-    `with_python`: keep Python frames. `most`: if there are more ranks, draw only this many, the worst and the median (0: all). Raise
-    NoTimeline if no rank has the step, OnlyDigest if the events are deleted.
+    `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end
+    outside. `with_python`: keep Python frames. `most`: if there are more ranks, draw only this many, the worst and the
+    median (0: all). Raise NoTimeline if no rank has the step, OnlyDigest if the events are deleted.
     """
     refuse_digest(con, capture_id)
     drawn_ranks, selection = _shown(con, capture_id, most)
@@ -226,7 +226,7 @@ def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], i
 
 
 def _base(con: duckdb.DuckDBPyConnection, ranks: list[_Rank]) -> int:
-    """Return the whole second at or before the first slice of all ranks (ns on the common clock), or 0 without slices."""
+    """Return the whole second at or before the first slice of all ranks (common clock, ns), or 0 without slices."""
     query = "SELECT min(start_ns) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
     first_ns = (
         (rank, rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])

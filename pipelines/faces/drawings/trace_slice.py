@@ -77,8 +77,9 @@ def _asked_traces(rank: int | None, trace: str) -> str:
 def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trace: str) -> int:
     """Return the number of the requested step.
 
-    This is `step` if a step has this number, or else the number of the step at position `step`, counted from 1. `con` contains
-    `traces` and `profiler_steps`. Raise NoSlice if the trace or the step does not exist. The message lists the steps.
+    This is `step` if a step has this number, or else the number of the step at position `step`, counted from 1. `con`
+    contains `traces` and `profiler_steps`. Raise NoSlice if the trace or the step does not exist. The message lists the
+    steps.
     """
     condition = _asked_traces(rank, trace)
     if not con.execute(f"SELECT 1 FROM traces AS t WHERE {condition} LIMIT 1").fetchall():

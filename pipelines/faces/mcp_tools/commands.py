@@ -1,6 +1,7 @@
-"""MCP tools that run commands of tracelake with `--json`, each in its own process. Stopping the request ends the process.
+"""MCP tools that run commands of tracelake with `--json`, each in its own process.
 
-The process runs in an empty folder, because commands prefer a file or folder with the name of an id to the id.
+Stopping the request ends the process. The process runs in an empty folder, because commands prefer a file or folder
+with the name of an id to the id.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ SLOWER = 3
 
 _RETIMING = ("--remove", "--scale", "--ahead", "--untraced", "--annotation", "--instance")
 _RETIMING_FLAGS = ("--perfect-overlap", "--without-profiler")
-"""Options of what-if that a model may use: _RETIMING with a value, these without. Others read or write files on this machine."""
+"""Options of what-if that a model may use: _RETIMING with a value, these without.
+
+Others read or write files on this machine.
+"""
 
 
 def retiming_options(text: str, lake: Path | str) -> list[str]:
@@ -82,9 +86,9 @@ def command(
 ) -> tuple[Callable[[], str], Callable[[], None]]:
     """Return a started request: a function that runs the command and returns its JSON, and a function that stops it.
 
-    `keys`: the keys to return of each object (default: all). Lists in the JSON have at most `rows` entries, and `truncated`
-    names the lists that are cut. `limits`: time, and memory per database. `without_broken`: answer without missing or damaged
-    files. The function raises QueryFailed with the command's own message.
+    `keys`: the keys to return of each object (default: all). Lists in the JSON have at most `rows` entries, and
+    `truncated` names the lists that are cut. `limits`: time, and memory per database. `without_broken`: answer without
+    missing or damaged files. The function raises QueryFailed with the command's own message.
     """
     env = {**os.environ, "PYTHONPATH": import_path(), **({WITHOUT_BROKEN: "1"} if without_broken else {})}
     if limits.memory:

@@ -48,7 +48,7 @@ Started = tuple[Callable[[], str], Callable[[], None]]
 
 @dataclass(frozen=True)
 class Served:
-    """A lake (its folder, or the address of a DuckLake), the limits of a query, and the maximum number of rows of an answer."""
+    """A lake (its folder, or the address of a DuckLake), the limits of a query, and the maximum rows of an answer."""
 
     lake: Path | str
     limits: Limits
@@ -322,7 +322,10 @@ def _at_once(function: Callable[..., str]) -> Callable[..., Started]:
 def _asked(
     served: Served, sql: str, reading: str, rows: int | None = None, limits: Mapping[str, str | int] | None = None
 ) -> Started:
-    """Return a started query. `limits`: the part of the lake that it is about. Findings about that part become caveats."""
+    """Return a started query.
+
+    `limits`: the part of the lake that it is about. Findings about that part become caveats.
+    """
     asking = LakeQuery(served.lake, sql, served.limits, served.without_broken, is_of_user=not limits)
 
     def answer() -> str:

@@ -288,8 +288,8 @@ class TraceAnalysis:
     ) -> Frame:
         """Return the time (ns) with at least `max_queue_length` waiting launches, per rank, device and stream.
 
-        Streams that never reach this length have no row. `queue_length`: the result of `get_queue_length_time_series` (None:
-        all ranks).
+        Streams that never reach this length have no row. `queue_length`: the result of `get_queue_length_time_series`
+        (None: all ranks).
         """
         queue = self._ranked("queue_length") if queue_length is None else tables.as_ibis(queue_length)
         return self.t.framed(tables.full_queue(queue, max_queue_length))

@@ -38,7 +38,10 @@ class Answer:
     """The rows of a query, in memory. A notebook shows the first SHOWN rows."""
 
     def __init__(self, rows: pa.Table, query: str, reading: str = "", caveats: Sequence[str] = ()) -> None:
-        """Wrap `rows`. `query`: the SQL of the answer. `reading`: how to read it, shown below the rows. `caveats`: of all rows."""
+        """Wrap `rows`.
+
+        `query`: the SQL of the answer. `reading`: how to read it, shown below the rows. `caveats`: of all rows.
+        """
         self.rows, self.query, self.reading, self.caveats = rows, query, reading, list(caveats)
 
     def __len__(self) -> int:
@@ -108,11 +111,12 @@ def answer(
 ) -> Answer:
     """Return the answer to a SELECT over the lake's tables.
 
-    Tables with a trace_id have only the rows of `traces`, and table `traces` has their ranks. Tables in the query are computed
-    first if they are missing or outdated. The caveats name the traces that are missing from these tables because a model
-    failed on them. If the query reads a table of captures, the caveats include the findings about the captures of `traces`,
-    such as a missing rank. Duplicate column names get a number: `name_1`. Raise duckdb.Error for an invalid query, WrongValue
-    if the statement is not a query, or if it names a table as `analyst.…` although the lake has other traces, too.
+    Tables with a trace_id have only the rows of `traces`, and table `traces` has their ranks. Tables in the query are
+    computed first if they are missing or outdated. The caveats name the traces that are missing from these tables
+    because a model failed on them. If the query reads a table of captures, the caveats include the findings about the
+    captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise duckdb.Error for
+    an invalid query, WrongValue if the statement is not a query, or if it names a table as `analyst.…` although the
+    lake has other traces, too.
     """
     with connect_parser() as parser:
         tables = tables_read(query, parser)
@@ -139,7 +143,7 @@ def answer(
 
 
 def _with_integers(rows: pa.Table) -> pa.Table:
-    """Return the rows with 64-bit integers instead of decimals (DuckDB's sums of integers), if all values of a column fit."""
+    """Return the rows with DuckDB's sums of integers (decimals) as 64-bit integers, if all values of a column fit."""
     import pyarrow as pa
 
     for index, field in enumerate(rows.schema):
@@ -152,8 +156,8 @@ def _with_integers(rows: pa.Table) -> pa.Table:
 def _only(con: Any, query: str, tables: Iterable[str] | None, traces: Sequence[RankTrace]) -> None:
     """Create temporary views that hide the rows of other traces and show the assigned ranks.
 
-    They take precedence over tables of the same name. `tables`: the tables that the query reads (None: all, which costs 0.3 s).
-    Raise WrongValue for a name that views cannot replace.
+    They take precedence over tables of the same name. `tables`: the tables that the query reads (None: all, which costs
+    0.3 s). Raise WrongValue for a name that views cannot replace.
     """
     ids = {trace.trace_id for trace in traces}
     has_all = con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids)

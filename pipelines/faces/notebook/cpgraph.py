@@ -126,7 +126,10 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def arrays(self) -> ArrayGraph:
-        """Return the graph as arrays for networkx, weights in ns. `networkx.dag_longest_path(path.arrays)` returns the path."""
+        """Return the graph as arrays for networkx, weights in ns.
+
+        `networkx.dag_longest_path(path.arrays)` returns the path.
+        """
         return self.saved.graph()
 
     def to_networkx(self) -> nx.DiGraph:

@@ -114,9 +114,10 @@ class CriticalPath(AskedGraph):
     def critical_path(self) -> bool:
         """Recompute the longest path of the graph after edits, and return whether the graph has a path.
 
-        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit the graph. For
-        the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path. A warning names the cycle.
-        Raise ValueError if an edge or node is invalid. The message names it, and the path is unchanged.
+        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit the
+        graph. For the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path. A
+        warning names the cycle. Raise ValueError if an edge or node is invalid. The message names it, and the path is
+        unchanged.
         """
         # The graph cannot have been edited before networkx's dictionaries are built.
         if self.is_filled and (self.saved.events is not None or self.is_edited):

@@ -91,10 +91,11 @@ def symbols_of(events: Any) -> SymbolTable:
 def hta_frame(events: Any, symbols: SymbolTable) -> pd.DataFrame:
     """Return the events of one trace, an Ibis table, as HTA's frame, one row per event with time, duration and category.
 
-    The index and column `index` are event ids. `ts`, `dur` and `end` are us on the trace's own clock (int if all are whole).
-    `name` and `cat` are numbers of `symbols`, `s_name` and `s_cat` their texts. `stream` and `correlation` are -1 if missing.
-    `index_correlation`: for GPU work the call that launched it, for a call the work that it launched last (0: neither; -1: no
-    correlation). `iteration`: the number of the profiler step, for GPU work that of its launch (-1: none).
+    The index and column `index` are event ids. `ts`, `dur` and `end` are us on the trace's own clock (int if all are
+    whole). `name` and `cat` are numbers of `symbols`, `s_name` and `s_cat` their texts. `stream` and `correlation` are
+    -1 if missing. `index_correlation`: for GPU work the call that launched it, for a call the work that it launched
+    last (0: neither; -1: no correlation). `iteration`: the number of the profiler step, for GPU work that of its launch
+    (-1: none).
     """
     is_timed = events.start_ns.notnull() & events.duration_ns.notnull()  # a missing time would make all times floats
     is_event = is_timed & events.cat.notnull() & (events.cat != "Trace")

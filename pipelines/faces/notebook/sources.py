@@ -1,4 +1,4 @@
-"""Choice of an analysis's traces, from files (which are ingested) or from a lake, and lookup of a trace by rank or id."""
+"""Choice of an analysis's traces, from files (which are ingested) or a lake, and lookup of a trace by rank or id."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class RankTrace:
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
     """Ingest files (by rank, a list, or a single file), or all files of a folder, and return their traces by rank.
 
-    Other traces in the lake are kept. In a folder, warn about files that are not traces, but raise the first error if no file is
-    a trace. Skip overlays in a folder, because they duplicate their traces. Raise TraceRejected if one of `files` is not a
-    trace, FileNotFoundError if the folder is missing, TraceNotFound if there are no traces, or several in a file that is
-    assigned to a rank.
+    Other traces in the lake are kept. In a folder, warn about files that are not traces, but raise the first error if
+    no file is a trace. Skip overlays in a folder, because they duplicate their traces. Raise TraceRejected if one of
+    `files` is not a trace, FileNotFoundError if the folder is missing, TraceNotFound if there are no traces, or several
+    in a file that is assigned to a rank.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -124,7 +124,7 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
 
 
 def rank_caveats(traces: Iterable[RankTrace], tables: Iterable[str]) -> list[str]:
-    """Return a caveat if some of these tables are of captures, because these have the files' ranks, not the assigned ranks."""
+    """Return a caveat if some of these tables are of captures, which have the files' ranks, not the assigned ranks."""
     of_captures = sorted(set(CAPTURE_TABLES).intersection(tables))
     if not of_captures or not any(trace.has_other_rank for trace in traces):
         return []

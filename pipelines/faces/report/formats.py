@@ -26,7 +26,10 @@ def name(value: Any) -> Markup:
 
 
 def shorter(text: str, most: int = _LONG) -> str:
-    """Return a text of at most `most` characters. Kernel names become their short names. Other texts lose their middle."""
+    """Return a text of at most `most` characters.
+
+    Kernel names become their short names. Other texts lose their middle.
+    """
     if len(text) <= most and "::" not in text and "(" not in text:
         return text  # keeps `Linear_<3>`, whose number identifies the module
     return short_names([text], most)[0]

@@ -43,7 +43,8 @@ macros: Any = TEMPLATES.get_template("blocks.html").module
 def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Markup:
     """Return labeled stacked bars, all to the scale of the longest.
 
-    `colours`: CSS class by kind, in the order of the legend. The legend lists the kinds that are visible in a bar, in words.
+    `colours`: CSS class by kind, in the order of the legend. The legend lists the kinds that are visible in a bar, in
+    words.
     """
     longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
     used = {part.kind for _, parts in rows for part in parts if part.value >= longest / _WIDTH}

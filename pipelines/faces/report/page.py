@@ -42,7 +42,7 @@ _OF_A_RANK = (
     spans,
 )
 _OF_A_DIGEST = (breakdown, steps, critical_path)
-"""The sections about one rank that only read tables in a digest (OF_TRACES in pipelines/lake/retain/digest_files.py)."""
+"""The sections about one rank whose tables are in a digest (OF_TRACES in pipelines/lake/retain/digest_files.py)."""
 
 
 def page(subject: Subject, notices: Sequence[str]) -> str:

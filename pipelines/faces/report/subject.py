@@ -142,15 +142,15 @@ def label(trace: Row) -> str:
 
 
 def of_shown(subject: Subject) -> str:
-    """Return a note for sections about one rank that names the rank and why it is shown, or "" if there is only one trace."""
+    """Return a note for sections about one rank: the rank and why it is shown, or "" if there is only one trace."""
     return f"Of {subject.label}, {subject.why_shown}. " if subject.why_shown else ""
 
 
 def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None, lake: str = "") -> Subject:
     """Return the capture or trace with this id prefix, or the only capture or trace if the prefix is empty.
 
-    `rank`: the rank to show (default: the straggler, or else the first rank). `lake`: as in Subject. Raise NothingFound if none
-    or several match, or if the rank does not exist.
+    `rank`: the rank to show (default: the straggler, or else the first rank). `lake`: as in Subject. Raise NothingFound
+    if none or several match, or if the rank does not exist.
     """
     traces = rows_of(con, f"{_TRACES} WHERE starts_with(t.trace_id, {quoted(beginning)}) ORDER BY t.trace_id")
     captures = con.execute(

@@ -55,9 +55,9 @@ _HEADERS = {
 class Settings:
     """Settings of the server.
 
-    `lake`: a folder, or the address of a DuckLake. `limits`: limits of a query. `rows`: maximum number of rows on the page.
-    `queries`: maximum number of concurrent queries. `hosts`: names that the server answers to in addition to LOCAL.
-    `without_broken`: skip broken files.
+    `lake`: a folder, or the address of a DuckLake. `limits`: limits of a query. `rows`: maximum number of rows on the
+    page. `queries`: maximum number of concurrent queries. `hosts`: names that the server answers to in addition to
+    LOCAL. `without_broken`: skip broken files.
     """
 
     lake: Path | str

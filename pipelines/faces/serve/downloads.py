@@ -39,7 +39,10 @@ class Download:
             raise
 
     def headers(self) -> dict[str, str]:
-        """Return the header with the caveats, or {} without caveats. Call it after `first`. Caveats that do not fit are counted."""
+        """Return the header with the caveats, or {} without caveats.
+
+        Call it after `first`. Caveats that do not fit are counted.
+        """
         shown = [visible(caveat) for caveat in self._caveats]
         listed, n_more = json.dumps(shown), 0
         while len(listed) > _LONGEST_HEADER:

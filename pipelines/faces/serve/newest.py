@@ -12,7 +12,8 @@ from pipelines.faces.limiting_findings import findings_of_trace, with_findings, 
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import Why, on_a_screen, why_from_queries
 
-# The newest trace, and which answers exist for it. The query reads every table of the answer, so its caveats cover all of them.
+# The newest trace, and which answers exist for it. The query reads every table of the answer, so its caveats cover all
+# of them.
 NEWEST = """
 SELECT
     trace_id, capture_id, file, job, rank,

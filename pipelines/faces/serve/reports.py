@@ -30,13 +30,16 @@ _SECONDS = 600
 @dataclass(frozen=True)
 class _Made:
     name: str  # part of the address; random, so that no other page can guess it
-    # State of the lake after the report was built, because building it may compute tables. None if files were ingested or
-    # removed during the build, because the report may not cover the change.
+    # State of the lake after the report was built, because building it may compute tables. None if files were ingested
+    # or removed during the build, because the report may not cover the change.
     state: str | None
 
 
 class Reports:
-    """The finished reports, in a temporary folder that is deleted when the server ends. One report is built at a time."""
+    """The finished reports, in a temporary folder that is deleted when the server ends.
+
+    One report is built at a time.
+    """
 
     def __init__(self, lake: Path | str, without_broken: bool = False) -> None:
         """Prepare an empty collection. `without_broken`: build the reports without missing or damaged files."""
@@ -60,7 +63,8 @@ class Reports:
         lake = self.lake
         async with self._making:
             if not _is_own(self._folder.name):
-                # A cleaner of temporary files, such as systemd-tmpfiles, deleted it, so another user may have taken its name.
+                # A cleaner of temporary files, such as systemd-tmpfiles, deleted it, so another user may have taken its
+                # name.
                 self.close()
                 self._folder = _new_folder()
             made = self._made.get(ident)

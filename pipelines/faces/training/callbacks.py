@@ -13,9 +13,10 @@ def hugging_face_callback(
 ) -> Any:
     """Return a TrainerCallback for `Trainer(callbacks=[…])` that profiles and passes each trace to `on_trace_ready`.
 
-    An error of the profiler never stops training. It becomes a RuntimeWarning, and the profiler stops. `on_trace_ready`: as in
-    torch.profiler, for example `trace_handler(…)`. `wait` steps are skipped, `warmup` steps warm the profiler up, and `active`
-    steps are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError without transformers.
+    An error of the profiler never stops training. It becomes a RuntimeWarning, and the profiler stops.
+    `on_trace_ready`: as in torch.profiler, for example `trace_handler(…)`. `wait` steps are skipped, `warmup` steps
+    warm the profiler up, and `active` steps are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError
+    without transformers.
     """
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 

@@ -1,8 +1,9 @@
 """`python -m pipelines.faces.training.deliver FILE… TARGET LAKE JOB`: deliver traces that training processes wrote.
 
-For each file, the process inserts the key in its `key_file` (`"name": value,`) at the start of the JSON object, compresses it,
-and moves the result into the target in one step. Then it ingests the result if a lake is named, and removes the file. It may be
-killed at any time and restarted. If several processes try to deliver a file, only the first delivers it.
+For each file, the process inserts the key in its `key_file` (`"name": value,`) at the start of the JSON object,
+compresses it, and moves the result into the target in one step. Then it ingests the result if a lake is named, and
+removes the file. It may be killed at any time and restarted. If several processes try to deliver a file, only the first
+delivers it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,20 @@ _HEAD = 64  # bytes at the start of the file that contain the object's opening b
 
 
 def _lower_priority() -> None:
-    """Lower the priority below that of training, also for this process's session, by which Linux may share the CPU (autogroup)."""
+    """Lower the priority below that of training.
+
+    Linux may share the CPU by session (autogroup), so lower that of the session, too.
+    """
     os.nice(_NICE)
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(_NICE))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Deliver the files. Return 0, or the status of the last failure. If a file fails, the others are still delivered."""
+    """Deliver the files.
+
+    Return 0, or the status of the last failure. If a file fails, the others are still delivered.
+    """
     *names, target, lake, job = sys.argv[1:] if arguments is None else arguments
     _lower_priority()
     status = 0

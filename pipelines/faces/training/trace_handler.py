@@ -1,8 +1,8 @@
 """Handler of torch.profiler that delivers every trace to a lake, or to an inbox, while training continues.
 
 The training process only writes the trace, as plain JSON into a hidden folder. A process of low priority (deliver.py)
-compresses it, moves it to its target in one step, and ingests it. If that process is killed, the next handler of the same
-folder restarts the delivery.
+compresses it, moves it to its target in one step, and ingests it. If that process is killed, the next handler of the
+same folder restarts the delivery.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from pipelines.base.processes import import_path, is_alive, this_process
 HIDDEN = ".tracelake"
 """Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
 _MOST = 1000
-"""Maximum number of traces of earlier runs that a handler delivers. A command line has room for about ten times as many."""
+"""Maximum number of traces of earlier runs that a handler delivers.
+
+A command line has room for about ten times as many.
+"""
 _OLD_S = 3600
 """Age in seconds at which a partial trace counts as abandoned if its process is not visible."""
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
@@ -49,9 +52,9 @@ def trace_handler(
     which another machine ingests. `traces`: the folder in which the files of a lake are kept (default: `<lake>-traces`;
     required for a DuckLake). `job`: the job's name, which is also the folder of its files.
 
-    Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training. It becomes
-    a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if the folder for the files of a lake
-    is not on this machine.
+    Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training. It
+    becomes a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if the folder for the
+    files of a lake is not on this machine.
     """
     if (lake is None) == (inbox is None):
         raise ValueError("set either lake or inbox")
@@ -148,7 +151,7 @@ class TraceHandler:
         return False
 
     def _resume(self) -> None:
-        """Deliver complete traces of ended processes of this host, and remove their old partial traces and leftover files."""
+        """Deliver complete traces of ended processes of this host, and remove their old partial files."""
         left = []
         for file in sorted(self._hidden.iterdir()) if self._hidden.is_dir() else ():
             owned = _OWNED.fullmatch(file.name)
@@ -166,7 +169,10 @@ class TraceHandler:
 
 
 def key_file(trace: Path) -> Path:
-    """Return the file with the key that the delivery inserts into a trace. A file, because another rank may deliver later."""
+    """Return the file with the key that the delivery inserts into a trace.
+
+    A file, because another rank may deliver later.
+    """
     return trace.with_suffix(".key")
 
 
@@ -209,13 +215,19 @@ def _as_name(text: str) -> str:
 
 
 def _this_process() -> str:
-    """Return the pid and, if known, the start time of this process, because a later process in a container may have its pid."""
+    """Return the pid and, if known, the start time of this process.
+
+    In a container, a later process may have its pid.
+    """
     _, pid, start = this_process().rsplit(":", 2)
     return f"{pid}-{start}" if start else pid
 
 
 def _remove_if_old(file: Path) -> None:
-    """Remove a file if it is old. An invisible process, in a container with this host name, may still write a newer one."""
+    """Remove a file if it is old.
+
+    An invisible process, in a container with this host name, may still write a newer one.
+    """
     with suppress(FileNotFoundError):
         if time.time() - file.stat().st_mtime > _OLD_S:
             file.unlink()

@@ -100,15 +100,16 @@ class LoopAnswer:
     def metrics(self) -> dict[str, float]:
         """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.
 
-        Times are ms per step, without the profiler if its cost is known. Shares are percent. Shares of GPU time are of the
-        steps with the profiler, and missing without GPU work. Names are changed and cut, because MLflow does not accept every
-        character or length of a kernel's name.
+        Times are ms per step, without the profiler if its cost is known. Shares are percent. Shares of GPU time are of
+        the steps with the profiler, and missing without GPU work. Names are changed and cut, because MLflow does not
+        accept every character or length of a kernel's name.
         """
         if self.why is None:
             return {}
         answer, window = self.why, self.why.window
-        # The window consists of the steps, because the profiler starts with the first and stops with the last. The sentence is
-        # about the window if the GPU works long after the host's last step. A metric is per step in every run.
+        # The window consists of the steps, because the profiler starts with the first and stops with the last. The
+        # sentence is about the window if the GPU works long after the host's last step. A metric is per step in every
+        # run.
         numbers = {"step_ms": answer.length / (window["n_steps"] or 1) / 1e6}
         if window["busy_ns"]:  # else the GPU work may only be unrecorded
             numbers["gpu_computing_percent"] = 100 * window["computing_ns"] / window["length_ns"]

@@ -46,7 +46,8 @@ NONE = "none"
 class GraphInputs:
     """Inputs that were read in addition to a trace: the id of the trace with the captures, and the file of annotations.
 
-    Each is None without such an input. `is_nearest`: whether the trace was found in the lake instead of named by the user.
+    Each is None without such an input. `is_nearest`: whether the trace was found in the lake instead of named by the
+    user.
     """
 
     capture_trace_id: str | None = None
@@ -65,7 +66,8 @@ def opened_with_graphs(
 ) -> Iterator[tuple[Any, str, GraphInputs]]:
     """Yield a private connection with `events`, `traces` and `findings`, the trace's id, and the additional inputs.
 
-    `tables`: see `subject`. They contain the rows of the trace alone. Exit if a file does not exist or is of the wrong kind.
+    `tables`: see `subject`. They contain the rows of the trace alone. Exit if a file does not exist or is of the wrong
+    kind.
     """
     from pipelines.modelling.graph_captures import use_capture
     from pipelines.runs.store import open_store
@@ -85,7 +87,7 @@ def opened_with_graphs(
 
 
 def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
-    """Name the nodes of the trace's graphs with a file of annotations: the requested file, or the file next to the trace.
+    """Name the nodes of the trace's graphs with the requested file of annotations, or with the file next to the trace.
 
     Return the file, or None without a file. Exit if it cannot be read.
     """

@@ -272,7 +272,10 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
 
 
 def _caveats_of_all(window: Window) -> list[dict[str, Any]]:
-    """Return the window's caveats: unrecorded waits, long gaps on the path where events may be missing, overlapping streams."""
+    """Return the window's caveats.
+
+    They are about unrecorded waits, long gaps on the path where events may be missing, and overlapping streams.
+    """
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
     from pipelines.critical_path.whatif.shared_gpu import overlapping_streams

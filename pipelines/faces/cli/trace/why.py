@@ -104,7 +104,7 @@ class _WindowOptions(NamedTuple):
         return "--without-profiler, --with-profiler and --untraced" if is_set else ""
 
     def options(self, named: _NamedAnswer, lake: Path | str) -> list[str]:
-        """Return the options with which other commands select the same window, with --lake if the trace is named by id."""
+        """Return the options with which other commands select the same window (with --lake if `named` is an id)."""
         # With --step, the answer is that of a trace.
         step_window = cast("Why", named.answer).window["window_id"] if self.step else "full"
         window = self.annotation or step_window

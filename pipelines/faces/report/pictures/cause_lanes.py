@@ -1,4 +1,4 @@
-"""One bar per trace, split into the causes of its time, as self-contained SVG for use without the page's style sheet."""
+"""One bar per trace, split into the causes of its time, as SVG that does not need the page's style sheet."""
 
 from __future__ import annotations
 

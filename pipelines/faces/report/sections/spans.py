@@ -149,8 +149,8 @@ _SAMPLED_PEAKS = {
 def sampled_layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
     """Return pictures of the sampled modules of the newest recorded run, SVG by title, or nothing without such modules.
 
-    `con` has the lake's tables. The honeycomb has a row per recording, named by the rank, or by the recording's id if the rank is
-    unknown or was recorded more than once. The radar shows the first row.
+    `con` has the lake's tables. The honeycomb has a row per recording, named by the rank, or by the recording's id if
+    the rank is unknown or was recorded more than once. The radar shows the first row.
     """
     rows = rows_of_question(con, "sampled-modules")
     rows = [row for row in rows if row["run_id"] == rows[0]["run_id"]]
