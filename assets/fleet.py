@@ -25,7 +25,7 @@ from pipelines.runs.store import Store
     retry_policy=AGAIN,
 )
 def captures(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.MaterializeResult]:
-    """Update the selected tables for every capture that is new, has new traces or lacks them.
+    """Update the selected tables for every capture that is new, has new traces or is missing in them.
 
     The partition is the day on which a capture was last computed.
     """

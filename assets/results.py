@@ -5,8 +5,8 @@ check fails the run. Nothing is downstream of the check, so captures, overlays a
 written. In a run without the check, the step that computes tables fails at its end instead. Neither is retried, because
 the model would fail on the trace again.
 
-A run of the sensor or of `daily` computes the tables that a fleet needs every day (`tracelake materialize --for
-fleet`), or all tables. The metadata of the other assets states that the run omits them.
+A run of the sensor or of `daily` computes the tables that a fleet needs every day
+(`tracelake materialize --for fleet`), or all tables. The metadata of the other assets states that the run omits them.
 """
 
 import os

@@ -62,7 +62,7 @@ def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str =
 
 
 def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
-    """Return a sensor of new findings and one of failed runs. Both do nothing if TRACELAKE_WEBHOOK is unset."""
+    """Return the sensors of new findings and of failed runs. Both do nothing if TRACELAKE_WEBHOOK is unset."""
 
     @dg.sensor(
         name="tell_findings",

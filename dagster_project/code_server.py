@@ -42,7 +42,7 @@ class ForkingServer(server.DagsterApiServer):
 def main() -> None:
     """Run `dagster api grpc` with its options, as `python -m dagster_project.code_server`.
 
-    Runs are its children, so those of an earlier code server have ended.
+    Runs are children of the code server, so runs of an earlier code server have ended. Mark them as failed first.
     """
     from dagster_project.runs_in_progress import fail_lost
 

@@ -29,7 +29,7 @@ _BUDGET_SECONDS = 20.0
 def delete_old_runs(
     instance: dg.DagsterInstance, keep_days: float = _DAYS, keep_runs: int = _RUNS, now: datetime | None = None
 ) -> int:
-    """Delete finished runs beyond the newest `keep_runs`, and those older than `keep_days`. Return the number deleted.
+    """Delete finished runs beyond the newest `keep_runs` or older than `keep_days`. Return the number of deleted runs.
 
     One call deletes at most 100 runs beyond `keep_runs` and stops after 20 s. The newest run stays, because it shows whether
     the last run failed. Raise ValueError if `keep_runs` is less than 1 or `keep_days` is not positive.

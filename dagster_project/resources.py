@@ -17,7 +17,7 @@ def _tag(context: dg.InitResourceContext) -> None:
 class LakeResource(dg.ConfigurableResource[Lake]):
     """The lake in folder `path`, by default the folder in TRACELAKE_LAKE, or `./lake`. It keeps no file open.
 
-    If the lake is at an address, the folder is that of Dagster's own files (see `lake_folder`).
+    If the lake is at an address, the folder contains only Dagster's own files (see `lake_folder`).
     """
 
     path: str = ""

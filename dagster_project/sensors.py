@@ -48,7 +48,7 @@ MAX_REPEATS = 3
 """Maximum number of reruns of a day whose newest run failed. After that, the user must intervene."""
 REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
-"""Assets that `daily` writes if there is nothing to do: those with a freshness policy, and `rejects`."""
+"""Assets that `daily` writes if there is nothing to do: the assets with a freshness policy, and `rejects`."""
 _ASKED, _NOTHING = "asked", "{}"  # the cursor's key for the name of the list of requested files, and an empty cursor
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error, StoreError)
 

@@ -123,7 +123,8 @@ def _captures_query(condition: str, file: str = "''") -> str:
 def findings_of_traces(con: Any, of: str = "") -> list[LimitingFinding]:
     """Return the findings about the traces in `con` (tables `traces` and `findings`), by file.
 
-    `of`: prefix of a trace id, or of the id of a capture (table `capture_ranks`) whose traces to return; empty for all traces.
+    `of`: prefix of a trace id, or of the id of a capture (table `capture_ranks`) whose traces count, or "" for all
+    traces.
     """
     condition = "true"
     if of:

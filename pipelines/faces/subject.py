@@ -48,7 +48,7 @@ def subject(
     process: str | None = None,
     reading: Callable[[Path], AbstractContextManager[Any]] = lambda _: nullcontext(lambda *_: None),
 ) -> AbstractContextManager[Subject]:
-    """Open a trace from its file, or from a lake, with those of its `tables` that are up to date in the lake.
+    """Open a trace from its file, or from a lake, with the tables among `tables` that are up to date in the lake.
 
     `with_arguments`: also read the text of all arguments of a file, which no model needs. `process`: the process to read from a
     file. `reading(file)` yields a callback that gets the number of bytes read. Raise NotATrace, TraceRejected if the file is not

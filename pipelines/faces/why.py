@@ -183,7 +183,7 @@ class Why:
         return printed(self.caveats, self.sentence)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the sentence, a bar of causes, and the fixes."""
+        """Return the HTML for a notebook: caveats, the sentence, a bar of causes, and the fixes."""
         from pipelines.faces.why_html import why_html
 
         return why_html(self)

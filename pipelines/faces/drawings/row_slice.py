@@ -57,7 +57,7 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sli
 
 
 class _Drawing:
-    """Conversion of rows to events: the column with their name, the columns of their track, and those of their arguments."""
+    """Conversion of rows to events. It chooses the columns of their name, track, numbers and arguments."""
 
     def __init__(
         self, timed: Sequence[Row], columns: Sequence[str], times: tuple[str, str | None, str | None], base_ns: int

@@ -216,7 +216,7 @@ def _by_offset(offset_ns: int) -> Callable[[int], int]:
 
 
 def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], int]:
-    """Return the line through two points (own clock, common clock; ns).
+    """Return the line through two points, each as (time on the rank's clock, time on the common clock) in ns.
 
     It uses integers, because floats are too coarse for ns since 1970.
     """

@@ -51,7 +51,7 @@ class Sliced:
 def step_query(step: int, rank: int | None, trace: str) -> str:
     """Return SQL for the events of a profiler step: host events during the step, and the GPU work that it launched.
 
-    `trace`: prefix of a trace's id, or the name of its file; empty for all traces.
+    `trace`: prefix of a trace's id, or the name of its file, or "" for all traces.
     """
     condition = f"s.step = {step} AND {_asked_traces(rank, trace)}"
     return f"""

@@ -116,11 +116,11 @@ class TraceAnalysis:
     ) -> PathAndSuccess:
         """Return the critical path of a rank (or trace id), of the whole trace or under an annotation.
 
-        The result is HTA's pair `cp_graph, success = …`, which also has the graph's methods. `instance_id`: None is the first
-        instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Without an annotation it is ignored, as in HTA.
-        `profile`: default is the profile of the analysis; `hta` produces the graph of HTA 0.6.1. `switches` overrides single
-        switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow their tensors
-        (docs/data-dependencies.md) as recorded in `execution_trace`, by default the file next to the trace.
+        The result is HTA's pair `cp_graph, success = …`, which also has the graph's methods. `instance_id`: None is the
+        first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Without an annotation it is ignored, as
+        in HTA. `profile` (default: the profile of the analysis): `hta` produces the graph of HTA 0.6.1. `switches`
+        overrides single switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow their
+        tensors (docs/data-dependencies.md) as recorded in `execution_trace`, by default the file next to the trace.
 
         Raise TraceNotFound, WindowNotFound (the message lists the annotations), NoExecutionTrace, NothingJoined, TraceRejected
         for a file that is not an execution trace, or ValueError for an invalid instance, profile or switch.
@@ -225,7 +225,7 @@ class TraceAnalysis:
 
     @property
     def plot(self) -> Plots:
-        """Return the charts: `analysis.plot.breakdown()`; `dir(analysis.plot)` lists them."""
+        """Return the charts, such as `analysis.plot.breakdown()`. `dir(analysis.plot)` lists them."""
         return Plots(self)
 
     def tables(self, *names: str) -> list[ir.Table]:
@@ -295,5 +295,5 @@ class TraceAnalysis:
         return self.t.framed(tables.full_queue(queue, max_queue_length))
 
     def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> Frame:
-        """Return table `launches` with the rank: launch calls, their durations, those of their GPU work, and the delays."""
+        """Return table `launches` with the rank: launch calls, the durations of calls and GPU work, and the delays."""
         return self.t.framed(self._ranked("launches", ranks))

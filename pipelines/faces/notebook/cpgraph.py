@@ -162,7 +162,7 @@ class LazyGraph(nx.DiGraph):
         self._take(made)
 
     def _take(self, made: nx.DiGraph) -> None:
-        """Replace the graph's dictionaries by those of another graph."""
+        """Take over the dictionaries of another graph."""
         for name in ("_node", "_adj", "_succ", "_pred"):
             self.__dict__[name] = made.__dict__[name]
 

@@ -139,10 +139,10 @@ class CriticalPath(AskedGraph):
         return path
 
     def summary(self) -> pd.Series | Summary:
-        """Print HTA's header and return the percentage of the path's time by what bounds it.
+        """Print HTA's header and return the percentage of the path's time by bound (`bound_by`).
 
         As in HTA, return a pandas Series, or a dict with the same text form if pandas is not installed. `answer.summary` is the
-        plain dict, largest first. Print caveats of severity warning or error to stderr; `caveats` has all of them.
+        plain dict, largest first. Print caveats of severity warning or error to stderr. `caveats` has all of them.
         """
         for caveat in self.caveats:
             if caveat["severity"] != "info":
@@ -153,7 +153,7 @@ class CriticalPath(AskedGraph):
         return series(self.answer.summary)
 
     def show_critical_path(self) -> None:
-        """Print the path's edges in order: time (us), what bounds it, event and name."""
+        """Print the path's edges in order: time (us), bound, event and name."""
         for step in self.answer.path:
             print(
                 f"{step['duration_us']:12.3f}  {step['bound_by']:28}  {step['event_id']:>8}  {visible(step['name'] or '')}"

@@ -162,7 +162,7 @@ class Trace:
     def connect(
         self, trace_id: str, tables: Iterable[str] = (), execution_trace: Path | None = None
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield the connection of a trace (`Subject`), with those of its `tables` that are up to date.
+        """Yield the connection of a trace (`Subject`), with the up-to-date tables among its `tables`.
 
         The trace is joined to `execution_trace` unless that is None. Raise TraceRejected if the file is not an execution trace.
         """

@@ -117,7 +117,7 @@ class Subject:
         return rows_of_question(self.con, question, trace=[trace["trace_id"] for trace in self.traces])
 
     def rows_of_capture(self, question: str) -> list[Row]:
-        """Return the rows that answer a question about the capture. A single trace has none."""
+        """Return the rows that answer a question about the capture, or [] for a single trace."""
         return rows_of_question(self.con, question, capture=self.capture_id) if self.capture_id else []
 
     @property

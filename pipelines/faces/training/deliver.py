@@ -30,7 +30,7 @@ _HEAD = 64  # bytes at the start of the file that contain the object's opening b
 def _lower_priority() -> None:
     """Lower the priority below that of training.
 
-    Linux may share the CPU by session (autogroup), so lower that of the session, too.
+    Linux may share the CPU by session (autogroup), so lower the priority of the session, too.
     """
     os.nice(_NICE)
     with suppress(OSError):

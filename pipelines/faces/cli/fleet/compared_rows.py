@@ -52,7 +52,7 @@ def as_json(
 
 
 def rows_of(part: Part) -> list[Difference]:
-    """Return the rows to show: those of GPU work, or those of the host if neither side has GPU work."""
+    """Return the rows of GPU work, or the rows of the host if neither side has GPU work."""
     return part.rows or part.host
 
 

@@ -120,7 +120,7 @@ def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> N
 
 
 def _list(questions: Sequence[Question], format: Format, options: list[str]) -> None:
-    """Print the questions. Exit if there are `options` of an answer, or the format is one of an answer only."""
+    """Print the questions. Exit if `options` or the format only apply to an answer."""
     if format in (Format.csv, Format.parquet):
         options = [*options, f"--format {format.value}"]
     if options:

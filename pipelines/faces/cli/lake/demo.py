@@ -65,8 +65,8 @@ def demo(
 def synthetic(folder: Path) -> list[Path]:
     """Write the demo's traces unless they exist, and return their paths.
 
-    They are traces of four training ranks, one of them late, of a server that prefills requests and then decodes, and
-    of a program that decodes by replaying a CUDA graph.
+    The traced programs are a training job with four ranks, one of them late, a server that prefills requests and then
+    decodes, and a decoder that replays a CUDA graph.
     """
     from pipelines.synthetic import CaptureSpec, write_capture
     from pipelines.synthetic.programs.inference import REQUESTS

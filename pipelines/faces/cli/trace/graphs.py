@@ -69,7 +69,7 @@ def _inputs_as_json(inputs: GraphInputs) -> dict[str, Any]:
 
 
 def _unknown_caveats(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the caveat that NULL operators are unknown, and which inputs would identify them; [] if all are known."""
+    """Return a caveat about unknown operators, with the inputs that would identify them, or [] if all are known."""
     unknown = answer["graph_ns"] - answer["known_ns"]
     if not unknown:
         return []

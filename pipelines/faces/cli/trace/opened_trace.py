@@ -63,8 +63,9 @@ def use_memory(con: Any, trace_id: str) -> int:
 def _keep_tables_in_file(con: Any) -> None:
     """Store new tables and views of an opened trace in a file, which is deleted when the trace is closed.
 
-    DuckDB compresses tables in a file, but not in memory, so those of a long trace take a quarter of the memory. Evicted
-    tables need not be written again. Cursors of `con` do not find the tables, because each cursor has its own search path.
+    DuckDB compresses tables in a file, but not in memory, so the tables of a long trace take a quarter of the memory.
+    Evicted tables need not be written again. Cursors of `con` do not find the tables, because each cursor has its own
+    search path.
     """
     from pipelines.models.sqltext import quoted
 

@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
-    """Print caveats in their order, without those that are already printed above the answer."""
+    """Print caveats in their order, except the caveats that are already printed above the answer."""
     for caveat in caveats:
         if is_noted(caveat["detail"]):
             continue

@@ -1,4 +1,4 @@
-"""`tracelake why`: the causes of a trace's length, and what removing each would save."""
+"""`tracelake why`: the causes of a trace's length, and the saving of removing each."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _WindowOptions(NamedTuple):
 
     def options(self, named: _NamedAnswer, lake: Path | str) -> list[str]:
         """Return the options with which other commands select the same window (with --lake if `named` is an id)."""
-        # With --step, the answer is that of a trace.
+        # With --step, the answer is about a trace, not a capture.
         step_window = cast("Why", named.answer).window["window_id"] if self.step else "full"
         window = self.annotation or step_window
         arguments = ["--annotation", window] if self.annotation or window != "full" else []
@@ -136,7 +136,7 @@ def _answers(subject: str, window_options: _WindowOptions, lake: Path | str) -> 
 
 
 def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
-    """Return the answer for a capture. Without a path through its ranks, return those of its longest ranks, longest first."""
+    """Return the answer for a capture, or the answers for its longest ranks if it has no path through its ranks."""
     from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
     from pipelines.faces.capture_why import capture_why
     from pipelines.faces.cli import caveats

@@ -33,10 +33,10 @@ def layers(
 ) -> str:
     """Return SVG with one lane per depth, from `start_ns` to `end_ns`.
 
-    The value at `key`, 0 to 1, determines a box's color; None is hatched. `spans` have span_id, parent_id, name, start_ns,
-    end_ns, says (the tooltip) and `key`. `what` explains the color. `scale` is a key of COLOURS. The legend uses the texts
-    `box` (meaning of a box), `length` (of the full width; default: the duration) and `unknown` (meaning of hatching; None omits
-    it). Raise ValueError if the interval is empty or there are no spans.
+    The value at `key`, 0 to 1, determines a box's color. A box with None is hatched. `spans` have span_id, parent_id,
+    name, start_ns, end_ns, says (the tooltip) and `key`. `what` explains the color. `scale` is a key of COLOURS. The
+    legend uses the texts `box` (meaning of a box), `length` (of the full width; default: the duration) and `unknown`
+    (meaning of hatching; None omits it). Raise ValueError if the interval is empty or there are no spans.
     """
     if end_ns <= start_ns or not spans:
         raise ValueError("no spans to draw")
