@@ -72,7 +72,8 @@ class Keys:
     def evaluate(self, rows: CommittedRows, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
         """Check the rows committed since the check last passed for the same days, and all rows of the marker tables.
 
-        A trace that was ingested twice is in two batches, so only the marker tables show it. They are small.
+        A trace that was ingested twice is in two batches, so a check of new rows alone would miss it. The marker tables
+        are small.
         """
         days = ", ".join(sorted(span.days))
         passed = {name: value.value for name, value in last.metadata.items()} if last and last.passed else {}

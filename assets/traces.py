@@ -122,7 +122,7 @@ class IngestConfig(dg.Config):
 
 
 def ingested_kinds(name: str) -> set[str]:
-    """Return the kinds of an ingested table. DuckDB writes the files, except those of `events`, which pyarrow writes."""
+    """Return the kinds of an ingested table. DuckDB writes every table except `events`, which pyarrow writes."""
     return {"duckdb", "parquet"} | ({"pyarrow"} if name == "events" else set())
 
 
