@@ -372,7 +372,7 @@ def microseconds(ns: int | None) -> float | None:
 
 
 def name_in_brackets(cause: Cause) -> str:
-    """Return the name of more than half of a cause, in brackets, or "" if no name is or the title implies it."""
+    """Return the name of more than half of a cause, in brackets, or "" if no name has that much or the title implies it."""
     row = cause.rows[0]
     is_informative = row["duration_ns"] * 2 > cause.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")

@@ -77,7 +77,7 @@ class Commands(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """Return the options before a command.
 
-        Those of shell completion skip validation, because they are rarely used.
+        The options of shell completion skip validation, because they are rarely used.
         """
         options = super().get_params(ctx)
         for option in options:

@@ -51,10 +51,10 @@ def refresh_tables(store: Store, tables: list[str], id_prefix: str = "", tell_re
     """Compute the named model tables that are missing or out of date (`Store.asked`), with a progress bar.
 
     `id_prefix`: of traces or captures. The tables of all others stay unchanged. A store `without_broken` answers
-    without missing or damaged files, and names them on stderr. By default, tables that need them fail. If the lake
-    cannot be written, the tables stay unchanged, and a message on stderr says so. Raise CatalogError or RolesError if a
-    prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no traces, BrokenFiles if tables
-    cannot be computed.
+    without missing or damaged files, and names them on stderr. By default, tables that need these files fail. If the
+    lake cannot be written, the tables stay unchanged, and a message on stderr says so. Raise CatalogError or RolesError
+    if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no traces, BrokenFiles if
+    tables cannot be computed.
     """
     requested = store.asked(tables, id_prefix)
     if skipped := requested.skipped:

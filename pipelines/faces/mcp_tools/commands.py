@@ -36,7 +36,7 @@ SLOWER = 3
 
 _RETIMING = ("--remove", "--scale", "--ahead", "--untraced", "--annotation", "--instance")
 _RETIMING_FLAGS = ("--perfect-overlap", "--without-profiler")
-"""Options of what-if that a model may use: _RETIMING with a value, these without.
+"""Options of what-if that a model may use, _RETIMING with a value and _RETIMING_FLAGS without.
 
 Others read or write files on this machine.
 """

@@ -171,7 +171,7 @@ class TraceHandler:
 def key_file(trace: Path) -> Path:
     """Return the file with the key that the delivery inserts into a trace.
 
-    A file, because another rank may deliver later.
+    The key is in a file, because another rank may deliver the trace later.
     """
     return trace.with_suffix(".key")
 
