@@ -28,7 +28,7 @@ LEGAL_PLAN = "legal_plan"
 
 
 class ScheduleConfig(dg.Config):
-    """Which schedules a run measures: every plan, one after the other. The engines of a plan are compared with serial."""
+    """The schedules that a run measures, one plan after the other. The engines of a plan are compared with serial."""
 
     plans: list[str] = Field(default=["mlp"], min_length=1)
     engines: list[str] = Field(default=["serial", "sw", "dataflow"], min_length=1)
@@ -50,9 +50,9 @@ class ScheduleConfig(dg.Config):
 
 
 def view_assets() -> list[dg.AssetSpec]:
-    """Return the specs of the models over runs, or over the batches of a capture.
+    """Return the specs of the views over runs, or over the batches of a capture.
 
-    They are views, evaluated on every query, so Dagster shows them but does not compute them.
+    A view is evaluated on every query, so Dagster shows views but does not compute them.
     """
     return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
 
@@ -101,12 +101,12 @@ def schedule_runs(
                     if warning := process.stderr.strip():
                         context.log.warning(warning)
                         warned[warning] = None
-        finally:  # a plan that fails does not take with it what was measured before
+        finally:  # if a plan fails, keep the measurements of the earlier plans
             report = ingest([folder], lake)
     failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
     if failed:
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
-    known_runs = lake.known(RUN_MARK)  # the report also has the runs' profiler traces
+    known_runs = lake.known(RUN_MARK)  # the report also lists the runs' profiler traces
     runs = [row.trace_id for row in report.rows if row.trace_id in known_runs]
     with analyst(lake, RUN_TABLES) as con:
         compared = _compared(con, runs)
@@ -124,7 +124,7 @@ def schedule_runs(
 
 
 def _compared(con: duckdb.DuckDBPyConnection, runs: list[str]) -> str:
-    """Return a Markdown table of those of the runs that are the latest of their kind."""
+    """Return a Markdown table of the runs that are the latest of their plan, engine, device, size and jitter."""
     rows = [row for row in rows_of_question(con, "schedule-runs") if row["run_id"] in runs]
     if not rows:
         return "The lake has a later run of each plan, engine, device, size and jitter."
