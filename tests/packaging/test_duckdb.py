@@ -1,6 +1,4 @@
-"""The project on another DuckDB version: nothing depends on what a version guesses, and versions not allowed are
-refused.
-"""
+"""The project on other DuckDB versions: no query depends on a version's guesses, and what would fail is refused."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ found one at told place given known said shown there asked kept whole rest left 
 says meant taken seen whose what others
 """
 GENERIC = frozenset(_GENERIC.split())
-"""Names that say where a value came from, or nothing, and not what it is."""
+"""Names that describe where a value came from, or nothing at all, but not what the value is."""
 PERCENT = 2
 FORBIDDEN = re.compile(r"_*(\w+_)?(found|told|given)|_*one", re.I)
 _PERHAPS = re.compile(r"(found|told|given|\b_*one) *([=:,()]|in\b)", re.I)
-"""The house's rule for names in all code, tests too: say what a thing is."""
+"""A filter that avoids parsing every file. All code, including the tests, must name values after their content."""
 
 
 def sources() -> Iterator[Path]:

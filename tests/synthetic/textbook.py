@@ -110,7 +110,7 @@ _BUILDERS: dict[str, Callable[[Machine], dict[str, int]]] = {
     "memory_bound": _memory_bound,
 }
 TEXTBOOK = tuple(_BUILDERS)
-"""Names of the textbook captures."""
+"""The names of the textbook captures."""
 
 
 def textbook(name: str, *, fractional_ts: bool = False) -> TextbookCase:
