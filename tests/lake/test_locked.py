@@ -142,9 +142,7 @@ SELECT 'été' AS "核(", count(*) FROM traces -- read_csv('x')
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Yield a lake with three traces and links that lead out of it, and a folder outside with a file that must stay
-    unread.
-    """
+    """Yield a lake with three traces and links out of it, and a folder outside with a file that must stay unread."""
     folder = tmp_path_factory.mktemp("locked")
     lake, out = Lake(folder / "lake"), folder / "out"
     ingest(capture(folder / "in"), lake)

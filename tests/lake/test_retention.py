@@ -228,9 +228,7 @@ def test_a_limit_before_the_year_1000_removes_nothing(lake: Lake) -> None:
 @pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill before or after any rename or removal leaves whole batches for readers, and the next run completes the
-    work.
-    """
+    """A kill before or after any rename or removal leaves whole batches for readers. The next run completes it."""
     lake = Lake(tmp_path / "lake")
     for days_ago, seeds in ((40, (1,)), (35, (2,)), (1, (3, 4))):
         put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)

@@ -1,6 +1,4 @@
-"""Missing, truncated, foreign and corrupted files: reported or skipped, found by `tracelake check`, repaired by
---repair.
-"""
+"""Missing, truncated, foreign and corrupted files: reported or skipped, found by `tracelake check`, and repaired."""
 
 from __future__ import annotations
 
