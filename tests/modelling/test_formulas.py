@@ -102,7 +102,7 @@ def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> No
     )
 
 
-@pytest.mark.slow  # 6 s, because it loads torch's counter; the test above has recorded answers
+@pytest.mark.slow  # 6 s, because it loads torch's counter; a test above has recorded answers
 @settings(max_examples=examples(12), deadline=None)
 @given(
     st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),

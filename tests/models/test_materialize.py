@@ -48,7 +48,7 @@ def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: 
         tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
     materialize(lake, tables)
     whole, steps = shown(lake, ["traces", *tables]), []
-    monkeypatch.setattr("pipelines.runs.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8 events
     materialize(lake, tables, force=True, on_step=steps.append)
     assert shown(lake, ["traces", *tables]) == whole
     assert "kernels (group 3 of 3)" in steps
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
     materialize(lake, ["kernels"])
     ((spilled, database),) = places
     assert lake.root / STAGING in Path(spilled).parents
-    assert database is None  # in memory
+    assert database is None  # the database is in memory
     assert not list((lake.root / STAGING).iterdir())
 
 

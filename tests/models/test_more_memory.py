@@ -85,4 +85,4 @@ def test_duckdb_itself_is_helped() -> None:
     con.execute("SET memory_limit = '6MiB'")
     run_models(con, load_catalog(), ["call_stacks"])
     assert con.execute("SELECT count(*) FROM call_stacks").fetchall() == [(40_000,)]
-    assert in_mib(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]) > 12  # DuckDB 1.5: 30
+    assert in_mib(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]) > 12  # DuckDB 1.5 ends at 30

@@ -138,7 +138,7 @@ def test_a_failure_anywhere_leaves_an_engine_that_works(
     kept(drawn)
     assert retired == list(range(len(retired)))
     if where == "data":
-        assert isinstance(error, PipelineError) and retired == list(range(at))  # what began was finished
+        assert isinstance(error, PipelineError) and retired == list(range(at))  # iterations that began were finished
     elif where == "task" and at < total:
         assert isinstance(error, PipelineError) and (error.task, error.iteration) == (failing, at)
         assert len(retired) <= at

@@ -161,7 +161,7 @@ SCENARIO_2 = PipelinePlan(
 @pytest.mark.parametrize("plan", [SCENARIO_1, SCENARIO_2], ids=["one thread", "two threads crossed"])
 @pytest.mark.parametrize("order", ["ready_first", "stage_descending"])
 def test_descending_orders_do_not_hang(plan: PipelinePlan, order: str) -> None:
-    """SWP-18, SWP-20, SWP-21."""
+    """SWP-18, SWP-20, SWP-21: no plan of these scenarios hangs in a descending order."""
     timeline = simulate(plan, dict.fromkeys(plan.schedule, 1), iterations=4, order=order)
     check_timeline(validate_plan(plan), timeline, dict.fromkeys(map(str, plan.schedule), 1), 4)
 

@@ -84,7 +84,7 @@ def test_arrangements_with_inter_dependency_gain_nothing(name: str, engine: str)
 
 
 def test_arrangement_d_with_inter_dependency_is_refused() -> None:
-    """SWP-24: k = 2."""
+    """SWP-24: the dependency spans k = 2 stages, which corollary 3 forbids."""
     with pytest.raises(PlanError, match="corollary 3"):
         predict(arrangement(ARRANGEMENTS["D"], inter=True), STEP)
 

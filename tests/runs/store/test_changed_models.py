@@ -294,7 +294,7 @@ def test_a_store_of_an_older_tracelake_is_computed_again(
     assert shown(ducklake, TABLES) == right
 
 
-@pytest.mark.slow  # the test above replaces old rows
+@pytest.mark.slow  # a test above replaces old rows
 @pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
 def test_force_computes_again_what_is_up_to_date_and_nothing_else(
     opened: Open, units: list[Lake], right: dict[str, list[tuple]]
