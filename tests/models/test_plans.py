@@ -181,9 +181,9 @@ def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[st
 def test_no_model_looks_for_the_last_value_among_many_without() -> None:
     """DuckDB's last_value with IGNORE NULLS steps back row by row to a value.
 
-    If a thread has no value, the cost is quadratic (800,000 rows: 4.5 s; a running count and a join: 0.2 s). The
-    remaining models step back only over work within other work of its stream or its graph, and over nodes of one depth
-    that bound no other node.
+    If a thread has no value, the cost is quadratic (800,000 rows: 4.5 s; a running count and a join: 0.2 s). One
+    remaining use steps back only over work within other work of its stream or its graph. The other steps back only over
+    nodes of one depth that bound no other node.
     """
     kept = {"_stack_edges", "_kernel_nodes"}
     texts = {name: re.sub("--.*", "", model.sql).upper() for name, model in load_catalog().models.items()}

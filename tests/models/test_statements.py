@@ -151,8 +151,8 @@ def test_no_folder_of_sql_has_too_many_files(tmp_path: Path) -> None:
 def astray(catalog: Catalog) -> dict[str, Path]:
     """Return the private models that only one other file reads, and that file.
 
-    Excluded are models read by a function, whose file cannot contain SQL, tables made of parts, which have no file, and
-    parts, which may be in any file.
+    Models read by a function are excluded, because its file cannot contain SQL. So are tables made of parts, which have
+    no file, and parts, which may be in any file.
     """
     homes, wholes = {}, {model.part_of for model in catalog.models.values()}
     for name, model in catalog.models.items():

@@ -41,7 +41,7 @@ class Held:
         self.fired.append(item)
 
     def finish(self, iter_idx: int, name: str) -> list[tuple[int, str]]:
-        """Submit the task, and return the tasks that fire because of it."""
+        """Mark the task as submitted, and return the tasks that fire because of it."""
         before = len(self.fired)
         self.pipe._after_task_complete(name, iter_idx)
         return self.fired[before:]
