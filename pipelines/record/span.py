@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pipelines.record.clocks import HOST, HOST_CALLS, Clock
+from pipelines.record.modules.graph import Part
 from pipelines.record.perf_event.thread_counters import Counts
 
 Inputs = tuple[str, str, str | None, str | None]
@@ -30,9 +31,10 @@ class Span:
     kind: str
     phase: str
     tid: int
-    before: set[Any] = field(
-        default_factory=set
-    )  # graph nodes of the inputs, before the module may change them in place
+    # Graph nodes of the inputs, before the module may change them in place.
+    before: set[Any] = field(default_factory=set)
+    # Parts of the graph that modules inside this one created, by their entries.
+    inner: dict[Any, Part] = field(default_factory=dict)
     shapes: str | None = None
     dtypes: str | None = None
     begin: tuple[Any, int] | None = None

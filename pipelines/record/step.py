@@ -15,13 +15,14 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import torch
 
 from pipelines.record.clocks import HOST_CALLS, Clock
-from pipelines.record.modules.graph import boundary, class_of, tensors_in
+from pipelines.record.modules.graph import class_of, part_of, tensors_in
 from pipelines.record.modules.hooks import Hooks, Noted
 from pipelines.record.modules.operators import OperatorCalls
 from pipelines.record.modules.turns import Named
@@ -202,7 +203,7 @@ class SampledStep:
             self._settle(span, root)
 
     def _settle(self, span: Span, root: Span) -> None:
-        span.before = set()
+        span.before, span.inner = set(), {}
         if span.begin and not span.end:  # the step raised an exception inside the span
             span.end, span.is_failed = root.end, True
         if not self._is_whole and (span.name, span.kind == OWN) in self._untimed:
@@ -315,10 +316,14 @@ class SampledStep:
         if self._counters is not None:
             span.counting = threading.get_native_id(), self._counters.read()
 
-    def _end(self, span: Span) -> None:
-        if self._counters is not None and span.counting and span.counting[0] == threading.get_native_id():
-            span.counted = between(span.counting[1], self._counters.read())
-        span.end = self._clock.mark(), time.perf_counter_ns()
+    def _end(self, *spans: Span) -> None:
+        """End spans at the same time."""
+        thread, end = threading.get_native_id(), (self._clock.mark(), time.perf_counter_ns())
+        counts = self._counters.read() if self._counters is not None else None
+        for span in spans:
+            if self._counters is not None and span.counting and span.counting[0] == thread:
+                span.counted = between(span.counting[1], counts)
+            span.end = end
 
     def _measures(self, module: torch.nn.Module) -> bool:
         """Return whether the module's call is measured.
@@ -375,27 +380,27 @@ class SampledStep:
         self._watch_backward(span, outputs)
 
     def _watch_backward(self, span: Span, outputs: list[torch.Tensor]) -> None:
-        """Install hooks where gradients enter the module's part of the graph, and where they leave it."""
-        entries, exits, nodes = boundary(outputs, span.before)
-        span.before = set()
+        """Install hooks where gradients enter the module's part of the graph, and where they leave it.
+
+        The hooks of a module's part are also those of the modules around it, so each node is visited once in a step.
+        """
+        inner, part = span.inner, part_of(outputs, span.before, span.inner)
+        span.before, span.inner = set(), {}
         if self._calls:
-            for node in nodes:
-                self._nodes.setdefault(node, span)  # nested modules ended earlier, so their nodes are already set
-        if not exits:
+            for node in part.nodes:
+                self._nodes.setdefault(node, span)
+        if not part.has_exits:
             return
-        backward = span.backward = self._new(None, span.name, span.kind, "backward")
-
-        def enter() -> None:
-            self._begin_backward(span)
-
-        def leave() -> None:
-            if backward.begin is not None:
-                self._end(backward)
-
-        for node in entries:
-            self._hooks.before_node(node, enter, span.name, span.kind)
-        for node in exits:
-            self._hooks.after_node(node, leave, span.name, span.kind)
+        span.backward = self._new(None, span.name, span.kind, "backward")
+        around = span.parent
+        while around is not None and around.kind == OWN:
+            around = around.parent
+        if around is not None and around is not self._spans[0]:  # nothing visits the nodes for the step itself
+            around.inner |= dict.fromkeys(part.entries, part)
+        for node in (node for node in part.entries if node not in inner):
+            self._hooks.before_node(node, partial(self._begin_backward, span), span.name, span.kind)
+        for node in part.exits:
+            self._hooks.after_node(node, partial(self._end_backward, span), span.name, span.kind)
 
     def _begin_backward(self, span: Span) -> None:
         """Begin the backward of a span and its ancestors. At a shared node, the inner module's hooks run first."""
@@ -404,3 +409,14 @@ class SampledStep:
         if span.backward and span.backward.begin is None:
             span.backward.tid = threading.get_native_id()
             self._begin(span.backward)
+
+    def _end_backward(self, span: Span) -> None:
+        """End the backward of a span and of its ancestors, until a later node of theirs ends it again."""
+        spans: list[Span] = []
+        around: Span | None = span
+        while around is not None:
+            if around.backward and around.backward.begin is not None:
+                spans.append(around.backward)
+            around = around.parent
+        if spans:
+            self._end(*spans)
