@@ -1,4 +1,4 @@
-"""DuckDB connections that print nothing: answers go to stdout, where DuckDB would draw a progress bar after 2 s."""
+"""DuckDB connections without a progress bar, which DuckDB would draw on stdout, between the answers, after 2 s."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import duckdb
 from pipelines.base.errors import TracelakeError, WrongValue
 
 THREADS = "TRACELAKE_THREADS"
-"""Environment variable: number of CPUs that this process may use; by default all. A cluster's workers set it."""
+"""Environment variable: number of CPUs that this process may use (default: all). Workers of a cluster set it."""
 MEMORY = "TRACELAKE_MEMORY"
-"""Environment variable: MiB per DuckDB database; by default DuckDB's own limit, and MODELS_GB for models."""
+"""Environment variable: MiB per DuckDB database (default: MODELS_GB for models, else DuckDB's default)."""
 DISK_FULL = "failed to offload data block"
 """Text of DuckDB's error if it runs out of disk space rather than memory."""
 # Memory of the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
@@ -31,7 +31,7 @@ _BEFORE_2 = duckdb.__version__.startswith("1.")
 # Otherwise DuckDB 2 writes files that 1.5 cannot read.
 _WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
 # DuckDB runs an as-of join as a nested loop if it expects at most 64 rows on the left. Its estimates are often too low.
-# DuckDB 2 raises an error for 5 // 0 and 5 % 0, which were NULL.
+# DuckDB 2 raises an error for 5 // 0 and 5 % 0, which are NULL in DuckDB 1.
 # Not passed to duckdb.connect, which requires equal settings of all connections to a file.
 _SETTINGS = "SET enable_progress_bar = false; SET asof_loop_join_threshold = 0" + (
     "" if _BEFORE_2 else "; SET error_on_division_by_zero = false"
@@ -57,7 +57,7 @@ class WrongDuckDB(TracelakeError, RuntimeError):
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a quiet `duckdb.connect`, within this process's share of the machine.
+    """Return a DuckDB connection without a progress bar, limited to this process's share of the machine.
 
     Raise WrongShare, or any error of `duckdb.connect`.
     """
@@ -77,13 +77,13 @@ def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDB
 
 
 def at_most(gigabytes: float) -> str:
-    """Return a `memory_limit` of `gigabytes`, or of this process's share if that is less."""
+    """Return a `memory_limit` of `gigabytes`, or of this process's share if the share is less."""
     usual = int(gigabytes * 1e9) >> 20
     return f"{min(usual, _env_int(MEMORY) or usual)}MiB"
 
 
 def for_models() -> str:
-    """Return the `memory_limit` of models: TRACELAKE_MEMORY if it is set, whether more or less than MODELS_GB."""
+    """Return the `memory_limit` for models: TRACELAKE_MEMORY if it is set, else MODELS_GB."""
     return f"{_env_int(MEMORY) or int(MODELS_GB * 1e9) >> 20}MiB"
 
 
@@ -101,7 +101,7 @@ def too_little(limit: str) -> str:
 
 
 def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
-    """Raise OSError if DuckDB ran out of disk space rather than memory: `folder`, where it spills, is full."""
+    """Raise OSError if DuckDB ran out of disk space in `folder`, to which it spills, rather than out of memory."""
     if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
         message = "no room left on its disk, to which DuckDB writes what does not fit into memory"
         raise OSError(errno.ENOSPC, message, str(folder)) from None
@@ -113,7 +113,7 @@ def _share() -> dict[str, Any]:
 
 
 def _env_int(name: str) -> int | None:
-    """Return the value of an environment variable; None if it is not set, or empty. Raise WrongShare."""
+    """Return an environment variable as an integer, or None if it is unset or empty. Raise WrongShare for other text."""
     text = os.environ.get(name, "").strip()
     if not text:
         return None
@@ -136,16 +136,16 @@ def scratch() -> duckdb.DuckDBPyConnection:
     key = (os.getpid(), *_share().items())  # a forked process does not have the threads of its parent's database
     with suppress(KeyError, duckdb.Error):  # not yet created, or unusable after an error inside DuckDB
         return cursor(_scratch[key])
-    # Without DuckDB's file cache: it would hide damage to a file that has kept its size and time.
+    # DuckDB's file cache would hide damage to a file whose size and modification time are unchanged.
     _scratch[key] = connect(config={"enable_external_file_cache": False})
     return cursor(_scratch[key])
 
 
 @contextmanager
 def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection that reads a database file, attached to the database of `scratch`: a new one takes longer.
+    """Yield a read-only connection to a database file.
 
-    DuckDB raises an error for a file that this process has already attached.
+    The file is attached to the database of `scratch`, because creating a database takes longer. DuckDB raises an error for a file that this process has already attached.
     """
     name, file = f"attached_{next(_numbers)}", str(path).replace("'", "''")
     with scratch() as con:
@@ -171,7 +171,7 @@ def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def change_settings(con: duckdb.DuckDBPyConnection, settings: Mapping[str, str]) -> None:
-    """Change settings of `con`. Raise WrongValue for a size in another notation than DuckDB's."""
+    """Change settings of `con`. Raise WrongValue for a size that is not in DuckDB's notation."""
     for name, value in settings.items():
         text = value.replace("'", "''")
         try:
@@ -188,9 +188,9 @@ def limit_bytes(con: duckdb.DuckDBPyConnection) -> int:
 
 
 def give_back(con: duckdb.DuckDBPyConnection) -> None:
-    """Return freed memory of the database of `con`, Arrow and C to the operating system: about 300 MB.
+    """Return freed memory of the database of `con`, of Arrow and of the C heap to the operating system (about 300 MB).
 
-    DuckDB releases unused memory if its limit changes; used memory stays.
+    DuckDB releases unused memory when its limit changes. Memory in use is not affected.
     """
     limit, used = con.execute(
         "SELECT current_setting('memory_limit'), CAST(sum(memory_usage_bytes) AS BIGINT) >> 20 FROM duckdb_memory()"
@@ -211,7 +211,7 @@ def trim() -> None:
 
 @contextmanager
 def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Run queries on `con` as they are written in this block; other connections to its database are unaffected."""
+    """Disable the optimizer for queries on `con` in this block, but not on other connections to its database."""
     con.execute("PRAGMA disable_optimizer")
     try:
         yield
@@ -223,7 +223,7 @@ def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
     """Return the result of a query, for `to_arrow_table` or `to_arrow_reader`.
 
-    DuckDB 1.5 plans a relation twice. DuckDB 2 copies the rows of anything else once more, with a warning.
+    DuckDB 1.5 plans a relation (`con.sql`) twice. DuckDB 2 copies the rows of other results again, with a warning.
     """
     return con.execute(query) if _BEFORE_2 else con.sql(query)
 

@@ -15,7 +15,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.short_names import shortened
 
 WIDTH = 40
-"""Characters of a short name, and of a name that a command prints in full."""
+"""Maximum number of characters of a short name, and of a name that a command prints in full."""
 
 _TYPES = (
     ("mxfp8", r"MxE[45]m[23]"),
@@ -70,12 +70,12 @@ _KNOWN_ARGUMENTS = re.compile(r"\*|\b(int|long|float|double|bool|void)\b|(?i:par
 
 
 def short_name(name: str, width: int = WIDTH) -> str:
-    """Return a kernel's short name, in at most `width` characters; longer names of other kinds lose their middle."""
+    """Return a kernel's short name in at most `width` characters. Long names of other kinds lose their middle."""
     return short_names([name], width)[0]
 
 
 def short_names(names: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Return the short names of some names, each in at most `width` characters (at least 8).
+    """Return the short name of each name, in at most `width` characters (at least 8).
 
     Different names stay different: names with the same short name get their distinguishing words added.
     """
@@ -93,7 +93,7 @@ def short_names(names: Iterable[str], width: int = WIDTH) -> list[str]:
 
 
 def _fitting(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
-    """Return short names within a width; names that are still equal are numbered."""
+    """Return (name, short name) pairs with short names within `width`. Number short names that are still equal."""
     name_by_short: dict[str, str] = {}
     short_by_name = {}
     for name, short in dict(pairs).items():
@@ -111,9 +111,9 @@ _WILDCARDS = {"*": ".*", "?": ".", "[*]": r"\*", "[?]": r"\?"}
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character, others themselves.
+    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character.
 
-    `[*]` and `[?]` match only these characters; other brackets are literal.
+    `[*]` and `[?]` match only these two characters. All other characters, including other brackets, match themselves.
     """
     parts = re.split(r"(\[[*?]\]|[*?])", glob)
     return re.compile("".join(_WILDCARDS.get(part, re.escape(part)) for part in parts), re.DOTALL)
@@ -122,7 +122,8 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 def glob_of(name: str) -> str:
     """Return a PATTERN that matches a name and can be copied from a terminal.
 
-    It matches no other name, except that `?` matches characters that `visible` escapes, and the `[` of brackets around one.
+    `?` stands in for a character that `visible` escapes, and for a `[` before it if a `]` follows it. Otherwise the
+    PATTERN matches no other name.
     """
     parts = [f"[{char}]" if char in "*?" else "?" if visible(char) != char else char for char in name]
     for i, around in enumerate(zip(parts, parts[1:], parts[2:], strict=False)):

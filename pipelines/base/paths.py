@@ -25,9 +25,9 @@ class UnusablePath(TracelakeError, ValueError):
 
 
 def local_path(path: str | Path) -> Path:
-    """Return the path.
+    """Return the path of a file or folder of this machine.
 
-    Raise UnusablePath unless it is on this machine: s3://…, file://…, host:/…, ducklake:… are not.
+    Raise UnusablePath for a URL or an address: s3://…, file://…, host:/…, ducklake:….
     """
     if str(path).startswith(DUCKLAKE):
         raise UnusablePath(
@@ -45,8 +45,8 @@ def local_path(path: str | Path) -> Path:
 def without_parents(path: Path) -> Path:
     """Return the path unchanged, or if it contains `..`, as an absolute path without it.
 
-    Folders are compared by their paths, and `../inbox` is the same folder as `inbox`. Links are kept where `..` does not
-    depend on them.
+    Folders are compared by their paths, so `../inbox` must become the path that `inbox` has. Links are resolved only if
+    `..` depends on them.
     """
     if ".." not in path.parts:
         return path
@@ -90,7 +90,7 @@ def utf8_path(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether it is a regular file, or inaccessible: reading it then gives the reason."""
+    """Return whether the path is a regular file, or inaccessible, so that reading it raises the error."""
     try:
         return path.is_file()
     except OSError:
@@ -98,7 +98,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether it is an accessible folder."""
+    """Return whether the path is an accessible folder."""
     try:
         return path.is_dir()
     except OSError:
@@ -108,7 +108,7 @@ def is_folder(path: Path) -> bool:
 def files_under(folder: Path) -> list[Path]:
     """Return all files in a folder except hidden ones, recursively and sorted; links to folders are not followed.
 
-    A folder that cannot be listed is itself in the list, so that reading it gives the reason.
+    A folder that cannot be listed is itself in the list, so that reading it raises the error.
     """
     files: list[Path] = []
     folders = [folder]
@@ -129,7 +129,7 @@ def files_under(folder: Path) -> list[Path]:
 
 
 def is_under(folder: Path) -> Callable[[Path], bool]:
-    """Return a function that returns whether a path is the folder or under it, also if a link leads to one of them."""
+    """Return a function that returns whether a path is the folder or inside it, directly or through symbolic links."""
     real_folder = os.path.realpath(folder)
     name = os.path.basename(real_folder)
 
@@ -150,6 +150,6 @@ def total_size(files: Iterable[Path]) -> int:
     for path in files:
         try:
             size += path.stat().st_size if path.is_file() else 0
-        except OSError:  # reading it raises the error
+        except OSError:  # the code that reads the file reports the error
             continue
     return size

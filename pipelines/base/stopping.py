@@ -20,7 +20,7 @@ AT_MOST_S = 1.0  # from a signal until the process stops waiting for unfinished 
 _TIDY_S = 0.5
 _SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _SWALLOWED = "Query interrupted"  # the text of DuckDB's RuntimeError
-_asked = 0  # the signal
+_asked = 0  # number of the first signal, 0 before it
 _unwinds = _is_printed = False
 
 
@@ -97,14 +97,14 @@ def _stop(number: int, _: object) -> None:
 
 
 def _finish() -> None:
-    """Ignore further signals: all work is done, and a signal while Python ends would kill it without a message."""
-    with suppress(ValueError):  # not in the main thread: _watch, which ends the process itself, runs this
+    """Ignore further signals, because a signal while Python exits would kill it without a message."""
+    with suppress(ValueError):  # called outside the main thread, by _watch, which ends the process itself
         for number in _SIGNAL_WORDS:
             signal.signal(number, signal.SIG_IGN)
 
 
 def _watch(reads: int) -> None:
-    """End the process if it does not end by itself after a signal."""
+    """End the process AT_MOST_S after a signal, unless the main thread has ended it by then."""
     global _asked
     while True:
         number = os.read(reads, 1)[0]
@@ -123,7 +123,7 @@ def _leave() -> NoReturn:
 
 
 def _print_once() -> None:
-    """Print the message once, whichever thread is first; as bytes, because a print may have been interrupted."""
+    """Print the message unless another thread has. Write bytes, because the signal may have interrupted a print."""
     global _is_printed
     if not _is_printed:
         _is_printed = True

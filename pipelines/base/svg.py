@@ -78,7 +78,7 @@ def ramp(low: Rgb, high: Rgb) -> Colour:
     return colour
 
 
-WARM = ramp((255, 250, 240), (239, 101, 72))  # black text is readable on all of them
+WARM = ramp((255, 250, 240), (239, 101, 72))  # black text is readable on all of these colors
 
 
 def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str) -> Iterator[str]:

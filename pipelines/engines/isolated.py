@@ -1,6 +1,6 @@
-"""Ingestion into a store in a child process, for files that crashed a run: only the death of the child is a file's fault.
+"""Ingestion into a store in a child process, for files that crashed a run.
 
-A unit that fails with an error is reported as failed, so that its files are retried.
+Files are rejected only if the child process dies. A unit that fails with an error is reported as failed, so that its files are retried.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CHILD = ("-m", "pipelines.engines.isolated")
 def ingest_in_child(address: str, paths: Sequence[Path], job: str | None) -> Followed:
     """Ingest files that belong together in a child process. If the process dies, reject the files.
 
-    Raise OSError or TracelakeError if the store cannot be opened, Stopped if the process was asked to stop, as by the signal
-    that stops `tracelake ui` and its runs.
+    Raise OSError or TracelakeError if the store cannot be opened. Raise Stopped if a signal stopped the child process,
+    such as the signal that stops `tracelake ui` and its runs.
     """
     result = run_child(_CHILD, address, paths, job)
     if isinstance(result, dict):

@@ -2,13 +2,14 @@
 
 The scope decides where a table is written, when it is computed and which table commits its rows:
 
-- trace: a row belongs to a trace; computed after ingestion, a batch of traces at a time.
-- capture: to the ranks of a job that were profiled together; recomputed when late ranks arrive.
-- run, job, dump, recording: to a run of a schedule, an op-level trace of a job, a set of Flight Recorder dumps, a
-  recording; written when it is ingested.
-- file: to an input file; no other table commits its rows.
-- lake: a view over the whole lake, evaluated on every query.
-- any other name: to a set of another input (pipelines/readers/inputs); a table of the scope is its commit marker.
+- trace: Rows belong to a trace. They are computed after ingestion, for a batch of traces at a time.
+- capture: Rows belong to the ranks of a job that were profiled together. They are recomputed when late ranks arrive.
+- run, job, dump, recording: Rows belong to a run of a schedule, an op-level trace of a job, a set of Flight Recorder
+  dumps, or a recording. Ingestion writes them.
+- file: Rows belong to an input file. No other table commits them.
+- lake: The table is a view over the whole lake, evaluated on every query.
+- any other name: Rows belong to a set of another input (pipelines/readers/inputs). A table of the scope is the commit
+  marker.
 
 One table of a scope is its commit marker: its header has the line `-- key: COLUMN`. Every table of the scope has the
 key, and rows are valid if their key and batch are in the commit marker.

@@ -1,4 +1,4 @@
-"""Tables of rules, from their CSV files and the user's own rows."""
+"""Creation of rule tables from their CSV files and the user's own rows."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pipelines.base.datafiles import rule_rows, thresholds
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
-PAGE_QUESTIONS = "report"  # that of the other questions of report pages
+PAGE_QUESTIONS = "report"  # the folder of questions that only report pages ask
 _MARK = "-- model: "
 _PREFIXES = ("threshold('", "edge_code('")
 _CALL = re.compile(r"\b(threshold|edge_code)\('([^']*)'\)")
@@ -42,7 +42,7 @@ class Statement:
 
     @property
     def place(self) -> str:
-        """File and line, as errors name them."""
+        """File and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
 
@@ -56,7 +56,7 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
 def with_numbers(path: Path, text: str) -> str:
     """Return the text with thresholds and codes of edge types as numbers. Raise CatalogError for an unknown name."""
     if not any(prefix in text for prefix in _PREFIXES):
-        return text  # most texts: looking for these first is much faster than the expression
+        return text  # true of most texts, and much faster than the regular expression
     values = {"threshold": thresholds(), "edge_code": _edge_codes()}
     for call in _CALL.finditer(text):
         if call[2] not in values[call[1]]:

@@ -33,14 +33,14 @@ _STACK = "-Xss16m"  # thread stack size, because Spark's optimizer recurses thro
 
 
 class NoSpark(TracelakeError, ValueError):
-    """A Spark that cannot be started. The message says why."""
+    """Spark cannot be started. The message gives the reason."""
 
 
 def connect(master: str = "", settings: dict[str, str] | None = None) -> Backend:
     """Return Ibis over a Spark session: the running one, or a new one.
 
     `master`: where Spark runs, as in `spark-submit --master`; by default the environment variable
-    TRACELAKE_SPARK_MASTER, or all cores of this machine. Raises MissingExtra without PySpark or Ibis, NoSpark without a
+    TRACELAKE_SPARK_MASTER, or all cores of this machine. Raise MissingExtra without PySpark or Ibis, NoSpark without a
     Java runtime.
     """
     need_spark()

@@ -1,4 +1,4 @@
-"""Data dependencies between the nodes of an execution trace: which node produced the tensors that another reads.
+"""Data dependencies between the nodes of an execution trace, from the tensors that they read and write.
 
 The file orders nodes by end; ids order them by start. Nodes are visited by start, after the effects of all nodes that
 ended before. A node that starts depends on

@@ -1,6 +1,6 @@
 """Loading of an execution trace into the tables of a connection that has the profiler trace (see tables.py).
 
-The text is streamed. Nodes and their tensors stay in memory until the edges are known: about 2 kB per node.
+The text is streamed. Nodes and their tensors, about 2 kB per node, stay in memory until the edges are known.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pipelines.readers.execution.align import align
 from pipelines.readers.execution.nodes import Node
 
 SAME_NAMES = 0.9  # share of pairs with equal ids whose names must agree; below, the ids are unrelated
-SAME_THREAD = 0.5  # share of a thread's nodes that must find their operator: below, it is another thread's work
+SAME_THREAD = 0.5  # share of a thread's nodes that must match an operator; below, the threads are different
 
 _OPERATORS = """
     SELECT event_id, pid || ' ' || tid, name, external_id,
@@ -44,7 +44,7 @@ class Operator(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Pairs (event_id, node_id), and the method that found them: "none" without pairs."""
+    """Pairs (event_id, node_id), and the method that matched them ("none" without pairs)."""
 
     method: str
     pairs: list[tuple[int, int]]
@@ -59,7 +59,7 @@ def read_operators(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[Operat
 
 
 def join_operators(operators: Sequence[Operator], nodes: Sequence[Node]) -> Joined:
-    """Pair operators with nodes; each is in at most one pair."""
+    """Pair operators with nodes. Each operator and each node is in at most one pair."""
     named = [node for node in nodes if node.is_operator]
     numbered = {
         "record_function_id": [(o.record_function_id, o) for o in operators],
@@ -84,7 +84,7 @@ def _by_number(numbers: list[tuple[int | None, Operator]], nodes: list[Node]) ->
 
 
 def _name(name: str) -> str:
-    """Return the name without the step number: the two traces may count steps differently."""
+    """Return the name without the step number, because the two traces may count steps differently."""
     return "ProfilerStep#" if name.startswith("ProfilerStep#") else name
 
 

@@ -59,15 +59,15 @@ def _execution_traces(trace: Path) -> list[Path]:
 
 
 def looks_like_execution_trace(file: Path) -> bool:
-    """Return whether the file begins like an execution trace; only reading all of it shows whether it is one."""
+    """Return whether the file begins like an execution trace. Only reading the whole file can confirm it."""
     return begins_execution_trace(head_of(file)[:_HEAD].decode("utf-8", "replace"))
 
 
 def begins_execution_trace(head: str) -> bool:
     """Return whether `head` begins an object with `schema` and `nodes`, as the observer writes them.
 
-    False if a key of a profiler trace precedes them. Nested keys do not count: the arguments in a profiler trace may
-    have any name.
+    False if a key of a profiler trace precedes them. Nested keys do not count, because the arguments in a profiler trace
+    may have any name.
     """
     pos, has_schema = _after_blanks(head, 0), False
     if head[pos : pos + 1] != "{":
@@ -93,7 +93,7 @@ def begins_execution_trace(head: str) -> bool:
 
 
 def _begins_nodes(text: str, has_schema: bool) -> bool:
-    """Return whether the first node looks like the observer's: other graphs, and lists of hosts, have `nodes`, too."""
+    """Return whether the first node looks like the observer's. Other graphs, and lists of hosts, have `nodes`, too."""
     pos = _after_blanks(text, 1)
     if text[:1] != "[" or text[pos : pos + 1] not in ("{", "]", ""):
         return False
@@ -112,7 +112,7 @@ def _after_blanks(text: str, pos: int) -> int:
 
 
 def number_in_name(file: Path) -> int | None:
-    """Return the rank in a file's name, else its last number; None if it has no number, or one beyond a BIGINT."""
+    """Return the rank in a file's name, else its last number, or None without a number that fits a BIGINT."""
     rank = rank_from_name(file.name)
     numbers = re.findall(r"\d+", file.name.split(".json")[0])
     return rank if rank is not None else whole(numbers[-1]) if numbers else None

@@ -1,4 +1,4 @@
-"""Stream of the raw nodes of an execution trace: the decompressed text is never in memory as a whole."""
+"""Stream of the raw nodes of an execution trace, without the whole decompressed text in memory."""
 
 from __future__ import annotations
 

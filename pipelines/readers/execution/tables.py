@@ -91,6 +91,6 @@ TABLES = (
     ),
 )
 def create_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables that `con` does not have yet, empty."""
+    """Create the tables that `con` does not have yet, without rows."""
     for table in TABLES:
         create_table(con, table, "TABLE IF NOT EXISTS")

@@ -18,7 +18,7 @@ _NONE = Status(None, None)
 
 
 def is_over(entry: Entry) -> bool:
-    """Return whether the call completed; for a backend that reports no states, whether it ended in any way."""
+    """Return whether the call completed, or, for a backend that reports no states, ended in any way."""
     return entry.state == COMPLETED or (entry.backend in WITHOUT_STATES and bool(entry.retired))
 
 
@@ -28,7 +28,7 @@ def has_timed_out(entry: Entry) -> bool:
 
 
 def is_end(entry: Entry) -> bool:
-    """Return whether this is the end marker of coalesced calls: it has their state, they have no state of their own."""
+    """Return whether this is the end marker of coalesced calls. It has their state, and they have no own state."""
     return entry.op == _COALESCED or entry.op.endswith(f"_{_COALESCED}")
 
 
@@ -48,7 +48,7 @@ class Calls:
 
     @cached_property
     def by_seq(self) -> dict[int, list[Entry]]:
-        """The collectives by number; several with one number were coalesced."""
+        """The collectives by number. Collectives with the same number were coalesced."""
         entries_by_seq: dict[int, list[Entry]] = defaultdict(list)
         for entry in self.entries:
             if not entry.is_p2p:
@@ -66,13 +66,13 @@ class Calls:
 
     @cached_property
     def called(self) -> int:
-        """The last number that the rank is known to have called; -1 if none is known."""
+        """The last number that the rank is known to have called, or -1 if no number is known."""
         return max(self.last, _known(self.status.enqueued))
 
     def has_not_called(self, seq: int) -> bool:
         """Return whether the rank certainly has not called this number.
 
-        A ring that lost calls and has none of the group proves nothing, unless the counters are known.
+        A ring that lost calls and has no call of the group proves nothing, unless the counters are known.
         """
         is_known = bool(self.by_seq) or not self.is_cut or self.status.enqueued is not None
         return is_known and seq > self.called
@@ -100,7 +100,7 @@ class Calls:
 
     @cached_property
     def transfers(self) -> list[tuple[Entry, Entry]]:
-        """Sends and receives, each with the call that has its state: itself, or the end of the coalesced calls."""
+        """Sends and receives, each with the call that has its state (itself, or the end marker of coalesced calls)."""
         p2p_entries = [entry for entry in self.entries if entry.is_p2p]
         ends = {entry.p2p_seq: entry for entry in p2p_entries if is_end(entry)}
         return [(entry, ends.get(entry.p2p_seq, entry)) for entry in p2p_entries if not is_end(entry)]

@@ -22,7 +22,7 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Unplaced:
-    """Calls of a rank that fit no group: the dumps list the group without this rank."""
+    """Calls of a rank that cannot be assigned, because no group or several groups have their name and this rank."""
 
     rank: int
     name: str

@@ -1,4 +1,4 @@
-"""Loader for pickles of containers, texts and numbers. Loading any other could run arbitrary code."""
+"""Loader for pickles of containers, texts and numbers. Loading any other pickle could run arbitrary code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs, the kinds of files that can be ingested. Each declares its files and how to read them; the rest is shared.
+"""Inputs, the kinds of files that can be ingested. Each declares its files and how to read them.
 
 An input is a module anywhere in `pipelines/` with a constant
 
@@ -10,7 +10,7 @@ find.py discovers inputs in the source files, and imports an input only if a fil
 
     find.py → the input that reads a file;  file_sets.py, events.py → read and commit
 
-Traces of other tools are converted to `events` by SQL of each tool: see pipelines/readers/events_by_sql.py.
+SQL converts traces of other tools to `events`; see pipelines/readers/events_by_sql.py.
 """
 
 from pipelines.readers.inputs.kinds import EventInput, Read, Rejected, SetInput, TraceRow

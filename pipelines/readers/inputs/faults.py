@@ -18,7 +18,7 @@ class BadValue(ValueError):
 
 @dataclass
 class Fault:
-    """Parts with the same fault. `detail` describes the first of them, with its place in the file."""
+    """Parts with the same fault. `detail` describes the first of them, with its location in the file."""
 
     severity: str
     n: int
@@ -32,7 +32,7 @@ class Faults:
     by_name: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, fault: str, severity: str, detail: str, n: int = 1) -> None:
-        """Count `n` occurrences of a fault; keep the detail of the first call."""
+        """Count `n` occurrences of a fault, and keep the detail of the first call."""
         entry = self.by_name.setdefault(fault, Fault(severity, 0, as_text(detail)))
         entry.n += n
 

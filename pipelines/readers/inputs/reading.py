@@ -82,7 +82,10 @@ class Reading:
         self.filled.add(table)
 
     def _mask(self, table: str, names: Sequence[str]) -> None:
-        """Mask the secrets in these text columns. Test for any first: planning the UPDATE takes longer than a small file."""
+        """Mask the secrets in these text columns.
+
+        Test for secrets first, because planning the UPDATE takes longer than reading a small file.
+        """
         if not names:
             return
         conditions = ", ".join(f"bool_or({may_be_secret(name)})" for name in names)
@@ -93,11 +96,11 @@ class Reading:
             )
 
     def file_columns(self, path: Path) -> dict[str, Any]:
-        """Return what the commit marker's row has of every file: its path, its job, and the time of ingestion. Raise WrongPattern."""
+        """Return the columns of every commit marker: path, job and time of ingestion. Raise WrongPattern."""
         return {
             "path": path_text(path.absolute()),
             "job": self.job or job_from_pattern(path) or job_from_inbox(path),
-            # Without its zone: DuckDB would convert a time with one to the zone of the machine.
+            # UTC without a time zone, because DuckDB would convert a time with a zone to the machine's zone.
             "ingested_at": datetime.now(UTC).replace(tzinfo=None),
         }
 

@@ -1,6 +1,6 @@
 """Loading of one trace file into `events`, `traces`, `findings` of a connection, without a lake.
 
-Commands that read one file import this module and not those for a lake, which take long to import.
+Commands that read one file import this module instead of the modules for a lake, which take long to import.
 """
 
 from __future__ import annotations

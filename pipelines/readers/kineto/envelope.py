@@ -1,7 +1,7 @@
 """Start and end of a trace's event array, and the metadata before and after the array.
 
-A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is found by
-tokenizing (strings and brackets), not by searching, because a string may contain `"traceEvents": [`.
+A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is located by
+tokenizing (strings and brackets), because a text search would also match `"traceEvents": [` in a string.
 """
 
 import json
@@ -179,7 +179,7 @@ def _match_end(pattern: re.Pattern[bytes], text: bytearray, begin: int) -> int:
 
 
 def members(text: bytes, counter: FindingCounter) -> dict:
-    """Parse `"key": value, ...` into a dict. Repair broken text and count the repairs; return {} if it stays unreadable."""
+    """Parse `"key": value, ...` into a dict. Repair broken text and count the repairs. Return {} for unreadable text."""
     source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
@@ -260,7 +260,7 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
         trial.add("repaired_control_character", int(bool(gap.strip(b", \t\r\n"))), "the end of traceEvents")
         if not trial.counts["repaired_quote"]:
             return _accepted(end, metadata, trial, counter)
-        # A surplus quote makes the text between two strings look like a key. A later position may fit without repair.
+        # An extra quote makes the text between two strings look like a key. A later position may fit without repair.
         doubtful = doubtful or (end, metadata, trial)
     return _accepted(*doubtful, counter) if doubtful else None
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN = 20  # ranks in a message
-_FEW_EVENTS = 10_000  # a second thread would not read so few sooner, and sorting them needs no disk
+_FEW_EVENTS = 10_000  # a second thread does not make so few events faster, and sorting them needs no disk
 _WITHOUT_PROCESS = "e.cat = 'xpu_sync' AND e.pid = '-1'"
 _CALLING_THREADS = (
     "SELECT tid, min(pid) AS pid FROM events WHERE cat = 'xpu_runtime' AND tid IN "
@@ -62,7 +62,7 @@ class _Move:
 
 
 def load_events(request: ReadRequest) -> ReadTrace | KnownTrace:
-    """Read a trace into its `events_path`, table `events`. See EventInput.read.
+    """Read a trace, and write its rows of `events` to its `events_path`. See EventInput.read.
 
     A known trace costs one pass of decompressing and hashing. In a lean file, the columns that no model reads are NULL
     (extra, and args except those of metadata events and counter ranges). `request.part`: the label of one rank, for a
@@ -148,7 +148,7 @@ def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _cleared(con: duckdb.DuckDBPyConnection) -> bool:
-    """Drop what a file left in a connection. Return False if the connection cannot read another file."""
+    """Drop a file's tables and views in a connection. Return False if the connection cannot read another file."""
     try:
         con.execute("DROP TABLE IF EXISTS _begin_end; DROP TABLE IF EXISTS _calling_threads")
         con.execute("DROP VIEW IF EXISTS events; DROP TABLE _ingest_context")
@@ -242,7 +242,7 @@ def complete(
 
 def add_findings(add: Callable[..., Any], counts: dict[str, Any], path: Path, metadata: dict[str, Any]) -> None:
     """Report the faults that counts, file name and metadata show, by calling `add(check, n, place)` for each check."""
-    n_pairs = counts.get("n_pairs", 0)  # not the smaller number: a begin and an end may be of two threads
+    n_pairs = counts.get("n_pairs", 0)  # not min(n_begins, n_ends), because unpaired events may be of two threads
     unusable = unusable_numbers(path, metadata)
     add("unusable_number", len(unusable), ", ".join(unusable))
     add("time_not_a_number", counts.get("n_not_a_number", 0))

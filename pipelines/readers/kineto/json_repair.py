@@ -1,9 +1,9 @@
 """Repair of broken JSON text whose meaning is unambiguous. Every change is counted.
 
-It may be slow, because it gets only text that a strict reader has refused. These faults occur: Kineto writes names, paths
+It may be slow, because it gets only text that a strict reader has rejected. These faults occur: Kineto writes names, paths
 and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters, nan, inf). Tools cut or join
 files (missing or surplus commas). Strings are cut inside a UTF-16 pair (lone surrogates). Users write comments and leave
-trailing commas. Of duplicate keys in one object the last one wins, as in JavaScript, in which the viewers are written.
+trailing commas. The last of several equal keys in an object wins, as in JavaScript, in which the viewers are written.
 """
 
 import json
@@ -52,8 +52,8 @@ class Hopeless(Exception):
 def repair_object(text: str, at: int, counter: FindingCounter, place: str = "") -> tuple[str, int]:
     """Return the object that starts at `text[at]` as clean JSON, and the position after it.
 
-    Raise Hopeless if the object cannot be repaired. Changes are counted only on success. Of duplicate keys in an object
-    the last one wins. The numbers ts and dur of the outermost object become marked strings, because DuckDB would convert
+    Raise Hopeless if the object cannot be repaired. Changes are counted only on success. The last of several equal keys
+    in an object wins. The numbers ts and dur of the outermost object become marked strings, because DuckDB would convert
     bare numbers through a double.
     """
     mender = _Mender(text)

@@ -64,7 +64,7 @@ class MergedRank:
         return hashlib.sha256(f"{of_file}\0{self.label}".encode()).hexdigest()[:16]
 
     def metadata(self, of_file: dict[str, Any]) -> dict[str, Any]:
-        """Return the rank's metadata, from the file's: the first rank's metadata with the devices of all ranks."""
+        """Return the rank's metadata from the file's metadata, which is the first rank's with the devices of all ranks."""
         distributed_info = of_file.get("distributedInfo")
         rank_info = {"rank": self.rank, "rank_source": BY_LABEL, "label": self.label}
         metadata = {
@@ -107,8 +107,9 @@ def _merged_ranks(path: Path, _size: int, _changed: int) -> tuple[MergedRank, ..
 def ranks_of(labels: Sequence[str]) -> dict[str, int]:
     """Return the number of each rank in its job, by label.
 
-    This is the tensor-parallel rank if all of these differ. Otherwise SGLang's order applies: by data-parallel replica,
-    then by pipeline stage, then by tensor-parallel rank. Labels that this does not separate get their order of appearance.
+    The number is the tensor-parallel rank if all of these differ. Otherwise SGLang's order applies: by data-parallel
+    replica, then by pipeline stage, then by tensor-parallel rank. If some labels still have equal numbers, all ranks are
+    numbered in order of appearance.
     """
     indices_by_label = {label: _place(label) for label in labels}
     if len({indices["TP"] for indices in indices_by_label.values()}) == len(labels):

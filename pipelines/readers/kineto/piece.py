@@ -80,7 +80,7 @@ _PERHAPS_TWICE = {
     for column in _JSONS
 }
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
-# n / 1000. So this also finds a time finer than a nanosecond: it is not the nearest double to any whole number of ns.
+# n / 1000. The condition thus also detects a time finer than a nanosecond, which is not the nearest double to any n ns.
 _INEXACT = (
     "NOT isfinite({0}) OR {0} <> trunc({0}) AND (abs({0}) >= 8796093022208 "
     "OR (trunc({0}) * 1000 + round(({0} - trunc({0})) * 1000)) / 1000 <> {0})"
@@ -147,7 +147,10 @@ def known_keys(
 
 
 def _array(file: Path, limit: int, keys: Set[str], times: str) -> str:
-    """Return the query for the columns that occur. The others are NULL: reading them would take an eighth of the time."""
+    """Return the query for the columns in `keys`. Other columns are NULL, because reading them takes time, too.
+
+    Reading all columns would take an eighth of the time.
+    """
     type_by_column = {name: times if name in _TIMES else kind for name, kind, _ in _KEYS}
     columns_read = [name for name in type_by_column if name in keys] or ["ph"]
     declared = ", ".join(f"{quoted(name)}: {quoted(type_by_column[name])}" for name in columns_read)
@@ -233,7 +236,7 @@ def _is_twice(text: str) -> bool:
     has_duplicates: list[bool] = []
     try:
         json.loads(text, object_pairs_hook=lambda pairs: has_duplicates.append(len(dict(pairs)) < len(pairs)))
-    except RecursionError:  # the tolerant reader says that it is nested too deep, and where
+    except RecursionError:  # the tolerant reader reports the nesting and its position
         return True
     return any(has_duplicates)
 

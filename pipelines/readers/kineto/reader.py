@@ -119,7 +119,7 @@ class TraceReader:
         self._note_damage(cutter.source)
 
     def _metadata(self, after: dict[str, Any]) -> dict[str, Any]:
-        """Return the metadata on both sides of the array, of the part if there is one."""
+        """Return the metadata on both sides of the array, restricted to the part if the reader has one."""
         of_file = {**after, **self._before}
         return self.part.metadata(of_file) if self.part else of_file
 
@@ -151,7 +151,7 @@ class TraceReader:
             self._counter.add("repaired_bom", 1, "byte 0")
 
     def _rejected(self, error: NotATrace) -> TraceRejected:
-        # With an event array it is a trace, of which a part cannot be read.
+        # A file with an event array is a trace, so identify_text must not describe it as something else.
         has_array = self._head.start is not None
         description = None if has_array else identify_text(bytes(self._head.text[:4096]), self._head.keys)
         reason = f"{error.reason}; it is {description}" if description else error.reason
@@ -176,7 +176,7 @@ class _Pieces:
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
-        self.kinds: set[int] = set()  # of arguments that have no duplicate keys
+        self.kinds: set[int] = set()  # kinds of arguments without duplicate keys (`has_duplicate_key`)
         self.has_text_times = False  # whether a piece had times that are not exact as doubles
         self.after: dict[str, Any] = {}
 
@@ -285,7 +285,7 @@ class _Pieces:
                 table = (database.arrow_result(cursor, query) if is_small else cursor.sql(query)).to_arrow_table()
         except _UNREADABLE:
             return None
-        except duckdb.OutOfMemoryException:  # values nested too deep; the tolerant reader leaves them out
+        except duckdb.OutOfMemoryException:  # values nested too deep; the tolerant reader skips them
             if mended:
                 raise
             return None

@@ -26,7 +26,7 @@ class ReadTrace:
     path: Path
     n_events: int
     unpacked_bytes: int
-    trace_start_ns: int | None  # earliest start and latest end of events with a duration; None if there are none
+    trace_start_ns: int | None  # earliest start and latest end of events with a duration; None without such events
     trace_end_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
@@ -39,7 +39,7 @@ class KnownTrace:
     """A trace whose content is already in the lake, so it was not read further."""
 
     trace_id: str
-    metadata: dict  # the part that is found without reading all events
+    metadata: dict  # the part that can be read without reading all events
 
 
 class TraceRejected(TracelakeError):

@@ -156,7 +156,7 @@ def _points(codes: np.ndarray) -> np.ndarray:
 
 
 def _where(codes: np.ndarray, is_match: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the indices at which `is_match` is true. Work by block, because a mask of all codes does not fit the cache."""
+    """Return the indices at which `is_match` is true, computed by block because a mask of all codes exceeds the cache."""
     blocks = range(0, len(codes), _BLOCK)
     index_blocks = [np.flatnonzero(is_match(codes[begin : begin + _BLOCK])) + begin for begin in blocks]
     return np.concatenate(index_blocks) if index_blocks else np.empty(0, dtype=np.int64)

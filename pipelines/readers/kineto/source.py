@@ -32,7 +32,7 @@ class Source:
         self.path = path
         self.is_gzip = False
         self.unpacked_bytes = 0
-        self.damage: str | None = None  # why the compressed data ends early
+        self.damage: str | None = None  # why decompression stopped early
         self._packed_bytes = 0
         self._on_bytes = on_bytes
 
