@@ -76,7 +76,7 @@ def _of_json(text: object) -> tuple[int, int] | None:
 
 
 def _fields(export: Exported) -> dict[tuple[int, int], list[int]]:
-    """Return the offsets of both fields in a payload, bytes, by (domain, schema)."""
+    """Return the offsets of both fields in a payload, in bytes, by (domain, schema)."""
     needed = {"domainId", "schemaId", "name", "offset"}
     if not needed <= export.columns(_ENTRIES):
         return {}

@@ -1,7 +1,7 @@
 """Tables and columns of an export that are read, under release-independent names, as data.
 
-Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6 (3.16.1)
-as another project prints it. nsys creates only tables that have rows, and later releases added columns.
+Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6
+(3.16.1), printed by another project. nsys creates only tables that have rows. Later releases added columns.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ SOURCES = (
         "globalTid",
         "no NVTX ranges are in the export: operators, steps and annotations are unknown, and so is host time outside CUDA "
         "calls",
-        timed=("start_ns",),  # a mark has no end, nor has a range that is still open
+        timed=("start_ns",),  # marks and open ranges have no end
         texts=frozenset({"text"}),
     ),
     _Source(

@@ -38,7 +38,7 @@ def text(value: Any) -> str:
 
 
 def as_json(args: dict[str, Any]) -> str | None:
-    """Return arguments as JSON text, or None if there are none."""
+    """Return arguments as JSON text, or None without arguments."""
     if not args:
         return None
     return _encode(args).encode("utf-8", "replace").decode()
@@ -70,7 +70,7 @@ def _value(annotation: Any, interned: Interned) -> Any:
 def _several(annotation: Any, interned: Interned) -> Any:
     """Return the array or the dict of an annotation without a scalar value.
 
-    If it has neither, return an empty list, which PyTorch writes so: the sizes of a tensor without dimensions.
+    If it has neither, return an empty list, because PyTorch writes an empty list so (sizes of a 0-dimensional tensor).
     """
     if annotation.dict_entries:
         return arguments(annotation.dict_entries, interned)

@@ -25,7 +25,7 @@ class Damaged(Exception):
 
 
 class TooLarge(Exception):
-    """A limit that is exceeded; the message names the option that raises it."""
+    """A limit that is exceeded. The message names the option that raises the limit."""
 
 
 def begins_as_trace(path: Path) -> bool:

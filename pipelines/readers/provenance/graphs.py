@@ -25,7 +25,7 @@ _CODE = re.compile(r"^ {4}(?=\S)")
 
 
 class WrongForm(ValueError):
-    """Content that Inductor does not write; the message says where."""
+    """Content that Inductor does not write. The message names the location."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Graph:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def kernels(self) -> Iterator[Kernel]:
-        """Yield the kernels. Raise WrongForm if the content is not what Inductor writes."""
+        """Yield the kernels. Raise WrongForm if the content does not have Inductor's format."""
         mapping = self.mapping or {}
         version = mapping.get("version", NEWEST)
         if not isinstance(version, int | float) or not version <= NEWEST:
