@@ -1,4 +1,4 @@
-"""Stream of the values of a large JSON document: the decompressed text is never in memory as a whole."""
+"""Stream of the values of a large JSON document, without the whole decompressed text in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ValueStream:
     `odd`: number of repairs to text that viewers accept but JSON does not allow, by finding.
     """
 
-    bare: re.Pattern[str] | None = None  # words that are replaced by null where the text is not JSON
+    bare: re.Pattern[str] | None = None  # words that become null if the text is not JSON
 
     def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         self.path = path
@@ -86,7 +86,7 @@ class ValueStream:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def _next(self) -> str:
-        """Return the first character that is not a blank or comma; empty at the end of the file."""
+        """Return the first character that is not a blank or comma, or '' at the end of the file."""
         while True:
             blanks = _BLANK.match(self._text, self._at)
             self._at = blanks.end() if blanks else self._at
@@ -129,7 +129,7 @@ class ValueStream:
         return value
 
     def _fill(self) -> bool:
-        """Read more text and release the text already parsed; return False at the end of the file."""
+        """Read more text and release the text already parsed. Return False at the end of the file."""
         if self._ended:
             return False
         chunk = next(self._pieces, None)

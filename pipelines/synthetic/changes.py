@@ -1,4 +1,4 @@
-"""Changed durations of a capture that is run again, with the same program and the same draws.
+"""Changed durations for another run of a capture, with the same program and the same random numbers.
 
 The second run is the truth for what-if, with the same targets and rules (`tracelake what-if --help`).
 """

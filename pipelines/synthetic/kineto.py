@@ -1,4 +1,4 @@
-"""Writer of Kineto's trace events as text from templates, one line each, in any number without json.dumps.
+"""Writer of Kineto's trace events as text from templates, one line each, without json.dumps.
 
 Input times are true nanoseconds since the capture's start. The clock formats them as Kineto does.
 """

@@ -140,7 +140,7 @@ class Machine:
         self.now += self.grid
 
     def on_thread(self, tid: int) -> None:
-        """Continue on another thread. Only possible between operators, because threads hand over and do not overlap."""
+        """Continue on another thread, which is only possible between operators. These threads do not overlap in time."""
         if self._depth:
             raise ValueError("a thread can only be left between operators")
         self.tid = tid
@@ -160,7 +160,7 @@ class Machine:
         self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at = state
 
     def wait_for(self, tids: list[int], wake_ns: int) -> None:
-        """Wait until other threads have done their work and `wake_ns` has passed, unless that is over already."""
+        """Wait until `wake_ns` after the end of other threads' work, unless that time has already passed."""
         last, path = max((self.ended[tid] for tid in tids), key=lambda end: end[0])
         if last + wake_ns > self.now:
             self.now, self.cpu_path, self._cpu_at = last + wake_ns, path, last
@@ -230,7 +230,7 @@ class Machine:
         return self.streams.setdefault(number, Stream())
 
     def launch(self, work: Work, stream: int, duration_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
-        """Launch `work`. It starts latency_ns after the call's start, or later when stream and events allow."""
+        """Launch `work`. It starts latency_ns after the call's start, or later if the stream or awaited events require it."""
         pending = self.launch_open(work, stream, call_ns, latency_ns)
         return self.finish(
             pending, pending.start_ns + self.changes.of_work(duration_ns, work.name, work.kind, self.grid)
@@ -263,7 +263,7 @@ class Machine:
         return Pending(work, stream, start, path, external, corr)
 
     def _start(self, queue: Stream, call_ns: int, call_path: Path, latency_ns: int) -> tuple[int, Path]:
-        """Return the start of work, ns, and the path into it: the path into the binding node, plus the time since then."""
+        """Return the start of work in ns, and the path into it (through the node that determines the start)."""
         causes = []
         if queue.last:
             causes.append((queue.last.end_ns + self.gap_ns, "kernel", queue.last.path, GAP, queue.last.end_ns))

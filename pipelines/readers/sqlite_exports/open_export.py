@@ -1,7 +1,7 @@
 """Untrusted SQLite file, opened so that only its plain tables can be read.
 
 A database can contain views, triggers, virtual tables and generated columns, which run code of the file's author. Profilers
-do not write them, so a table that is or has one of these is refused. Nothing is written, and no lock is taken.
+do not write them, so a table that is or has one of these is rejected. Nothing is written, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Exported:
         return bool(self.columns(table)) and bool(self._fetch(table, f"SELECT 1 FROM {column(table)} LIMIT 1"))
 
     def rows(self, table: str, query: str, values: tuple[object, ...] = ()) -> list[tuple]:
-        """Return all rows of a query on `table`. For queries with few rows; see `chunks`."""
+        """Return all rows of a query on `table`. Use `chunks` for queries with many rows."""
         return self._fetch(table, query, values)
 
     def check_unique(self, table: str, name: str) -> None:
@@ -113,7 +113,7 @@ class Exported:
 
 @contextmanager
 def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
-    """Open a SQLite file read-only. `again`: how to write the file anew, for messages.
+    """Open a SQLite file read-only. `again`: advice on how to write the file again, for messages.
 
     Raise TraceRejected if the file is still being written, or OSError. The file is opened as immutable, without lock and
     journal, so it may be on read-only or network storage.
@@ -155,7 +155,7 @@ def has_table_like(path: Path, beginning: str) -> bool:
 
 
 def _check_finished(path: Path) -> None:
-    """Raise TraceRejected if a journal, or the WAL of a file in WAL mode, has data: those rows would be missing."""
+    """Raise TraceRejected if a journal, or the WAL of a file in WAL mode, has data, because its rows would be missing."""
     with path.open("rb") as file:
         head = file.read(20)
     path_by_suffix = {suffix: path.with_name(f"{path.name}-{suffix}") for suffix in ("journal", "wal")}

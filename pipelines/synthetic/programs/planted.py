@@ -32,7 +32,7 @@ class PlantedProgram(StepProgram):
         return max(int(mean_ns) // self.m.grid * self.m.grid, self.m.grid)
 
     def latency(self, mean_ns: float) -> int:
-        """Return the latency of a launch: the mean on the clock's grid."""
+        """Return the mean latency of a launch on the clock's grid."""
         return self.draw(mean_ns)
 
     def run(self, number: int) -> Generator[Pending, int, None]:

@@ -55,7 +55,7 @@ class StepProgram:
         return max(ns // grid * grid, grid)
 
     def latency(self, mean_ns: float) -> int:
-        """Return the latency of a launch on the clock's grid: the mean within the spec's relative jitter."""
+        """Return a launch latency on the clock's grid. It differs from the mean by at most the spec's relative jitter."""
         grid, jitter = self.m.grid, self.spec.launch_jitter
         return max(int(mean_ns * (1 - jitter + 2 * jitter * self.rng.random())) // grid * grid, grid)
 
