@@ -22,9 +22,9 @@ MEMORY = "TRACELAKE_MEMORY"
 """Environment variable: MiB per DuckDB database (default: MODELS_GB for models, else DuckDB's default)."""
 DISK_FULL = "failed to offload data block"
 """Text of DuckDB's error if it runs out of disk space rather than memory."""
-# Memory of the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
+# Memory in GB for the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
 MODELS_GB = 2
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # of a memory limit, as DuckDB prints it
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # units of a memory limit, as DuckDB prints it
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _BEFORE_2 = duckdb.__version__.startswith("1.")
@@ -36,20 +36,20 @@ _WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
 _SETTINGS = "SET enable_progress_bar = false; SET asof_loop_join_threshold = 0" + (
     "" if _BEFORE_2 else "; SET error_on_division_by_zero = false"
 )
-# Below 64 MiB, DuckDB cannot even read a table of rules (measured: 32 MiB is too little).
+# Minimum values. With 32 MiB, DuckDB cannot even read a rule table.
 _LEAST = {THREADS: 1, MEMORY: 64}
 
 
 class WrongShare(TracelakeError, ValueError):
-    """TRACELAKE_THREADS or TRACELAKE_MEMORY has an unusable value; the message says which values are valid."""
+    """TRACELAKE_THREADS or TRACELAKE_MEMORY has an unusable value. The message lists the valid values."""
 
 
 class TooLittleMemory(TracelakeError, MemoryError):
-    """DuckDB needs more memory than its limit; the message gives the limit and the next step."""
+    """DuckDB needs more memory than its limit. The message gives the limit and the next step."""
 
 
 class WrongDuckDB(TracelakeError, RuntimeError):
-    """The result would be wrong with the installed DuckDB; the message names its version."""
+    """The result would be wrong with the installed DuckDB. The message names its version."""
 
     hint = "install a version that tracelake is tested with: pip install 'duckdb>=1.5.5,<2'"
 
@@ -124,14 +124,14 @@ def _env_int(name: str) -> int | None:
 
 
 def cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return another quiet connection to the database of `con`, with its own settings."""
+    """Return another connection, without a progress bar, to the database of `con`. It has its own settings."""
     return _quiet(con.cursor())
 
 
 def scratch() -> duckdb.DuckDBPyConnection:
     """Return a connection to this process's shared database, for SELECTs over files.
 
-    Create only temporary tables in it. A new database takes 7 ms of CPU, this connection 0.2 ms.
+    Create only temporary tables in it. A new database takes 7 ms of CPU, a connection to this one takes 0.2 ms.
     """
     key = (os.getpid(), *_share().items())  # a forked process does not have the threads of its parent's database
     with suppress(KeyError, duckdb.Error):  # not yet created, or unusable after an error inside DuckDB
@@ -159,7 +159,7 @@ def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
-    """Double the memory limit of the database of `con`, up to that of models (`for_models`).
+    """Double the memory limit of the database of `con`, up to the limit for models (`for_models`).
 
     Return False if it already has that limit.
     """
@@ -229,7 +229,7 @@ def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a query as dictionaries by column name; `values`: its parameters."""
+    """Return the rows of a query as dictionaries by column name. `values`: parameters of the query."""
     cursor = con.execute(query, values or {})
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

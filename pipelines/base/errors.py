@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TracelakeError(Exception):
-    """The request cannot be fulfilled; the message is a sentence that names file and location.
+    """The request cannot be fulfilled. The message is a sentence that names file and location.
 
     `hint`: the remedy, if the sentence does not contain it. The caller passes it, or the class has a default. Python
     prints the hint below the message.
@@ -20,4 +20,4 @@ class TracelakeError(Exception):
 
 
 class WrongValue(TracelakeError, ValueError):
-    """An option or setting has an invalid value; the message lists the valid ones."""
+    """An option or setting has an invalid value. The message lists the valid ones."""

@@ -43,16 +43,16 @@ def in_xml(value: Any) -> str:
 
 
 def in_markdown(value: Any) -> str:
-    """Return text for a cell or line of GitHub's Markdown: it cannot form a link, tag, code, emphasis or a new cell.
+    """Return text for a cell or line of GitHub's Markdown that cannot form a link, tag, code, emphasis or a new cell.
 
-    Nor does it mention a user or an issue: a word joiner, which is invisible, follows `@`, `#` and `www`.
+    It cannot mention a user or an issue either, because an invisible word joiner follows `@`, `#` and `www`.
     """
     escaped = _MARKDOWN.sub(lambda match: "\\" + match[0], visible(value))
     return _REFERENCE.sub(lambda match: match[0] + JOINER, escaped)
 
 
 def in_spreadsheet(value: Any) -> Any:
-    """Return the value for a CSV file for spreadsheets: text that is a formula gets a leading apostrophe.
+    """Return the value for a CSV file for spreadsheets, with a leading apostrophe if it is text with a formula.
 
     Numbers stay unchanged, as values and as text.
     """

@@ -21,7 +21,7 @@ _ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
 class UnusablePath(TracelakeError, ValueError):
-    """A path that cannot be used; the message gives the path and the reason."""
+    """A path that cannot be used. The message gives the path and the reason."""
 
 
 def local_path(path: str | Path) -> Path:
@@ -55,10 +55,10 @@ def without_parents(path: Path) -> Path:
 
 
 def path_text(path: str | Path) -> str:
-    r"""Return a path as text that can be stored, hashed and printed; `text_path` is the inverse.
+    r"""Return a path as text that can be stored, hashed and printed. The inverse is `text_path`.
 
-    The text is the path itself, unless its bytes are not UTF-8 (`caf\xe9.json` in Latin-1): such a byte becomes `\x`
-    and two hex digits, and a backslash becomes two. A path that already contains `\x` has its backslashes doubled, too.
+    The text is the path itself if its bytes are UTF-8. Otherwise (`caf\xe9.json` in Latin-1), each other byte becomes
+    `\x` and two hex digits, and each backslash becomes two. A path with `\x` also has its backslashes doubled.
     """
     text = str(path)
     if "\\x" in text or any("\udc80" <= char <= "\udcff" for char in text):
@@ -106,7 +106,7 @@ def is_folder(path: Path) -> bool:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """Return all files in a folder except hidden ones, recursively and sorted; links to folders are not followed.
+    """Return all files in a folder except hidden files, recursively and sorted, without following links to folders.
 
     A folder that cannot be listed is itself in the list, so that reading it raises the error.
     """

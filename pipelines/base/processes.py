@@ -67,7 +67,7 @@ def _namespace() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return a process's start in ticks since boot; empty without /proc, `ended` for a zombie or dead process."""
+    """Return a process's start in ticks since boot, '' without /proc, or `ended` for a zombie or dead process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

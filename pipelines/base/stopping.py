@@ -32,7 +32,7 @@ def is_stop(error: BaseException) -> bool:
 
 
 def raise_if_stopped(error: BaseException) -> None:
-    """Raise KeyboardInterrupt if `is_stop(error)`: for code that records caught errors as failures."""
+    """Raise KeyboardInterrupt if `is_stop(error)`. Code that records caught errors as failures calls this first."""
     if is_stop(error):
         raise KeyboardInterrupt from None
 
@@ -48,7 +48,7 @@ def sentence() -> str:
 
 
 def listen() -> None:
-    """Let signals end this program: immediately, or by KeyboardInterrupt inside `unwinding`.
+    """Let signals end this program immediately, or by KeyboardInterrupt inside `unwinding`.
 
     For the main thread of a process that runs only tracelake. An ignored signal (as SIGINT in a shell's background)
     stays ignored.
@@ -80,7 +80,7 @@ def unwinding() -> Iterator[None]:
 
 
 def end() -> int:
-    """Print to stderr that the command was stopped; return its exit status."""
+    """Print to stderr that the command was stopped, and return its exit status."""
     _print_once()
     # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills itself
     # with SIGINT at the end, whatever the status. A successful exec() clears that.
@@ -91,7 +91,7 @@ def end() -> int:
 def _stop(number: int, _: object) -> None:
     global _asked
     is_first, _asked = not _asked, _asked or number
-    if not is_first or not _unwinds:  # nothing to undo, or the second signal: do not wait
+    if not is_first or not _unwinds:  # end immediately if there is nothing to undo, or at the second signal
         _leave()
     raise KeyboardInterrupt
 

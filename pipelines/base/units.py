@@ -17,7 +17,7 @@ def time(ns: float) -> str:
 
 
 def nanoseconds(text: str) -> int | None:
-    """Return a time such as `12.3ms`, `900us` or `1.2s` in ns; None for any other text, and for 0."""
+    """Return a time such as `12.3ms`, `900us` or `1.2s` in ns, or None for any other text and for 0."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|ms|us|ns)", text.strip())
     if match is None:
         return None

@@ -41,7 +41,7 @@ def ingest_in_child(address: str, paths: Sequence[Path], job: str | None) -> Fol
 
 
 def main() -> int:
-    """Ingest the files of `run_child`, and print rows and failed units as JSON; return the exit status."""
+    """Ingest the files of `run_child`, and print rows and failed units as JSON. Return the exit status."""
     address, job, files = request_of_parent()
     try:
         run = ingest_on(InProcess(), address, files, job)

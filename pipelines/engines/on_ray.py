@@ -1,4 +1,4 @@
-"""Units as tasks of Ray: on a cluster with this address (`ray://host:10001`, `host:6379`), or on this machine."""
+"""Work units as tasks of Ray, on the cluster at an address (`ray://host:10001`, `host:6379`), or on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine that a user names: this process, or Ray."""
+"""Creation of the engine that a user names (this process or Ray)."""
 
 from __future__ import annotations
 

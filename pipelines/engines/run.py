@@ -1,4 +1,4 @@
-"""Submission of a run's units, and handling of those that fail.
+"""Submission of a run's units, and handling of units that fail.
 
 A unit whose worker dies is retried in halves. Failed units are reported, and their files added to `rejects`.
 """
@@ -141,7 +141,7 @@ def materialize_on(
 
 
 def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Followed) -> list[Group]:
-    """Return the captures whose traces have all source tables. The others wait for a run in which no unit fails."""
+    """Return the captures whose traces have all source tables. Other captures wait for a run in which no unit fails."""
     lacking = (
         {batch.batch_id for group in stale_groups(store, tables) for batch in group.items} if so_far.failed else ()
     )
@@ -160,10 +160,10 @@ def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Fol
 def _follow(
     engine: Engine, so_far: Followed, units: Sequence[Unit], work: Callable[[Unit], Any], on_unit: OnUnit
 ) -> None:
-    """Submit units, and retry one by one those whose worker died.
+    """Submit units, and retry the units whose worker died, one by one.
 
-    Such a unit may only have waited on the worker that another unit killed. If a worker dies again, its unit is the
-    cause, and is split in halves.
+    Another unit on the same worker may have killed it. If a worker dies again, its only unit is the cause, and is split
+    in halves.
     """
     so_far.n_units += len(units)
     so_far.size += sum(unit.size for unit in units)

@@ -111,9 +111,9 @@ class Catalog:
                 raise CatalogError(added.error)
 
     def closure(self, names: Iterable[str], through: Callable[[Model], bool] = lambda _: True) -> list[str]:
-        """Return the names and all their dependencies, in order. Raise CatalogError for a name that is not a table.
+        """Return the names and all their dependencies, in dependency order. Raise CatalogError for an unknown name.
 
-        `through`: whether to follow the dependencies of a model.
+        `through(model)`: whether to follow the dependencies of a model.
         """
         needed, pending = set(), list(names)
         while pending:
@@ -294,7 +294,7 @@ def _sql_models(folder: Path) -> list[Model]:
 
 
 def _whole(name: str, parts: list[Model]) -> Model:
-    """Return the table with the rows of all its parts. Raise CatalogError if they do not fit together."""
+    """Return the table with the rows of all its parts. Raise CatalogError unless they are private and have equal columns."""
     first = parts[0]
     columns = [column.name for column in first.columns]
     for part in parts:
@@ -346,9 +346,9 @@ def _kind(layer: str, name: str, scope: str) -> str:
 
 
 def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]) -> None:
-    """Raise CatalogError if a model's scope is unknown, or a stored table has no key column or reads a later scope.
+    """Raise CatalogError for an unknown scope, or a stored table without a key column.
 
-    A table of traces may not read a table of captures. `keys`: scope → key column.
+    Also raise CatalogError for a table of traces that reads a table of captures. `keys`: scope → key column.
     """
     if model.scope not in (*SCOPES, *keys):
         line_number = next(

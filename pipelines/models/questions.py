@@ -3,7 +3,7 @@
 `sql/report/` has further questions in the same format, which only report pages ask.
 
 The query runs unchanged over the whole lake. A question about traces reads `traces AS t`, a question about captures
-`captures AS c`; `asked` replaces that table by the chosen part of it.
+`captures AS c`. For part of the lake, `asked` replaces this table by a subquery with the limits.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _CONDITIONS = {
 
 
 class NotAsked(TracelakeError, ValueError):
-    """The question does not exist, or does not support this limit; the message lists the valid ones."""
+    """The question does not exist, or does not support this limit. The message lists the valid ones."""
 
     hint = "`tracelake ask` lists all questions."
 
 
 @dataclass(frozen=True)
 class Question:
-    """A saved question. `reading`: the meaning of a row, and caveats; `words`: further search terms."""
+    """A saved question. `reading`: the meaning of a row, and caveats. `words`: further search terms."""
 
     name: str
     topic: str

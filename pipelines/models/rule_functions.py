@@ -3,7 +3,7 @@
 The result is the rule's rule_order, or its row number in tables without that column. It is NULL if no rule matches.
 
 A join on `regexp_matches(name, rules.name_pattern)` makes DuckDB compile the expression for every name and rule again.
-In a function the expressions are constants: 32,000 names cost 0.4 s instead of 24 s.
+In a function, the expressions are constants, so 32,000 names take 0.4 s instead of 24 s.
 """
 
 from __future__ import annotations

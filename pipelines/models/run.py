@@ -141,7 +141,7 @@ class _Plan:
         self._readers = {name: {r for r in order if name in self._sources[r]} for name in order}
         self.unread = {name for name in order if not self._readers[name]}
         self.kept = {name for name in order if catalog.models[name].kind == "rules"} | (wanted if keeps else set())
-        # Length of the longest chain of models that starts here: the longest chain determines the total time.
+        # Length of the longest chain of readers from each model on, because the longest chain determines the total time.
         self._ahead: dict[str, int] = {}
         for name in reversed(order):
             self._ahead[name] = 1 + max((self._ahead[r] for r in self._readers[name]), default=0)

@@ -18,7 +18,7 @@ from pipelines.models.header import CAPTURE, LAKE, Header, read_header
 from pipelines.models.rule_functions import FUNCTIONS
 from pipelines.models.statements import Statement
 
-STAGED = "_staged_"  # prefix of a table of raw ingested rows, to which the SQL of the table without it assigns types
+STAGED = "_staged_"  # `_staged_<name>` has raw rows from a reader, to which the SQL of `<name>` assigns types
 
 
 @dataclass(frozen=True)

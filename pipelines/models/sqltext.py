@@ -29,13 +29,13 @@ def quoted(value: str | Path) -> str:
     """Return a SQL text literal. Raise UnusablePath for a path that DuckDB cannot open."""
     if isinstance(value, Path):
         value = utf8_path(value)
-    # A NUL would end the statement: DuckDB reads it as a C string.
+    # A NUL would end the statement, because DuckDB reads it as a C string.
     parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
 def literal(value: str | int | datetime | Path | None) -> str:
-    """Return a value as SQL text; a datetime is a TIMESTAMP without time zone. Raise TypeError for any other type."""
+    """Return a value as SQL text. A datetime becomes a TIMESTAMP without time zone. Raise TypeError for other types."""
     if value is None:
         return "NULL"
     if isinstance(value, datetime):

@@ -1,7 +1,7 @@
-"""Ingestion in child processes, for files that crashed a run: a file that kills its process becomes a row in rejects.
+"""Ingestion in child processes, for files that crashed a run. A file that kills its process becomes a row of `rejects`.
 
-Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is not a file's fault, so it is
-raised.
+Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is raised, because a file
+does not cause it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files drawn by tracelake: pictures of traces that are already in a lake, identified by the metadata key `tracelake`.
 
 Timelines, overlays and redrawn paths have tracks, arrows and times that no profiler measured, so ingestion rejects
-them. A slice contains unchanged events of its trace: it is ingested with a warning, and is not a capture of a job.
+them. A slice contains unchanged events of its trace, so it is ingested with a warning. It is not a capture of a job.
 """
 
 from __future__ import annotations

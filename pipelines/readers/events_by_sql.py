@@ -58,9 +58,9 @@ _THREADS = 2
 class Contents:
     """Facts about a file other than its events.
 
-    `metadata`: as in Kineto's (distributedInfo, deviceProperties, host_name, …).
+    `metadata`: as in Kineto's traces (distributedInfo, deviceProperties, host_name, …).
 
-    `status`: partial if something is missing, repaired if something was repaired; `findings` describe it.
+    `status`: `partial` if data is missing, `repaired` if data was repaired, else `ok`. `findings` describe the reasons.
     """
 
     format: str

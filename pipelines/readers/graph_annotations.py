@@ -26,7 +26,7 @@ _NAMES = ("name", "str", "annotation")  # the arguments from which graph_kernels
 
 
 class AnnotationsError(TracelakeError):
-    """The file does not contain annotations; the message names the file and the next step."""
+    """The file does not contain annotations. The message names the file and the next step."""
 
 
 def annotations_beside(trace: Path, rank: int | None) -> Path | None:

@@ -88,8 +88,8 @@ def ingest(
 
     Files with a single trace are committed in batches of 500 traces or 2 GiB of JSON. A crash thus loses at most the
     current batch, and another run completes it. Files of the lake itself are skipped, or rejected if `paths` names
-    them. The inputs (`pipelines/readers/inputs`) decide which other files are read, and how: runs of schedules,
-    op-level jobs, Flight Recorder dumps, recordings.
+    them. The inputs (`pipelines/readers/inputs`) determine which other files are read, and how, such as runs of
+    schedules, op-level jobs, Flight Recorder dumps and recordings.
 
     Raise WrongLimit, and duckdb.IOException or OSError if the lake cannot be written.
     """

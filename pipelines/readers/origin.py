@@ -32,7 +32,7 @@ _HOST_KEYS = ("host_name", "hostname", "host")
 
 
 class WrongPattern(TracelakeError, ValueError):
-    """The environment's pattern for ranks or jobs cannot be used; the message gives the reason."""
+    """The environment's pattern for ranks or jobs cannot be used. The message gives the reason."""
 
 
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part: str | None = None) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 Profilers write environment variables, command lines and metadata of a job into its trace. Programs write them into the
 names of their spans, and dumps and snapshots into stacks. A value counts as a secret by its name (TOKEN, SECRET, KEY,
-PASSWORD, COOKIE …), by its place (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's -u, a signature
-in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Numbers alone are not
-secrets (`num_tokens`: 128; a password may be a number), and neither are tokenizers, shapes, types and keys of a program's work
-(`dispatch_key`, `key_padding_mask`).
+PASSWORD, COOKIE …), by its position (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's -u, a signature
+in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Only a password may be a
+number, because numbers such as `num_tokens` = 128 are not secrets. Tokenizers, shapes, types and keys of a program's work
+(`dispatch_key`, `key_padding_mask`) are not secrets either.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def masked_text(text: str, *, is_name: bool = False) -> str:
     from pyarrow import compute
 
     masked_array = pa.array([text], pa.string())
-    # RE2, as in DuckDB: the time is linear in the text's length, whatever its content.
+    # Arrow uses RE2, like DuckDB, so the time is linear in the text's length, whatever its content.
     for pattern, replacement in _rules(is_name):
         masked_array = compute.call_function(
             "replace_substring_regex", [masked_array], compute.ReplaceSubstringOptions(pattern, replacement)
@@ -225,7 +225,7 @@ def _rules(is_name: bool) -> tuple[tuple[str, str], ...]:
 
 
 def may_be_secret(column: str) -> str:
-    """Return a SQL condition: the text in a column may contain a value that `masked` replaces."""
+    """Return a SQL condition that is true if the text in a column may contain a value that `masked` replaces."""
     return f"regexp_matches({column}, {quoted(_HINT)})"
 
 

@@ -20,7 +20,7 @@ Where = tuple[str | int, ...]
 
 
 class ValueStream:
-    """An iterator over `walk()`.
+    """Reader of a JSON document, value by value (`walk`).
 
     `odd`: number of repairs to text that viewers accept but JSON does not allow, by finding.
     """
@@ -34,7 +34,7 @@ class ValueStream:
         self._source = Source(path, on_bytes)
         self._text, self._at, self._dropped, self._ended = "", 0, 0, False
         self._start = b""
-        # strict=False: control characters occur in names.
+        # `strict=False`, because control characters occur in names.
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._no_number, object_pairs_hook=self._once)
 
     def walk(self, is_streamed: Callable[[Where], bool]) -> Iterator[tuple[Where, Any]]:

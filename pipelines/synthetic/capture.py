@@ -51,7 +51,7 @@ _PROGRAMS = {
 
 @dataclass(slots=True)
 class PathTruth:
-    """A critical path of the default profile: its length, and its parts by label of `longest`, ns."""
+    """A critical path of the default profile, with its length and its parts by label (see longest.py), in ns."""
 
     length_ns: int
     bound_by: dict[str, int]
@@ -237,7 +237,7 @@ def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | No
 
 
 def _meet(spec: CaptureSpec, ranks: Sequence[_Rank], pending: Sequence[Pending], rng: Random) -> list[int]:
-    """Return the end of one collective on each of its ranks, true ns: last arrival + transfer + a skew per rank."""
+    """Return the end of one collective on each of its ranks, true ns. It is last arrival + transfer + the rank's skew."""
     grid = ranks[0].machine.grid
     last = max(p.start_ns for p in pending)
     culprit = next(i for i, p in enumerate(pending) if p.start_ns == last)

@@ -31,8 +31,8 @@ _SIZE = re.compile(r"\s*(\d+)\s*([kmgt])i?b?\s*", re.IGNORECASE)
 class Asker:
     """The Spark cluster for queries (see `connect`), and the tables that it computes.
 
-    `memory`: of the driver and of each executor, in DuckDB's notation ("4GB"). `computed`: tables that Spark computes
-    instead of reading them.
+    `memory`: memory of the driver and of each executor, in DuckDB's notation ("4GB"). `computed`: tables that Spark
+    computes instead of reading them.
     """
 
     master: str = ""
@@ -71,7 +71,7 @@ _MEMORY = ("spark.driver.memory", "spark.executor.memory")
 
 
 def spark_size(size: str) -> str:
-    """Return a size in Spark's notation, "4g" for "4GB". Raise ValueError."""
+    """Return a size in Spark's notation, such as "4g" for "4GB". Raise ValueError for any other text."""
     match = _SIZE.fullmatch(size)
     if not match:
         raise WrongValue(f"{size!r} is not a size for Spark; write it like 512MB or 4GB")

@@ -1,7 +1,7 @@
 """Rewrite rules for differences between DuckDB and Spark that sqlglot does not handle, on the tree of the query.
 
 A rule changes a tree in DuckDB's dialect into one that Ibis (with sqlglot) writes for Spark with the same meaning.
-pipelines/models/portable.py refuses models that no rule can translate.
+pipelines/models/portable.py rejects models that no rule can translate.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _divide_doubles(tree: Tree, kinds: Mapping[str, int]) -> None:
 
 
 def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
-    """Rewrite `round(0.145e0, 2)`: DuckDB rounds 100 times the DOUBLE, to 0.14, Spark its shortest text, to 0.15."""
+    """Rewrite `round(0.145e0, 2)`. DuckDB rounds 100 times the DOUBLE (to 0.14), Spark its shortest text (to 0.15)."""
     for node in reversed(list(tree.find_all(exp.Round))):  # the inner ones first
         digits = node.args.get("decimals")
         if isinstance(digits, exp.Literal) and digits.this.isdigit() and _fraction(node.this, kinds) == _DOUBLE:
@@ -183,9 +183,9 @@ def _parts(node: Tree) -> list[Tree]:
 
 
 def orders_of_groups(tree: Tree) -> None:
-    """Move `… GROUP BY a ORDER BY sum(b)` with a window outside a subquery that has the aggregate as a column.
+    """Move the ORDER BY of `… GROUP BY a ORDER BY sum(b)` with a window outside of a subquery with the aggregate.
 
-    Spark does not find the aggregate in the ORDER BY of such a query.
+    Spark does not find an aggregate in the ORDER BY of a query with a window.
     """
     for select in list(tree.find_all(exp.Select)):
         order = select.args.get("order")

@@ -38,7 +38,7 @@ STAGED = frozenset(f"_staged_{name}" for name in ("captures", "capture_ranks", "
 
 
 class NotOnSpark(TracelakeError, ValueError):
-    """A query that Spark cannot run, or would compute differently. The message says why."""
+    """A query that Spark cannot run, or would compute differently. The message gives the reason."""
 
 
 def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
@@ -47,7 +47,7 @@ def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str]) -> list[str]:
-    """Return these tables and those that views and `computed` ones among them read, in dependency order.
+    """Return these tables, and the tables that views and `computed` tables among them read, in dependency order.
 
     Input tables (`catalog.inputs`) are included. Raise NotOnSpark for a computed table that Python makes.
     """
@@ -79,7 +79,7 @@ def _is_computed(catalog: Catalog, name: str, computed: Collection[str]) -> bool
 
 
 class Tables:
-    """Views in a Spark session of the tables that a lake's analysts' file, open as `con`, shows.
+    """Views, in a Spark session, of the tables in a lake's analyst file, which is open as `con`.
 
     `computed`: tables that Spark computes instead of reading their files.
     """
@@ -120,7 +120,7 @@ class Tables:
     def rows(self, text: str, first: int = 0) -> Any:
         """Return the answer to a query in DuckDB's dialect as an Arrow table.
 
-        Only the `first` rows if that is not 0.
+        `first`: maximum number of rows, 0 for all.
         """
         expression = self._expression(text)
         # Not `to_pyarrow` of Ibis, which goes through pandas, where a BIGINT with a NULL becomes a DOUBLE.

@@ -1,11 +1,12 @@
 """Join of the events of a profiler trace with the nodes of an execution trace of the same run.
 
-Three methods, most reliable first; the first that works is used for the whole trace:
+There are three methods. The first method in this order that works is used for the whole trace, because it is the most
+reliable:
 
 1. `record_function_id`: the argument "Record function id" is the node's rf_id (PyTorch 2.2 and later).
 2. `external_id`: the argument "External id" is the node's rf_id. Older profilers number operators differently (PyTorch 2.1
 hands out blocks of 1024 per thread), so ids count only if the operator names agree.
-3. `order`: threads that ran the same operators are matched, and their operators by name and order.
+3. `order`: threads that ran the same operators are matched, and their operators are matched by name and order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search for the execution trace of a profiler trace: in the same folder, with the same rank in its name."""
+"""Search for the execution trace of a profiler trace in the same folder, by the rank in its name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 8
 
 
 class NoExecutionTrace(TracelakeError, LookupError):
-    """No execution trace is next to the trace, or several match; the message lists the candidates."""
+    """No execution trace is next to the trace, or several match. The message lists the candidates."""
 
     hint = "Give it: --execution-trace FILE (torch.profiler.ExecutionTraceObserver records one)"
 
@@ -30,8 +30,8 @@ def execution_trace_beside(trace: Path, rank: int | None) -> Path:
     """Return the execution trace in the folder of `trace` whose name has the trace's rank.
 
     Examples: `execution_trace_3.json.gz`, `rank3_et.json`. If no file has that rank, a file without a number in its
-    name matches any rank. If the trace's rank is unknown and there is only one file, it matches. Raise
-    NoExecutionTrace. `sql/ingest/execution/execution_trace_matches.sql` has the same rule for the traces of a lake.
+    name matches any rank. If the trace's rank is unknown, an only file matches. Raise NoExecutionTrace unless exactly
+    one file matches. `sql/ingest/execution/execution_trace_matches.sql` has the same rule for the traces of a lake.
     """
     candidates = _execution_traces(trace)
     number = number_in_name(trace) if rank is None else rank

@@ -23,7 +23,7 @@ def is_over(entry: Entry) -> bool:
 
 
 def has_timed_out(entry: Entry) -> bool:
-    """Return whether the call was retired without being over: it timed out or failed."""
+    """Return whether the call was retired without being over, because it timed out or failed."""
     return bool(entry.retired) and not is_over(entry)
 
 
@@ -36,8 +36,9 @@ def is_end(entry: Entry) -> bool:
 class Calls:
     """A rank's calls in a group, in ring order.
 
-    `is_cut`: the ring has lost calls; `is_filtered`: finished calls were not dumped. `status`: the group's counters on
-    the rank; both None if they do not count collectives. `latest`: the last call in the ring, in any group.
+    `is_cut`: whether the ring has lost calls. `is_filtered`: whether finished calls were not dumped. `status`: the
+    group's counters on the rank, both None if they do not count collectives. `latest`: the last call in the ring, in any
+    group.
     """
 
     entries: Sequence[Entry]
@@ -61,7 +62,7 @@ class Calls:
 
     @cached_property
     def last(self) -> int:
-        """The last collective in the ring; -1 if it has none."""
+        """The number of the last collective in the ring, or -1 without collectives."""
         return max(self.by_seq, default=-1)
 
     @cached_property
@@ -114,7 +115,7 @@ class Calls:
 
 def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], group: Group) -> dict[int, Calls]:
     """Return, for each rank with a dump, its calls in a group."""
-    # Gloo's counters count all operations, and NCCL's may include transfers, so they are not numbers of collectives.
+    # Gloo's counters count all operations, and NCCL's may include transfers. Then they are not numbers of collectives.
     is_counted = not any(e.is_p2p or e.backend in WITHOUT_STATES for of_rank in entries.values() for e in of_rank)
     calls_by_rank: dict[int, Calls] = {}
     for rank in group.ranks:

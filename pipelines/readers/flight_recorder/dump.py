@@ -35,13 +35,13 @@ _TOP_KEYS = {
 _OWN_KEYS = b'"pg_config"', b'"collective_seq_id"'  # keys that only dumps have
 _HEAD, _PICKLE_HEAD, _FIRST, _PIECE = 4096, 1 << 20, 64, 1 << 20
 _SHOWN = 60  # characters of a wrong value in a message
-# Per dump: a ring has thousands of calls, but a few bytes of pickle can expand to many more.
+# Limits per dump. A ring has thousands of calls, but a few bytes of pickle can expand to many more.
 _MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000
 MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(TracelakeError):
-    """The file is not a readable dump; the message names the file and the next step."""
+    """The file is not a readable dump. The message names the file and the next step."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
+    """A rank's dump. `minor`: minor version of the format. `groups` are by name, `statuses` by `pg_id`.
 
     `written_ns`: the file's modification time, ns since the epoch, an upper bound of the dump's time. `pg_status` and
     `communication_state`: JSON texts with the dump's data about its groups and about the communication library, or None
@@ -121,7 +121,7 @@ class Dump:
 
     @property
     def is_cut(self) -> bool:
-        """Whether calls are missing: the ring has overwritten them, or only unfinished calls were dumped."""
+        """Whether calls are missing, because the ring has overwritten them, or only unfinished calls were dumped."""
         ids = [entry.record_id for entry in self.entries]
         if not ids:
             return any(status.enqueued for status in self.statuses.values())
@@ -186,7 +186,7 @@ def read_dump(path: str | Path) -> Dump:
         library = top.get("comm_lib_version") or top.get("nccl_version")
         library = None if library is None else text(str(library))
         raw_texts = tuple(_said(top, key) for key in ("pg_status", "nccl_comm_state"))
-    except RecursionError:  # any field may contain anything, even itself
+    except RecursionError:  # a field may contain any value, even itself
         details = "lists or objects are nested too deeply"
         raise DumpError(f"{shown_path}: it does not match version {version}: {details}; dump it again") from None
     except Exception as error:

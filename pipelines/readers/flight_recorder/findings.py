@@ -25,7 +25,7 @@ from pipelines.readers.flight_recorder.calls import COMPLETED, Calls, has_timed_
 from pipelines.readers.flight_recorder.dump import Entry
 from pipelines.readers.flight_recorder.transfers import Waiting
 
-# For these operations ranks may pass any sizes; of the out-of-place forms only the root has an output.
+# For these operations, ranks may pass any sizes. In the out-of-place forms, only the root has an output.
 _UNEVEN = {"scatter", "gather", "broadcast_oop", "reduce_oop"}
 _ALL_TO_ALL = {"all_to_all", "all_to_all_base", "all_to_all_single", "alltoall", "alltoall_base"}
 # Kinds that a late rank also causes. The other kinds are always errors.
@@ -80,7 +80,7 @@ def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | 
     `has_sizes`: whether the sizes of all-to-all operations are reliable, and every rank of the group has a dump.
     """
     joined = _there(seq, calls)
-    if not joined:  # Overwritten on every rank, or the number of a call that the backend does not record.
+    if not joined:  # every rank has overwritten the call, or the backend does not record it
         return None
     ops = {rank: "+".join(e.op for e in entries) for rank, entries in joined.items()}
     states = {rank: calls[rank].state(seq) for rank in joined}
@@ -109,7 +109,7 @@ def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | 
         culprits, ambiguous = _rarer(joined, value_of)
         if culprits:
             return finding(kind, culprits, ambiguous)
-    if has_sizes and len(joined) == len(calls) and _bytes_lost(joined):  # a sum without one rank proves nothing
+    if has_sizes and len(joined) == len(calls) and _bytes_lost(joined):  # the sums are comparable only with all ranks
         return finding("size_mismatch", joined, ambiguous=True)
     unfinished = {rank for rank, state in states.items() if state != COMPLETED}
     if not unfinished:

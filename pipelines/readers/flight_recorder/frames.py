@@ -28,7 +28,7 @@ _NO_FILE = ("", "??", "None")
 
 
 def user_frame(frames: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return `file:line function` of the innermost frame of user code: Python, and not in an installed package.
+    """Return `file:line function` of the innermost frame of user code (Python outside of installed packages).
 
     Without user code, use the innermost frame of a package other than PyTorch, else the innermost frame that belongs
     neither to the recorder nor to the allocator, else the innermost frame that does not belong to the recorder. Return

@@ -30,7 +30,7 @@ _LONG_BINPUT, _PUT, _STOP = ord("r"), ord("p"), ord(".")
 
 
 class Bomb(ValueError):
-    """A pickle that would take far more memory than its length, or is truncated; the message gives the byte offset."""
+    """A pickle that would take far more memory than its length, or is truncated. The message gives the byte offset."""
 
 
 def check_opcodes(data: bytes) -> None:

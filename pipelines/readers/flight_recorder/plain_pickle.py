@@ -10,7 +10,7 @@ from pipelines.readers.flight_recorder.opcodes import check_opcodes
 
 
 class NotPlain(Exception):
-    """The pickle contains more than data; the message describes it, as in `the pickle names os.system`."""
+    """The pickle contains more than data. The message describes it, as in `the pickle names os.system`."""
 
 
 def load_plain(data: bytes) -> Any:

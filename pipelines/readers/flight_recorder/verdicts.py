@@ -1,4 +1,4 @@
-"""Verdict on the dumps of a job: per process group, the first collective on which its ranks diverge, and those ranks.
+"""Verdict on a job's dumps: for each process group, the first collective on which ranks diverge, and these ranks.
 
 A job without a finding is healthy only if every call fits a group, no rank's dump is missing, and every call is over.
 Anything else is a doubt, and the set is undecided.
@@ -38,7 +38,7 @@ class GroupVerdict:
 
     @property
     def confidence(self) -> str | None:
-        """`high`, or `low` with its reasons; None without a finding."""
+        """`high`, or `low` with its reasons, or None without a finding."""
         if self.finding is None:
             return None
         reasons = ["dumps missing"] if self.dump_missing else []

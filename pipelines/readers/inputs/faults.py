@@ -1,4 +1,4 @@
-"""Faults in the parts of a file, such as its lines: the number of parts with each fault, and the first such part."""
+"""Faults in the parts of a file, such as its lines, with the number of parts and the first part for each fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class BadValue(ValueError):
-    """A value that does not fit its column; the message names both."""
+    """A value that does not fit its column. The message names both."""
 
 
 @dataclass

@@ -35,7 +35,7 @@ def ingest_sets(
     on_bytes: Callable[[int], Any] | None = None,
     limits: Limits | None = None,
 ) -> list[TraceRow]:
-    """Ingest sets. Return one row per set, and one per file that is rejected although its set is not.
+    """Ingest sets. Return a row per set, and a row per file that is rejected although its set is ingested.
 
     Raise WrongLimit, duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does not suffice for
     the commit.

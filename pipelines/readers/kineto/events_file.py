@@ -49,7 +49,7 @@ _CALLING_THREADS = (
     "SELECT tid, min(pid) AS pid FROM events WHERE cat = 'xpu_runtime' AND tid IN "
     f"(SELECT e.tid FROM events AS e WHERE {_WITHOUT_PROCESS}) GROUP BY tid HAVING min(pid) = max(pid)"
 )
-# The median start, ns: times too far from it become NULL. Times of metadata events are meaningless.
+# The median start, ns. Times too far from it become NULL. Times of metadata events are meaningless.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
 
@@ -105,7 +105,7 @@ def _lean(table: pa.Table) -> pa.Table:
     import pyarrow as pa
     from pyarrow import compute
 
-    null_text = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
+    null_text = pa.nulls(1, pa.string())[0]  # pa.scalar would import pandas, which takes longer than a small trace
     is_metadata = compute.call_function("match_like", [table.column("ph")], compute.MatchSubstringOptions("M"))
     is_range = compute.call_function("match_like", [table.column("cat")], compute.MatchSubstringOptions(CATEGORY))
     is_kept = compute.call_function("or_kleene", [is_metadata, is_range])

@@ -4,8 +4,8 @@ Columns and types are declared, because DuckDB versions differ in the types that
 reject an unknown key. DuckDB silently ignores keys that are not declared, so `keys_in` reads the keys of all entries first.
 A piece with unknown keys is read as whole entries, and these keys become column `unknown`.
 
-Times are read as doubles if doubles represent every nanosecond: 0.21 instead of 0.29 CPU s for 12 MB with fractions. If
-one time in a piece is not exact as a double, the piece is re-read with times as text.
+Times are read as doubles if doubles represent every nanosecond, because this takes 0.21 instead of 0.29 CPU s for 12 MB
+with fractions. If one time in a piece is not exact as a double, the piece is re-read with times as text.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
 _MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR) || ':' || {_VALUE})"
-# DuckDB's reader silently accepts a bare NaN or infinity and returns the same text as for a string. So the bytes are
-# checked where one of these words occurs.
+# DuckDB's reader silently accepts a bare NaN or infinity and returns the same text as for a string. The bytes are
+# therefore checked if one of these words occurs.
 WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
 _BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
 _SUSPECT_JSON = {
@@ -69,8 +69,8 @@ _SUSPECT_JSON = {
     for column in _JSONS
 }
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
-# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query refuses nested
-# objects, and objects with several keys in the rarer columns; the tolerant reader then checks all of them.
+# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query rejects nested
+# objects, and objects with several keys in the rarer columns, so that the tolerant reader checks them.
 _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
@@ -147,10 +147,7 @@ def known_keys(
 
 
 def _array(file: Path, limit: int, keys: Set[str], times: str) -> str:
-    """Return the query for the columns in `keys`. Other columns are NULL, because reading them takes time, too.
-
-    Reading all columns would take an eighth of the time.
-    """
+    """Return the query for the columns in `keys`. Other columns are NULL, which saves an eighth of the time."""
     type_by_column = {name: times if name in _TIMES else kind for name, kind, _ in _KEYS}
     columns_read = [name for name in type_by_column if name in keys] or ["ph"]
     declared = ", ".join(f"{quoted(name)}: {quoted(type_by_column[name])}" for name in columns_read)
@@ -223,7 +220,7 @@ def has_duplicate_key(table: pa.Table, known: set[int]) -> bool:
     if new := set(kinds.unique().to_pylist()) - known:
         import numpy as np
 
-        # Not to_numpy(): it imports pandas, which takes as long as reading 100,000 events.
+        # to_numpy() would import pandas, which takes as long as reading 100,000 events.
         values, args = np.frombuffer(kinds.buffers()[1], dtype=np.uint64)[kinds.offset :], table["args"]
         texts = (args[int((values == kind).argmax())].as_py() for kind in new)
         if any(_is_twice(text) for text in texts if text):

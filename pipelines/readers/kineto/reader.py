@@ -1,4 +1,4 @@
-"""Reader of a trace file: Arrow tables of its events in their order, its metadata and its findings.
+"""Reader of a trace file, which returns Arrow tables of its events in order, its metadata and its findings.
 
 A thread cuts the array into pieces. DuckDB reads several pieces concurrently, each directly with
 `sql/ingest/traces/events.sql`. The tolerant reader gets only the pieces that DuckDB rejects or would silently misread.

@@ -43,9 +43,9 @@ class KnownTrace:
 
 
 class TraceRejected(TracelakeError):
-    """A file that is not ingested. `path` is its text (`path_text`).
+    """A file that is not ingested. `path`: the file's path as text (`path_text`).
 
-    `byte_offset` is in decompressed bytes, None if no position is at fault.
+    `byte_offset`: position of the fault in the decompressed content, None if the fault has no position.
     """
 
     def __init__(self, path: Path, byte_offset: int | None, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Meaning of the dictionaries of a snapshot. Each becomes a row of a table, written as soon as it is complete.
+"""Conversion of the dictionaries of a snapshot to rows, which are written as soon as a dictionary is complete.
 
 Source: `torch/csrc/cuda/Module.cpp` (THCPModule_memorySnapshot), `torch/csrc/cuda/memory_snapshot.cpp`, and the types
 in `torch/cuda/memory.py` (`_snapshot`), PyTorch 2.0 to 2.13.

@@ -1,9 +1,9 @@
 """Streaming reader for pickles of plain containers.
 
 `fold` replaces each completed dictionary, so its rows can be written before the rest of the file is read. `pickle.load`
-would hold every object until the end, and run code that the file names. This reader accepts containers, texts and
-numbers, rejects every other opcode, and keeps only the objects that the file may refer to again. The opcodes are those
-of `pickletools`. The files are written by Python's pickler (protocols 2 to 5) or by PyTorch's own (protocol 2).
+would keep every object until the end, and run code that the file names. This reader accepts containers, texts and
+numbers, rejects every other opcode, and keeps only the objects to which the file may refer again. `pickletools` defines
+the opcodes. Python's pickler (protocols 2 to 5) or PyTorch's own (protocol 2) writes the files.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Item(dict[Any, Any]):
     __slots__ = ("place",)
     place: int | None
 
-    def __repr__(self) -> str:  # not its items, which may refer to each other endlessly
+    def __repr__(self) -> str:  # without the items, which may refer to each other endlessly
         return "a dictionary"
 
 

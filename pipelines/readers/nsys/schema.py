@@ -1,4 +1,4 @@
-"""Tables and columns of an export that are read, under release-independent names, as data.
+"""Descriptions, as data, of the tables and columns of an export that are read, under release-independent names.
 
 Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6
 (3.16.1), printed by another project. nsys creates only tables that have rows. Later releases added columns.
@@ -160,7 +160,7 @@ SOURCES = (
     ),
 )
 ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
-"""Tables with the names of numbers (id, name); sql/rules/readers/nsys_enums.csv replaces them if they are missing."""
+"""Tables with the names of numbers (id, name). sql/rules/readers/nsys_enums.csv replaces missing tables."""
 
 ABOUT = (
     "META_DATA_EXPORT",

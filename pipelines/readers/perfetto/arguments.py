@@ -70,7 +70,7 @@ def _value(annotation: Any, interned: Interned) -> Any:
 def _several(annotation: Any, interned: Interned) -> Any:
     """Return the array or the dict of an annotation without a scalar value.
 
-    If it has neither, return an empty list, because PyTorch writes an empty list so (sizes of a 0-dimensional tensor).
+    If it has neither, return [], because PyTorch writes an empty list, such as the sizes of a scalar tensor, like this.
     """
     if annotation.dict_entries:
         return arguments(annotation.dict_entries, interned)

@@ -99,7 +99,7 @@ KINDS = {
         _CALLS,
     ),
 }  # fmt: skip
-"""Suffix of the file name → kind of file. Of the files of a process, the first in this order represents all."""
+"""Suffix of the file name → kind of file. A process's first file in this order represents all of its files."""
 
 
 def beside(path: Path) -> list[Path]:
@@ -158,7 +158,7 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
 def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
     """Fill `_rocm_agents`. Return findings about missing or wrong data. Raise TraceRejected.
 
-    Agents have the number that the program sees (logical_node_id; relative, rocprofv3's default), else node_id.
+    An agent's number is logical_node_id, which the program sees (rocprofv3's default, relative), else node_id.
     """
     names = _names(path)
     number = next((name for name in ("logical_node_id", "node_id") if name in names), None)

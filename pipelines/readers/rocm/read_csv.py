@@ -48,9 +48,9 @@ def read_with(path: Path) -> Path | None:
 
 
 def read(request: ReadRequest) -> ReadTrace | KnownTrace:
-    """Read the files of one process, or the process `part` of files of several. See EventInput.read.
+    """Read the files of one process, or one process (`part`) of files with several. See EventInput.read.
 
-    Raise TraceRejected, or OSError.
+    Raise TraceRejected, or OSError if a file cannot be read.
     """
     path = request.path
     if first := read_with(path):

@@ -1,4 +1,4 @@
-"""Tables and columns of a rocpd database that are read, as data.
+"""Descriptions, as data, of the tables and columns of a rocpd database that are read.
 
 Source: rocpd_tables.sql of rocprofiler-sdk (schema version 3). Each process writes its own set of tables, whose names
 end with its unique id (`rocpd_region_0000ddb5_8903_…`). Merged databases have several sets, and views over all of them

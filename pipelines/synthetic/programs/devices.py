@@ -14,7 +14,7 @@ _PEER = Work("Memcpy PtoP (Device -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpy
 
 
 class DevicesProgram(StepProgram):
-    """Program of one step."""
+    """Program of one step with layers on two devices."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""

@@ -36,7 +36,7 @@ class PlantedProgram(StepProgram):
         return self.draw(mean_ns)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Run ProfilerStep#number. Yield the collective, if any; the driver sends its end in true ns."""
+        """Run ProfilerStep#number. Yield the collective, if any. The driver sends the collective's end in true ns."""
         m, plant = self.m, self.spec.plant
         with m.enter(f"ProfilerStep#{number}", _NOTE):
             plant_cause = _BEFORE.get(plant)

@@ -60,7 +60,7 @@ class StepProgram:
         return max(int(mean_ns * (1 - jitter + 2 * jitter * self.rng.random())) // grid * grid, grid)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Run ProfilerStep#number. Yield each collective; the driver sends its end in true ns."""
+        """Run ProfilerStep#number. Yield each collective. The driver sends the collective's end in true ns."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()
