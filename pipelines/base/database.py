@@ -22,7 +22,7 @@ MEMORY = "TRACELAKE_MEMORY"
 """Environment variable: MiB per DuckDB database (default: MODELS_GB for models, else DuckDB's default)."""
 DISK_FULL = "failed to offload data block"
 """Text of DuckDB's error if it runs out of disk space rather than memory."""
-# Memory in GB for the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
+# Memory in GB for the models of a group of traces or captures, unless TRACELAKE_MEMORY is set. DuckDB spills the rest.
 MODELS_GB = 2
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # units of a memory limit, as DuckDB prints it
 _numbers = count()
@@ -113,7 +113,10 @@ def _share() -> dict[str, Any]:
 
 
 def _env_int(name: str) -> int | None:
-    """Return an environment variable as an integer, or None if it is unset or empty. Raise WrongShare for other text."""
+    """Return an environment variable as an integer, or None if it is unset or empty.
+
+    Raise WrongShare for other text.
+    """
     text = os.environ.get(name, "").strip()
     if not text:
         return None
@@ -145,7 +148,8 @@ def scratch() -> duckdb.DuckDBPyConnection:
 def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a read-only connection to a database file.
 
-    The file is attached to the database of `scratch`, because creating a database takes longer. DuckDB raises an error for a file that this process has already attached.
+    The file is attached to the database of `scratch`, because creating a database takes longer. DuckDB raises an error
+    for a file that this process has already attached.
     """
     name, file = f"attached_{next(_numbers)}", str(path).replace("'", "''")
     with scratch() as con:

@@ -133,7 +133,7 @@ def glob_of(name: str) -> str:
 
 
 def _pieces(group: list[str]) -> list[str]:
-    """Return at most three words for each of several names with the same short name that distinguish them, rarest first."""
+    """Return, for each name with the same short name, at most three distinguishing words, the rarest first."""
     words = [list(dict.fromkeys(_words(name))) for name in group]
     n_names_by_word = Counter(word for name_words in words for word in name_words)
     distinctive = [

@@ -39,7 +39,7 @@ def this_machine() -> str:
 
 
 def owner_mark() -> str:
-    """Return `host:pid:start@namespace` of this process, for the name of a folder that belongs to it (`is_running_here`)."""
+    """Return `host:pid:start@namespace` of this process, for the name of a folder that it owns (`is_running_here`)."""
     return f"{this_process()}@{_namespace()}"
 
 

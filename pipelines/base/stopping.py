@@ -82,8 +82,8 @@ def unwinding() -> Iterator[None]:
 def end() -> int:
     """Print to stderr that the command was stopped, and return its exit status."""
     _print_once()
-    # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills itself
-    # with SIGINT at the end, whatever the status. A successful exec() clears that.
+    # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills
+    # itself with SIGINT at the end, whatever the status. A successful exec() clears that.
     exec("")
     return exit_code()
 

@@ -86,7 +86,7 @@ def ratio(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with separators and at least six significant digits, without an exponent: `2,252,910`, `0.0123457`."""
+    """Return a number with separators, six or more significant digits and no exponent: `2,252,910`, `0.0123457`."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     digits = max(5 - math.floor(math.log10(abs(value))), 0)

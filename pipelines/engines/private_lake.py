@@ -27,9 +27,9 @@ _OWN = (SCRATCH, "TRACELAKE_THREADS", "TRACELAKE_MEMORY")  # a worker has its ow
 class Setting:
     """The settings that all units of a run share.
 
-    `store`: the store's address. `cpus`: CPUs per task, None for the whole machine. `environment`: environment variables of
-    workers. `home`: identifies the machine and folder of a folder lake, so that no worker writes into another folder of
-    the same name.
+    `store`: the store's address. `cpus`: CPUs per task, None for the whole machine. `environment`: environment
+    variables of workers. `home`: identifies the machine and folder of a folder lake, so that no worker writes into
+    another folder of the same name.
     """
 
     store: str

@@ -1,7 +1,7 @@
 """Work units of batches whose tables are missing or of another model version.
 
-In a folder lake such a unit works on the lake itself, because its traces are already committed. In other stores it works
-in a private lake, and replaces the tables in one transaction.
+In a folder lake such a unit works on the lake itself, because its traces are already committed. In other stores it
+works in a private lake, and replaces the tables in one transaction.
 """
 
 from __future__ import annotations

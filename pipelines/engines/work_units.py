@@ -58,8 +58,8 @@ class Unit:
 def cut(groups: Iterable[Group], slots: int, max_items: int) -> list[Unit]:
     """Return units of at most `max_items` items and UNIT_BYTES, or of a single group, in order of decreasing size.
 
-    `slots`: the number of units that the engine runs concurrently. Units are smaller with more slots, so that every slot
-    has work. Groups stay in order, so ranks of one capture are mostly in one unit.
+    `slots`: the number of units that the engine runs concurrently. Units are smaller with more slots, so that every
+    slot has work. Groups stay in order, so ranks of one capture are mostly in one unit.
     """
     listed = list(groups)
     total = sum(group.size for group in listed)

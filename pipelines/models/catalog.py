@@ -1,7 +1,7 @@
 """The catalog of models under sql/, with names, dependencies, documentation and checks from the SQL files.
 
-A model is one SELECT statement, which statements.py locates in a file. Its header defines a row, and every output column
-has a comment. Loading raises CatalogError for a file that violates these rules, with file, line and remedy.
+A model is one SELECT statement, which statements.py locates in a file. Its header defines a row, and every output
+column has a comment. Loading raises CatalogError for a file that violates these rules, with file, line and remedy.
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ class Catalog:
     shipped: Catalog | None = None  # the catalog without the user's rows; None if this one has no such rows
 
     def with_added(self, added: Mapping[str, Added]) -> Catalog:
-        """Return the catalog with rows added to rule tables, which changes the versions of these tables and their readers.
+        """Return the catalog with rows added to rule tables.
 
-        Raise CatalogError for a kernel class that some of its readers do not know.
+        The rows change the versions of these tables and of their readers. Raise CatalogError for a kernel class that
+        some of its readers do not know.
         """
         models = {name: replace(m, added=added[name]) if name in added else m for name, m in self.models.items()}
         refuse_unknown_classes(_rule_tables(models))
@@ -294,7 +295,10 @@ def _sql_models(folder: Path) -> list[Model]:
 
 
 def _whole(name: str, parts: list[Model]) -> Model:
-    """Return the table with the rows of all its parts. Raise CatalogError unless they are private and have equal columns."""
+    """Return the table with the rows of all its parts.
+
+    Raise CatalogError unless they are private and have equal columns.
+    """
     first = parts[0]
     columns = [column.name for column in first.columns]
     for part in parts:

@@ -11,8 +11,8 @@ The scope decides where a table is written, when it is computed and which table 
 - any other name: Rows belong to a set of another input (pipelines/readers/inputs). A table of the scope is the commit
   marker.
 
-One table of a scope is its commit marker, with the line `-- key: COLUMN` in its header. Every table of the scope has the
-key. A row is valid if its key and batch are in the commit marker.
+One table of a scope is its commit marker, with the line `-- key: COLUMN` in its header. Every table of the scope has
+the key. A row is valid if its key and batch are in the commit marker.
 
 `-- part of: _TABLE` adds a model's rows to a private table without a statement, which is the union of its parts.
 """

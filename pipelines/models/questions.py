@@ -42,7 +42,7 @@ TOPICS = {
     "schedules": "Schedules",
 }
 _PARTS = ("Question", "Reading")
-# Limits of a question, by the table that it reads. A limit is a prefix of an id (or a trace's file), or a full job name.
+# Limits of a question, by the table that it reads. A limit is an id's prefix, a trace's file, or a full job name.
 _CONDITIONS = {
     "traces AS t": {
         "job": "job = {}",

@@ -48,11 +48,11 @@ def run_models(
 ) -> list[ModelRun]:
     """Create the targets and the tables that they read in `con`. With `write`, pass the targets on instead.
 
-    - `have`: existing tables or views, in addition to the lake tables (`events`, `traces`, `findings`) and the tables of
-      `request_windows`.
+    - `have`: existing tables or views, in addition to the lake tables (`events`, `traces`, `findings`) and the tables
+      of `request_windows`.
     - An intermediate table is dropped after its last reader. `on_model(name)` is called before each model.
-    - `at_once`: maximum number of models that run concurrently. Each has a cursor of `con`, which sees tables and views,
-      but not temporary tables or registered objects.
+    - `at_once`: maximum number of models that run concurrently. Each has a cursor of `con`, which sees tables and
+      views, but not temporary tables or registered objects.
     - `without_rows`: models that are created with their columns only, because their rows are not needed.
     - `write(name, rows)`, not with `at_once` above 1, is called once per target with the SQL of its rows. A target that
       no other model reads gets no table in `con`, which would only be a copy.
@@ -128,8 +128,8 @@ class _Plan:
                 first := first_by_function.setdefault(function, name)
             ) != name:
                 self._sources[name].add(first)
-        # The union of all parts is a view, because a table would be a copy. A part that only selects is also a view, and
-        # so is a model that only such a part reads. A reader of a view also reads the view's sources.
+        # The union of all parts is a view, because a table would be a copy. A part that only selects is also a view,
+        # and so is a model that only such a part reads. A reader of a view also reads the view's sources.
         parts = [name for name in order if catalog.models[name].part_of]
         self.views = {part for name in parts if (part := catalog.models[name].part_of)}
         self.views |= {name for name in parts if name not in without_rows and only_selects(catalog.models[name])}
@@ -141,7 +141,7 @@ class _Plan:
         self._readers = {name: {r for r in order if name in self._sources[r]} for name in order}
         self.unread = {name for name in order if not self._readers[name]}
         self.kept = {name for name in order if catalog.models[name].kind == "rules"} | (wanted if keeps else set())
-        # Length of the longest chain of readers from each model on, because the longest chain determines the total time.
+        # Length of the longest chain of readers from each model on. The longest chain determines the total time.
         self._ahead: dict[str, int] = {}
         for name in reversed(order):
             self._ahead[name] = 1 + max((self._ahead[r] for r in self._readers[name]), default=0)

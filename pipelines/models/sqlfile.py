@@ -1,7 +1,7 @@
 """Parsing of a statement under sql/ with sqlglot: its header, columns, dependencies and restrictions.
 
-Parsing all statements takes seconds, so results are cached by folder (cache.py). They are used only if the texts and the
-parsing modules are identical.
+Parsing all statements takes seconds, so results are cached by folder (cache.py). They are used only if the texts and
+the parsing modules are identical.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def file_list(files: Iterable[Path]) -> str:
 def parquet_rows(files: Path | Iterable[Path] | str, *options: str) -> str:
     """Return a call of read_parquet for FROM. `files`: paths, or an SQL expression. `options`: further arguments.
 
-    By default, DuckDB reads a folder named `host=a` in the path as a column `host`, which replaces a column of that name
-    in the files. The call turns this off.
+    By default, DuckDB reads a folder named `host=a` in the path as a column `host`, which replaces a column of that
+    name in the files. The call turns this off.
     """
     listed = files if isinstance(files, str) else quoted(files) if isinstance(files, Path) else file_list(files)
     return f"read_parquet({', '.join([listed, 'hive_partitioning = false', *options])})"

@@ -1,9 +1,9 @@
 """The statements under sql/: the model that each defines, and its location.
 
-A folder directly under sql/ is a layer, and the folders below it are topics. A file is one SELECT, and the table has the file's
-name. A private model that only this file reads may precede its reader in the file. Then each statement begins with a
-line `-- model: NAME` and ends with `;`. The last statement has the file's name; all other names begin with an
-underscore.
+A folder directly under sql/ is a layer, and the folders below it are topics. A file is one SELECT, and the table has
+the file's name. A private model that only this file reads may precede its reader in the file. Then each statement
+begins with a line `-- model: NAME` and ends with `;`. The last statement has the file's name; all other names begin
+with an underscore.
 
 `threshold('name')` in a text is replaced by the number in sql/rules/thresholds.csv, and `edge_code('NAME')` by the
 number of the type in sql/rules/path/edge_types.csv. So plans and model versions are the same as with the number in the

@@ -1,7 +1,7 @@
 """Ingestion in child processes, for files that crashed a run. A file that kills its process becomes a row of `rejects`.
 
-Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is raised, because a file
-does not cause it.
+Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is raised, because a
+file does not cause it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def request_of_parent() -> tuple[str, str | None, list[Path]]:
 
 
 def main() -> int:
-    """Ingest the files whose NUL-terminated names come on stdin, and print their rows as JSON. Return the exit status."""
+    """Ingest the files whose NUL-terminated names come on stdin, and print their rows as JSON.
+
+    Return the exit status.
+    """
     folder, job, files = request_of_parent()
     try:
         report = ingest(files, Lake(folder), job)

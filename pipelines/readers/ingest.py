@@ -158,8 +158,8 @@ _OF_ANY = ("known", "rejected")  # statuses that also count for the files of a s
 def outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
     """Return the outcome of every requested file, without files that were modified while they were read.
 
-    The files of a rejected folder are rejected, so that they are retried. A file of several traces is rejected if one of
-    its traces is.
+    The files of a rejected folder are rejected, so that they are retried. A file of several traces is rejected if one
+    of its traces is.
     """
     rows_by_path: defaultdict[Path, list[TraceRow]] = defaultdict(list)
     for row in rows:

@@ -15,9 +15,9 @@ from pipelines.readers.kineto.merged import BY_LABEL
 from pipelines.readers.kineto.numbers import base_time, whole
 
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number after an
-# underscore only is just as often a process id (libkineto_activities_1074.json), so it does not count. A worker before a
-# rank is the host (job-worker-3_rank27.json, from the name of a pod). local_rank3, node_rank1 and tp_rank0 are ranks in a
-# node, of a node, and in a dimension of the mesh, which several processes of a job share.
+# underscore only is just as often a process id (libkineto_activities_1074.json), so it does not count. A worker before
+# a rank is the host (job-worker-3_rank27.json, from the name of a pod). local_rank3, node_rank1 and tp_rank0 are ranks
+# in a node, of a node, and in a dimension of the mesh, which several processes of a job share.
 RANK_PATTERN = (
     r"(?:(?<!local)(?<!local[-_.])(?<!node[-_.])(?<!(?<![a-z\d])[cdepst]p[-_.])rank|worker(?!.*rank[-_.]?\d))[-_.]?(\d+)"
     r"|^(\d+)\.(?:pt\.trace\.)?json"
@@ -38,8 +38,8 @@ class WrongPattern(TracelakeError, ValueError):
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part: str | None = None) -> dict[str, Any]:
     """Return group_id, job, rank, rank_source, world_size, host, device_name, device_count. Unknown values are None.
 
-    `part`: one trace of a file with several traces. Then a rank in the file's name does not count, because it is unknown
-    which of the traces has it. Raise WrongPattern.
+    `part`: one trace of a file with several traces. Then a rank in the file's name does not count, because it is
+    unknown which of the traces has it. Raise WrongPattern.
 
     - `group_id` is the same for the traces of one job in one folder. They form one capture, or several if ranks are
       repeated (pipelines/fleet/captures/grouping.py).
@@ -49,8 +49,8 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     - A slice of a trace has no job, and a separate group.
     - Ranks that are numbers of GPUs (BY_DEVICE) distinguish the processes of one file, and may occur again in the next
       node's file. Such a file is a separate group.
-    - A file with the merged traces of several ranks (BY_LABEL) is a separate group, because the ranks' own files are next
-      to it.
+    - A file with the merged traces of several ranks (BY_LABEL) is a separate group, because the ranks' own files are
+      next to it.
     - The rank in the file's name overrides NCCL's rank of the only process of a file (BY_NCCL), because the
       communicator may contain only some of the ranks.
     """

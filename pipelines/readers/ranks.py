@@ -86,7 +86,7 @@ def of_all(ranks: Mapping[Key, Rank | None]) -> dict[Key, Rank]:
 
 
 def unread_rows(tool: str, n_idle: int, n_without_process: int) -> Iterator[Finding]:
-    """Yield the findings about rows that belong to no trace of the file: rows of idle processes or without a process."""
+    """Yield the findings about rows that belong to no trace: rows of idle processes, and rows without a process."""
     if n_idle:
         yield Finding(f"{tool}_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
     if n_without_process:

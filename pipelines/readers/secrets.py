@@ -2,10 +2,10 @@
 
 Profilers write environment variables, command lines and metadata of a job into its trace. Programs write them into the
 names of their spans, and dumps and snapshots into stacks. A value counts as a secret by its name (TOKEN, SECRET, KEY,
-PASSWORD, COOKIE …), by its position (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's -u, a signature
-in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Only a password may be a
-number, because numbers such as `num_tokens` = 128 are not secrets. Tokenizers, shapes, types and keys of a program's work
-(`dispatch_key`, `key_padding_mask`) are not secrets either.
+PASSWORD, COOKIE …), by its position (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's
+-u, a signature in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`).
+Only a password may be a number, because numbers such as `num_tokens` = 128 are not secrets. Tokenizers, shapes, types
+and keys of a program's work (`dispatch_key`, `key_padding_mask`) are not secrets either.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ COMMAND = "command"
 _IDS = ("cat", "pid", "tid", "flow_id")
 MASK = "***"  # no rule matches it, so that masking twice changes nothing
 # Neither a letter nor a quote may follow: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other
-# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only, and in lower case
-# only after the name of a service with accounts.
+# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only, and in lower
+# case only after the name of a service with accounts.
 _WORDS = r"token|secret|key|password|passwd|passphrase|credential|cookie"
 _ACCOUNTS = (
     r"(?:basic|http|proxy|registry|smtp)_auth|(?:db|ftp|imap|ldap|mysql|pg|postgres|redis|smb|smtp)_(?:pass|pwd)"
@@ -41,7 +41,7 @@ _QUOTE = r"\\*[\"']"
 _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
 _JSON_VALUE = r"(?:[^\"\\]|\\.)*[A-Za-z](?:[^\"\\]|\\.)*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
-# Names that always denote secrets, even in lists, objects, names and running text, where `key` and `token` often do not.
+# Names that always denote secrets, also in lists, objects, names and text, where `key` and `token` often do not.
 _SURE = (
     r"(?:password|passwd|passphrase|credential|secret|cookie|(?:access|account|api|private|secret)[_-]?key|"
     r"(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]?token)s?"
@@ -103,7 +103,7 @@ _HIDDEN = (
 _PASSWORD_ASSIGNED = _after(rf"{_PASSWORD}{_MORE}=", _ANY_WORD)
 # HF_TOKEN=…, --api-key=…
 _ASSIGNED = _after(rf"{_NAME}{_MORE}=", _WORD, "[A-Za-z]")
-# In names, only options, parameters of a URL, environment variables and _SURE count, because `tokens=8k` describes work.
+# In names, only options, URL parameters, environment variables and _SURE count, because `tokens=8k` describes work.
 _ASSIGNED_IN_NAMES = _after(
     rf"(?:{_LEAD}{_OPTION}|[?&](?:[\w.-]*[_.-])?{_OPTION}){_MORE}=|{_SURE}{_MORE}=|"
     rf"(?-i:(?:[A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)|\bPGPASS)(?:_?[0-9]+)?=)|"
@@ -165,8 +165,8 @@ _RULES = (
     ("|".join(f"(?:{row['pattern']})" for row in rule_rows("secret_formats")), MASK),
     (_HIDE, ""),
 )
-# Nearly all texts contain none of these, and this check takes a tenth of the time of the rules. `[bcglpsy]` are the last
-# letters of the services in _ACCOUNTS.
+# Nearly all texts contain none of these, and this check takes a tenth of the time of the rules. `[bcglpsy]` are the
+# last letters of the services in _ACCOUNTS.
 _HINT = (
     rf"(?i:{_WORDS}|[bcglpsy]_(?:auth|pass|pwd)|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
     r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))

@@ -19,8 +19,8 @@ class Changes:
     class:COMMUNICATION, class:MEMORY: GPU work of that class.
 
     The name of an operator or a call changes its self time, the name of a GPU activity its duration. The name of an
-    annotation or a Python frame changes the host time inside it and outside operators. Launch latencies, gaps of streams and
-    the time that waiting calls take to return do not change.
+    annotation or a Python frame changes the host time inside it and outside operators. Launch latencies, gaps of
+    streams and the time that waiting calls take to return do not change.
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)

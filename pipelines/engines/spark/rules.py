@@ -99,8 +99,8 @@ def backslashes_in_like(tree: Tree) -> None:
 def round_casts(tree: Tree, doubles: Collection[str]) -> None:
     """Round before `CAST(… AS BIGINT)`, which truncates in Spark.
 
-    In DuckDB it rounds a DOUBLE half to even and a DECIMAL half up. A column is a DOUBLE if its name is in `doubles`, or
-    is the query's alias for an expression with such a column or a division.
+    In DuckDB it rounds a DOUBLE half to even and a DECIMAL half up. A column is a DOUBLE if its name is in `doubles`,
+    or is the query's alias for an expression with such a column or a division.
     """
     kinds = {name.lower(): _DOUBLE for name in doubles}
     aliases = list(tree.find_all(exp.Alias))

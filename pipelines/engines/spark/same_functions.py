@@ -27,7 +27,8 @@ ALIKE = frozenset(
         *("date_part", "date_trunc", "epoch"),
     ]
 )
-# For other units, the engines differ: `dow` begins at 0 or 1, `second` is whole or has a fraction, `decade` is NULL on Spark.
+# For other units, the engines differ. `dow` begins at 0 or 1, `second` is whole or has a fraction, and `decade` is NULL
+# on Spark.
 _UNITS = {
     "date_part": ("year", "quarter", "month", "week", "day", "doy", "hour", "minute", "epoch"),
     "date_trunc": ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"),

@@ -162,7 +162,8 @@ class Tables:
         """Return the valid rows in files of a table, with the columns that DuckDB shows, in the same order."""
         relation = self.con.table(name)
         kinds = {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
-        # With a schema, Spark opens no file to infer one. A column missing from a file is NULL. Another type is an error.
+        # With a schema, Spark opens no file to infer one. A missing column is NULL. A column of another type is an
+        # error.
         rows = self._session.read.schema(spark_schema(kinds.items())).parquet(*(str(path) for path in files))
         mark = mark_of(name)
         return (

@@ -4,8 +4,8 @@ There are three methods. The first method in this order that works is used for t
 reliable:
 
 1. `record_function_id`: the argument "Record function id" is the node's rf_id (PyTorch 2.2 and later).
-2. `external_id`: the argument "External id" is the node's rf_id. Older profilers number operators differently (PyTorch 2.1
-hands out blocks of 1024 per thread), so ids count only if the operator names agree.
+2. `external_id`: the argument "External id" is the node's rf_id. Older profilers number operators differently (PyTorch
+   2.1 in blocks of 1024 per thread), so ids count only if the operator names agree.
 3. `order`: threads that ran the same operators are matched, and their operators are matched by name and order.
 """
 

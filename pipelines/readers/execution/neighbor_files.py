@@ -66,8 +66,8 @@ def looks_like_execution_trace(file: Path) -> bool:
 def begins_execution_trace(head: str) -> bool:
     """Return whether `head` begins an object with `schema` and `nodes`, as the observer writes them.
 
-    False if a key of a profiler trace precedes them. Nested keys do not count, because the arguments in a profiler trace
-    may have any name.
+    False if a key of a profiler trace precedes them. Nested keys do not count, because the arguments in a profiler
+    trace may have any name.
     """
     pos, has_schema = _after_blanks(head, 0), False
     if head[pos : pos + 1] != "{":

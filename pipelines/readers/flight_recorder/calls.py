@@ -37,8 +37,8 @@ class Calls:
     """A rank's calls in a group, in ring order.
 
     `is_cut`: whether the ring has lost calls. `is_filtered`: whether finished calls were not dumped. `status`: the
-    group's counters on the rank, both None if they do not count collectives. `latest`: the last call in the ring, in any
-    group.
+    group's counters on the rank, both None if they do not count collectives. `latest`: the last call in the ring, in
+    any group.
     """
 
     entries: Sequence[Entry]

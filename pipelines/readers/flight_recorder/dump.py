@@ -1,7 +1,7 @@
 """Reader for a rank's dump of PyTorch's Flight Recorder, as JSON (`dump_json`) or pickle (the default).
 
-Format: `FlightRecorder.hpp`, versions 2.x. Only the file's name contains the rank. Loading an untrusted pickle could run
-arbitrary code, so only builtin containers, numbers and texts are accepted.
+Format: `FlightRecorder.hpp`, versions 2.x. Only the file's name contains the rank. Loading an untrusted pickle could
+run arbitrary code, so only builtin containers, numbers and texts are accepted.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Entry:
     """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
 
     `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `start_ns` and
-    `completed_ns` are the times at which a watchdog noticed the state, up to one period late. They are not kernel times.
-    `retired`: whether the backend is done with the call. A retired call that did not complete timed out or failed.
-    `pg_id` is the group's number on this rank only. `frame`: the line of the user's code that made the call.
+    `completed_ns` are the times at which a watchdog noticed the state, up to one period late. They are not kernel
+    times. `retired`: whether the backend is done with the call. A retired call that did not complete timed out or
+    failed. `pg_id` is the group's number on this rank only. `frame`: the line of the user's code that made the call.
     """
 
     record_id: int

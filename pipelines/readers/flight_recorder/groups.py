@@ -1,8 +1,8 @@
 """Assignment of every call of a set of dumps to a process group, and search for the group's ranks.
 
 NCCL's dumps list every group with its ranks. In `pg_config` of Gloo's dumps (torch 2.13), all groups share the name '',
-with the ranks of the default group if it is the only group, and otherwise without ranks. Calls have the real names. Such
-a group gets the ranks listed under '' if no call contradicts them, else the ranks with calls in the group.
+with the ranks of the default group if it is the only group, and otherwise without ranks. Calls have the real names.
+Such a group gets the ranks listed under '' if no call contradicts them, else the ranks with calls in the group.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ class GroupVerdict:
 class Verdict:
     """The verdicts of all groups, ordered by name and ranks. `root`: the group with the finding that causes the others.
 
-    `is_circle`: whether the findings have no single root, because each blamed rank waits in another group. Then `root` is
-    the earliest. `unplaced`: calls that fit no group and are not compared. `doubts`: reasons not to call the job healthy.
+    `is_circle`: whether the findings have no single root, because each blamed rank waits in another group. Then `root`
+    is the earliest. `unplaced`: calls that fit no group and are not compared. `doubts`: reasons not to call the job
+    healthy.
     """
 
     groups: tuple[GroupVerdict, ...]

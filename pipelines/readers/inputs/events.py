@@ -136,8 +136,8 @@ class EventBatch:
     def commit(self) -> set[str]:
         """Move the file of every table into place, the commit marker last.
 
-        Return the ids of traces that another process has committed since this process read them. Their rows in this batch
-        have no commit marker, so no view shows them.
+        Return the ids of traces that another process has committed since this process read them. Their rows in this
+        batch have no commit marker, so no view shows them.
         """
         for table in (MARK, "findings"):
             self.rows.execute(f"CREATE OR REPLACE TABLE {table} AS {self.catalog.models[table].sql}")

@@ -37,8 +37,8 @@ def ingest_sets(
 ) -> list[TraceRow]:
     """Ingest sets. Return a row per set, and a row per file that is rejected although its set is ingested.
 
-    Raise WrongLimit, duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does not suffice for
-    the commit.
+    Raise WrongLimit, duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does
+    not suffice for the commit.
     """
     mark = tables_of(kind.scope)[0]
     batch = lake.new_batch()
@@ -54,7 +54,7 @@ def ingest_sets(
             if on_bytes:
                 on_bytes(total_size(files))
         if any(row.trace_id and row.status != "known" for row in rows):
-            # The newest batch determines a set's state, and this state may be newer than that of a batch that began later.
+            # A set's state is that of its newest batch. The state read here may be newer than a batch that began later.
             if any(other.batch_id > batch.batch_id for other in lake.batches(mark)):
                 batch = lake.new_batch()
                 reading.move(batch)

@@ -19,7 +19,7 @@ _SHOWN = 20  # names in a message
 
 
 def classify_files(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
-    """Return the sets by input in the order of scopes, the files that belong to no set, and failures as reason by file."""
+    """Return the sets by input in the order of scopes, the files that belong to no set, and failures (reason by file)."""
     sets_by_kind: Sets = []
     remaining, failed = list(files), {}
     for declared in sorted(_declared("SetInput"), key=_place):
@@ -40,7 +40,10 @@ def set_input(mark: str) -> SetInput:
 
 
 def _read_for_themselves(files: list[Path]) -> list[Path]:
-    """Return the files. Replace a file that is read together with another (`EventInput.read_with`) by the other file."""
+    """Return the files.
+
+    Replace a file that is read together with another (`EventInput.read_with`) by the other file.
+    """
     replaced: dict[Path, Path] = {}
     for declared in _declared("EventInput"):
         for path in files if declared.suffixes else ():

@@ -24,11 +24,12 @@ from pipelines.readers.secrets import COMMAND, masked, may_be_secret, text_colum
 
 
 class Reading:
-    """Tables of a scope while sets are read. Schema `one` has the current set's rows, schema `main` the rows of all sets.
+    """Tables of a scope while sets are read.
 
-    `known`: state by key, for the sets in the lake and the sets read so far. `job`: the job's name if it was passed at
-    ingestion. `limits`: limits on the size of a file, by default the environment's. `rejected`: reason by file, for files
-    that are rejected although their set is ingested.
+    Schema `one` has the current set's rows, schema `main` the rows of all sets. `known`: state by key, for the sets in
+    the lake and the sets read so far. `job`: the job's name if it was passed at ingestion. `limits`: limits on the size
+    of a file, by default the environment's. `rejected`: reason by file, for files that are rejected although their set
+    is ingested.
     """
 
     def __init__(
@@ -59,7 +60,10 @@ class Reading:
         self._fill(table, "TABLE")
 
     def add_files(self, table: str, paths: Collection[Path]) -> None:
-        """Fill a table of the set with its SQL, from Parquet files. Missing columns are NULL. Without files, add no rows."""
+        """Fill a table of the set with its SQL, from Parquet files.
+
+        Missing columns are NULL. Without files, add no rows.
+        """
         by_name = ["union_by_name = true"] if len(paths) > 1 else []
         source = parquet_rows(paths, *by_name) if paths else "(SELECT 0) WHERE false"
         columns_present = {row[0] for row in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}

@@ -62,7 +62,10 @@ class Head:
         self._value: tuple[int, int, bool] | None = None
 
     def feed(self, chunk: bytes) -> bool:
-        """Append a chunk, and return whether the array's start is known. Raise NotATrace if the text cannot be a trace."""
+        """Append a chunk, and return whether the array's start is known.
+
+        Raise NotATrace if the text cannot be a trace.
+        """
         self.text += chunk
         if len(self.text) > self.limits.metadata_bytes:
             message = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
@@ -139,7 +142,10 @@ class Head:
         return None
 
     def _skip(self, begin: int) -> int | None:
-        """Return the end of the value at `begin`, or None if it is incomplete. `_value` keeps the state for the next call."""
+        """Return the end of the value at `begin`, or None if it is incomplete.
+
+        `_value` keeps the state for the next call.
+        """
         text = self.text
         if text[begin : begin + 1] not in (b"{", b"[", b'"'):
             match = _SCALAR.match(text, begin)
@@ -179,7 +185,10 @@ def _match_end(pattern: re.Pattern[bytes], text: bytearray, begin: int) -> int:
 
 
 def members(text: bytes, counter: FindingCounter) -> dict:
-    """Parse `"key": value, ...` into a dict. Repair broken text and count the repairs. Return {} for unreadable text."""
+    """Parse `"key": value, ...` into a dict.
+
+    Repair broken text and count the repairs. Return {} for unreadable text.
+    """
     source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")

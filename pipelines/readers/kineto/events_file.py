@@ -55,7 +55,7 @@ _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT 
 
 @dataclass(frozen=True)
 class _Move:
-    """Correction of a trace's times, ns: `shift_ns` is added, and times too far from the median `middle_ns` become NULL."""
+    """Correction of a trace's times, ns. Add `shift_ns`, and set times too far from the median `middle_ns` to NULL."""
 
     shift_ns: int
     middle_ns: int | None
@@ -125,7 +125,7 @@ def _masked(args: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []
-"""The connection of the last file, for the next one, because opening a connection costs more than reading a small file."""
+"""Connection of the last file, for the next file, because opening a connection takes longer than reading a small file."""
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader) -> None:
-    """Create `_ingest_context`, which `sql/ingest/traces/events.sql` reads in addition to `raw_events` and the rule tables."""
+    """Create `_ingest_context`, which `sql/ingest/traces/events.sql` reads in addition to `raw_events` and rules."""
     create_table(con, "_ingest_context", "TABLE")
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, reader.request.batch_id, reader.base_ns])}")
 
@@ -225,8 +225,8 @@ def complete(
 
     Waits on XPU, which Kineto writes with process -1, get the process that calls the runtime on their thread.
 
-    Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that have
-    their end event, if any begin events exist. `con` gets the part as the view `events`.
+    Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that
+    have their end event, if any begin events exist. `con` gets the part as the view `events`.
     """
     con.execute(f"CREATE VIEW events AS SELECT * FROM {parquet_rows(part)}")
     counts = _counts(con, catalog)

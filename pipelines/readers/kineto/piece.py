@@ -1,8 +1,8 @@
 """Queries that read a piece of the event array, a JSON array in a separate file, as `raw_events`.
 
 Columns and types are declared, because DuckDB versions differ in the types that they infer and in whether they then
-reject an unknown key. DuckDB silently ignores keys that are not declared, so `keys_in` reads the keys of all entries first.
-A piece with unknown keys is read as whole entries, and these keys become column `unknown`.
+reject an unknown key. DuckDB silently ignores keys that are not declared, so `keys_in` reads the keys of all entries
+first. A piece with unknown keys is read as whole entries, and these keys become column `unknown`.
 
 Times are read as doubles if doubles represent every nanosecond, because this takes 0.21 instead of 0.29 CPU s for 12 MB
 with fractions. If one time in a piece is not exact as a double, the piece is re-read with times as text.
@@ -69,8 +69,8 @@ _SUSPECT_JSON = {
     for column in _JSONS
 }
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
-# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query rejects nested
-# objects, and objects with several keys in the rarer columns, so that the tolerant reader checks them.
+# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query rejects
+# nested objects, and objects with several keys in the rarer columns, so that the tolerant reader checks them.
 _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
@@ -103,7 +103,10 @@ def read_entries(file: Path) -> bytes:
 
 
 def keys_in(con: duckdb.DuckDBPyConnection, file: Path, limit: int) -> frozenset[str]:
-    """Return all keys of a piece's entries. DuckDB raises if the piece is not JSON, or an object is over `limit` bytes."""
+    """Return all keys of a piece's entries.
+
+    DuckDB raises if the piece is not JSON, or an object is over `limit` bytes.
+    """
     rows = con.execute(f"SELECT DISTINCT json_keys(entry) FROM {_entries(file, limit)}").fetchall()
     return frozenset(key for (keys,) in rows for key in keys or ())
 
@@ -199,7 +202,7 @@ def all_keys(file: Path, limit: int, marked: bool, mended: bool) -> str:
 
 
 def _unmarked(columns: tuple[str, ...]) -> str:
-    """Return REPLACE expressions that restore the original form of times that were quoted, in arguments and in names."""
+    """Return REPLACE expressions that restore the original form of quoted times in arguments and names."""
     bare = "regexp_replace({0}, '" + _TIME_KEY + "\"~(-?\\d+\\.\\d+)\"', '\\1\\2', 'g')"
     text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
     unmarked = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"

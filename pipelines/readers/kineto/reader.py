@@ -64,8 +64,9 @@ def connect_reader() -> duckdb.DuckDBPyConnection:
 
 
 class TraceReader:
-    """Reader of one file. Use `trace_id`, then iterate over `tables` to the end, then use `metadata`, `findings`, `status`.
+    """Reader of one file.
 
+    Use `trace_id`, then iterate over `tables` to the end, then use `metadata`, `findings`, `status`.
     The constructor and `tables` raise TraceRejected if the file is not a trace, and OSError if it cannot be read.
     """
 
@@ -94,9 +95,9 @@ class TraceReader:
     ) -> Generator[pa.Table, None, None]:
         """Yield the result of `query` over the entries, one table per piece.
 
-        `query` reads the entries of a piece as `raw_events` and numbers them from 0. In the results `event_id` is consecutive
-        across pieces. Secrets are masked in names and in the columns `texts`. Afterward `metadata` is complete. Its base time
-        may differ from `base_ns` if the first pass did not find the metadata after the array.
+        `query` reads the entries of a piece as `raw_events` and numbers them from 0. In the results `event_id` is
+        consecutive across pieces. Secrets are masked in names and in the columns `texts`. Afterward `metadata` is
+        complete. Its base time may differ from `base_ns` if the first pass did not find the metadata after the array.
         """
         cutter = Cutter(self._second_pass(), self._head, self.request.folder)
         cutter.counter = self._counter
@@ -272,7 +273,10 @@ class _Pieces:
         return table
 
     def _table(self, raw_events: str, file: Path, mended: bool = False) -> pa.Table | None:
-        """Return the events of a piece, or None if DuckDB cannot read it or, unless `mended`, arguments have a duplicate key."""
+        """Return the events of a piece, or None if DuckDB cannot read it.
+
+        Unless `mended`, also return None if arguments have a duplicate key.
+        """
         try:
             with database.cursor(self.con) as cursor:
                 is_small = file.stat().st_size < _SMALL
@@ -334,7 +338,10 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
     import pyarrow as pa
 
     def ids(begin: int) -> pa.Array:
-        """Return `table.num_rows` ids from `begin` on. Wrap a buffer, because a conversion makes pyarrow import pandas."""
+        """Return `table.num_rows` ids from `begin` on.
+
+        Wrap a buffer, because a conversion makes pyarrow import pandas.
+        """
         id_buffer = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
         return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, id_buffer])
 

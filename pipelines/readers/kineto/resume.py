@@ -30,7 +30,7 @@ class Entries:
         self._from, self._result, self._tried = 0, -1, 0
 
     def after(self, at: int) -> int | None:
-        """Return the position of the next object with a phase, from `at` on, or None after _MOST_TRIED other objects."""
+        """Return the position of the next object with a phase from `at` on, or None after _MOST_TRIED other objects."""
         if self._from <= at <= self._result:
             return self._result
         begin = max(at, self._tried) if at >= self._from else at
@@ -48,9 +48,10 @@ class Entries:
 
 
 def past_entry(text: str, at: int, first: int) -> int | None:
-    """Return a position from which on objects with a phase are outside the entry at `at`, or None if the text ends in it.
+    """Return a position from which on objects with a phase are outside the entry at `at`.
 
-    The position is `first`, the first object with a phase, unless the brackets show that the entry continues after it.
+    Return None if the text ends within the entry. The position is `first`, the first object with a phase, unless the
+    brackets show that the entry continues after it.
     """
     unclosed: list[str] = []
     previous_end = at

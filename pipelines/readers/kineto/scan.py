@@ -1,8 +1,8 @@
 """First pass over a trace file, for the facts that are needed before its first event can be written.
 
 These are the content's hash, the start of the event array, and the metadata on both sides of the array, because
-baseTimeNanoseconds, to which all times are relative, may be at the very end. A trace that is already in the lake costs only
-this pass, which decompresses and hashes, at a tenth of the cost of reading.
+baseTimeNanoseconds, to which all times are relative, may be at the very end. A trace that is already in the lake costs
+only this pass, which decompresses and hashes, at a tenth of the cost of reading.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ INFLATED_BYTES = 1 << 20  # one call of the decompressor returns at most this mu
 
 
 class TooLarge(Exception):
-    """A limit that is exceeded at byte `offset` of the decompressed content. `reason` names the limit and its option."""
+    """A limit that is exceeded at byte `offset` of the decompressed content.
+
+    `reason` names the limit and its option.
+    """
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -83,7 +86,10 @@ class Source:
             self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
 
     def _rest(self, member) -> Iterator[bytes]:
-        """Yield the output that the decompressor still buffers at the end of the file. Set `damage` if the member is incomplete."""
+        """Yield the output that the decompressor still buffers at the end of the file.
+
+        Set `damage` if the member is incomplete.
+        """
         while not member.eof and (remainder := member.decompress(b"", INFLATED_BYTES)):
             yield remainder
         if not member.eof:

@@ -1,7 +1,7 @@
 """Size of each NCCL communicator and the process's rank in it, by process, from NCCL's NVTX ranges.
 
-NCCL writes both as payloads of `ncclCommInitRank…` (nvtx_payload_schemas.h). An export contains payloads only if an option
-requests them, as JSON (`nsys export --include-json true`) or as bytes plus a schema (`--include-blobs true`).
+NCCL writes both as payloads of `ncclCommInitRank…` (nvtx_payload_schemas.h). An export contains payloads only if an
+option requests them, as JSON (`nsys export --include-json true`) or as bytes plus a schema (`--include-blobs true`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks of an export's processes, from the recorded environment, NCCL's communicators, or the only GPU of each process."""
+"""Ranks of an export's processes, from the recorded environment, NCCL's communicators, or each process's only GPU."""
 
 from __future__ import annotations
 

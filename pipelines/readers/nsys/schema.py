@@ -185,8 +185,9 @@ LEFT_OUT_PREFIXES = (
 def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
     """Return SOURCES with their names in an export that has these tables.
 
-    NVIDIA documents names without a version, but some exports have names such as `NVTX_EVENTS_V3`. The table with the plain
-    name is used, else the table with the highest version (nsys-ai 0.3.0 on PyPI, tests/test_sync_table_resolution.py).
+    NVIDIA documents names without a version, but some exports have names such as `NVTX_EVENTS_V3`. The table with the
+    plain name is used, else the table with the highest version (nsys-ai 0.3.0 on PyPI,
+    tests/test_sync_table_resolution.py).
     """
     newest: dict[str, tuple[int, str]] = {}
     for name in tables:
@@ -202,6 +203,7 @@ def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
 def process_key(serialized: int) -> int:
     """Return the key of a process (hardware, VM and process id) from a `globalPid` or `globalTid`.
 
-    A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite Examples").
+    A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite
+    Examples").
     """
     return serialized >> _PROCESS_SHIFT

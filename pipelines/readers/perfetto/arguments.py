@@ -20,7 +20,10 @@ _FRACTION = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}\Z")
 
 
 def arguments(annotations: Iterable[Any], interned: Interned) -> dict[str, Any]:
-    """Return the values of debug annotations by name. `interned(kind, iid)`: the text that an earlier packet interned."""
+    """Return the values of debug annotations by name.
+
+    `interned(kind, iid)`: the text that an earlier packet interned.
+    """
     return {_name(annotation, interned): _value(annotation, interned) for annotation in annotations}
 
 

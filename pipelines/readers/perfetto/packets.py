@@ -41,7 +41,10 @@ def begins_as_trace(path: Path) -> bool:
 
 
 class Packets:
-    """Packets of a file, and packets inside compressed packets. `offset`: next packet's position, decompressed bytes."""
+    """Packets of a file, and packets inside compressed packets.
+
+    `offset`: next packet's position, decompressed bytes.
+    """
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits = path, limits

@@ -1,8 +1,9 @@
 """Kernels of a compiled graph, each with the graph nodes and source lines from which it was generated.
 
-Source: torch/_inductor/debug.py (`dump_inductor_provenance_info`, `set_kernel_post_grad_provenance_tracing`) of torch 2.13, node
-mappings of version 2.0, and https://docs.pytorch.org/docs/main/torch.compiler_inductor_provenance.html. `cppCodeToPost` has
-the kernels of all languages. A key is the kernel's name, a colon and the number of its call in the graph.
+Source: torch/_inductor/debug.py (`dump_inductor_provenance_info`, `set_kernel_post_grad_provenance_tracing`) of torch
+2.13, node mappings of version 2.0, and https://docs.pytorch.org/docs/main/torch.compiler_inductor_provenance.html.
+`cppCodeToPost` has the kernels of all languages. A key is the kernel's name, a colon and the number of its call in the
+graph.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A call of a kernel. `post_nodes`: its nodes after the graph passes, each with the original nodes before the passes.
+    """A call of a kernel.
 
-    `is_mapped`: whether the mapping contains the kernel, possibly without nodes. `stacks`: innermost frame last, None if the
-    kernel has no stack traces.
+    `post_nodes`: its nodes after the graph passes, each with the original nodes before the passes. `is_mapped`: whether
+    the mapping contains the kernel, possibly without nodes. `stacks`: innermost frame last, None if the kernel has no
+    stack traces.
     """
 
     name: str
@@ -124,7 +126,7 @@ def _name(value: str, kind: str) -> str:
 
 
 def _frames(text: str) -> list[Frame]:
-    """Parse the frames of a stack as Python prints it: a line with the location, then a line with the code if available."""
+    """Parse the frames of a stack that Python prints: a line with the location, then a line with the code if known."""
     frames, lines = [], text.split("\n")
     for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
         if match := _FRAME.match(line):

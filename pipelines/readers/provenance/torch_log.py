@@ -1,7 +1,7 @@
 """Compiled graphs in a log of TORCH_TRACE, read line by line.
 
-Source: `TorchLogsFormatter` in torch/_logging/_internal.py. A line has level, date, time, process and source location, then
-JSON. The payload follows in lines that begin with a tab. The two artifacts of a graph follow each other
+Source: `TorchLogsFormatter` in torch/_logging/_internal.py. A line has level, date, time, process and source location,
+then JSON. The payload follows in lines that begin with a tab. The two artifacts of a graph follow each other
 (torch/_inductor/compile_fx.py).
 """
 
@@ -81,7 +81,10 @@ class TorchLog:
     def _with_payload(
         self, graph: Graph | None, part: str, compile_id: str | None, number: int, text: bytes, is_whole: bool
     ) -> tuple[Graph | None, Graph | None]:
-        """Add a payload. Return the graph that is being read and the graph that is complete, each of which may be None."""
+        """Add a payload.
+
+        Return the graph that is being read and the graph that is complete, each of which may be None.
+        """
         value: Any = None
         if not is_whole:
             self.faults.add(
@@ -117,7 +120,10 @@ def _compile_id(header: dict[str, Any]) -> str | None:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield lines without their line ends, and whether each is complete. Truncate longer lines at LONGEST_LINE bytes."""
+    """Yield lines without their line ends, and whether each is complete.
+
+    Truncate longer lines at LONGEST_LINE bytes.
+    """
     line_parts: list[bytes] = []
     size = 0
     for chunk in chunks:

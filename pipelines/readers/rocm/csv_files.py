@@ -44,9 +44,9 @@ _ON_GPU = {
 class Kind:
     """Files whose names have the same suffix.
 
-    `staged`: the table that the files fill. `columns`: column of this table → column names of the file in lower case, of
-    which the first existing column is read. `needed`: columns of the table whose absence is a warning. `values`: SQL for a
-    column that is not an integer. `work`: kind of GPU work in the rows, empty for calls.
+    `staged`: the table that the files fill. `columns`: column of this table → column names of the file in lower case,
+    of which the first existing column is read. `needed`: columns of the table whose absence is a warning. `values`: SQL
+    for a column that is not an integer. `work`: kind of GPU work in the rows, empty for calls.
     """
 
     staged: str

@@ -1,8 +1,8 @@
 """Assignment of rows to processes, in CSV files into which `rocpd convert` merged several processes.
 
 Calls have a process id. GPU work belongs to the process of the thread that launched it, if that thread is in one
-process only. Otherwise it belongs to the process of the last call with its correlation id that starts before it. This is
-a guess if several processes have such calls, because each process counts these ids separately.
+process only. Otherwise it belongs to the process of the last call with its correlation id that starts before it. This
+is a guess if several processes have such calls, because each process counts these ids separately.
 """
 
 from __future__ import annotations

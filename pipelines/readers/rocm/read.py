@@ -32,8 +32,8 @@ _FEW = 4096  # agents that are read at most
 class Process:
     """A process of a database.
 
-    `end`: suffix of the names of its tables. `row`: its id in the table of processes, None if the database has no process
-    with GPU work. `pid`: the operating system's process id, None if it is unknown.
+    `end`: suffix of the names of its tables. `row`: its id in the table of processes, None if the database has no
+    process with GPU work. `pid`: the operating system's process id, None if it is unknown.
     """
 
     end: str

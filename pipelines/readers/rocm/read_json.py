@@ -242,7 +242,7 @@ class _Rows:
     def _call(self, record: Mapping[str, Any], where: str) -> None:
         times, (domain, name) = self._times(record, where), self._named(record)
         thread = self._integer(record.get("thread_id"), f"{where}.thread_id")
-        # Keep the function in addition to the message, because it shows whether the range belongs to a thread or a process.
+        # Keep the function in addition to the message, because it shows whether a thread or a process owns the range.
         event = times["correlation"] if name in _MESSAGES else None
         self._add("_rocm_calls", **times, thread=thread, event=event, domain=domain, name=name)
 

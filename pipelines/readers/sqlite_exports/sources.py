@@ -20,11 +20,11 @@ from pipelines.readers.sqlite_exports.open_export import Exported, column
 class Source:
     """A table of the export. `columns`: our names → the export's names. `staged`: our table.
 
-    `needed`: columns (our names) without which answers are wrong or missing. The other columns are missing in older exports.
-    `process`: the export's column with the process, in the bits from `process_shift` on. `about`: the consequence if the
-    table is missing, '' if most exports have no such table. `work`: value of the column `source` for the table's rows, if
-    they ran on a GPU. `timed`: columns (our names) in which every row has a time. `texts`: text columns (our names); all
-    others are integers.
+    `needed`: columns (our names) without which answers are wrong or missing. The other columns are missing in older
+    exports. `process`: the export's column with the process, in the bits from `process_shift` on. `about`: the
+    consequence if the table is missing, '' if most exports have no such table. `work`: value of the column `source` for
+    the table's rows, if they ran on a GPU. `timed`: columns (our names) in which every row has a time. `texts`: text
+    columns (our names); all others are integers.
     """
 
     name: str

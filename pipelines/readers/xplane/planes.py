@@ -1,6 +1,7 @@
 """Planes of an XSpace, and the events of their lines as rows.
 
-The names of events and stats follow the lines in a plane, so each plane is read twice. Only the names are kept in memory.
+The names of events and stats follow the lines in a plane, so each plane is read twice. Only the names are kept in
+memory.
 """
 
 from __future__ import annotations

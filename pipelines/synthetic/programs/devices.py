@@ -1,4 +1,7 @@
-"""Steps whose layers are on two devices in turn. One thread launches on both, and activations are copied between them."""
+"""Steps whose layers are on two devices in turn.
+
+One thread launches on both, and activations are copied between them.
+"""
 
 from __future__ import annotations
 

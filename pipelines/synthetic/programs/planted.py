@@ -25,7 +25,7 @@ _FRAME, _NOTE = "python_function", "user_annotation"
 
 
 class PlantedProgram(StepProgram):
-    """Program of one step: the planted cause, operators with a kernel each, and a collective if there are several ranks."""
+    """Program of one step with the planted cause, operators with a kernel each, and a collective of several ranks."""
 
     def draw(self, mean_ns: float) -> int:
         """Return the mean on the clock's grid, without a random part."""
@@ -67,7 +67,7 @@ class PlantedProgram(StepProgram):
             m.device_sync()
 
     def _is_late(self, number: int) -> bool:
-        """Return whether the rank is late in a step: the straggler in each step, or the ranks in turn without a straggler."""
+        """Return whether the rank is late in a step. Without a straggler, the ranks are late in turn."""
         straggler = self.spec.straggler
         return self.rank == (number % self.spec.ranks if straggler is None else straggler)
 

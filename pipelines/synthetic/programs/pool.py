@@ -1,4 +1,4 @@
-"""Steps whose work two host threads of a pool launch concurrently, each on its own stream, while the main thread waits."""
+"""Steps whose work two pool threads launch concurrently, each on its own stream, while the main thread waits."""
 
 from __future__ import annotations
 
