@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def meant(name: str, names: Collection[str]) -> str:
-    """Return a question with the names similar to `name`, or a list of all names if no name is similar."""
+    """Return a question with the names similar to `name`, else a list of all names, or a text that there are none."""
     return next(near(name, names), f"there are: {', '.join(names)}" if names else "there are none")
 
 

@@ -227,7 +227,7 @@ def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
     """Return the result of a query, for `to_arrow_table` or `to_arrow_reader`.
 
-    DuckDB 1.5 plans a relation (`con.sql`) twice. DuckDB 2 copies the rows of other results again, with a warning.
+    DuckDB 1.5 plans a relation, which `sql` returns, twice. DuckDB 2 copies the rows of any other result, with a warning.
     """
     return con.execute(query) if _BEFORE_2 else con.sql(query)
 

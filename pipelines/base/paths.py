@@ -25,7 +25,7 @@ class UnusablePath(TracelakeError, ValueError):
 
 
 def local_path(path: str | Path) -> Path:
-    """Return the path of a file or folder of this machine.
+    """Return the path of a file or folder on this machine.
 
     Raise UnusablePath for a URL or an address: s3://…, file://…, host:/…, ducklake:….
     """

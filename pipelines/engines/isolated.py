@@ -1,7 +1,7 @@
 """Ingestion into a store in a child process, for files that crashed a run.
 
-Files are rejected only if the child process dies. A unit that fails with an error is reported as failed, so that its
-files are retried.
+If the child process dies, its files are rejected. A unit that fails with an error is only reported as failed, so that
+its files are retried.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def _sql_models(folder: Path) -> list[Model]:
 def _whole(name: str, parts: list[Model]) -> Model:
     """Return the table with the rows of all its parts.
 
-    Raise CatalogError unless they are private and have equal columns.
+    Raise CatalogError unless the parts are private, are in one layer and have equal columns.
     """
     first = parts[0]
     columns = [column.name for column in first.columns]

@@ -31,7 +31,7 @@ def recording_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def read_recording(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one recording. Raise Rejected if the folder is not a complete copy of a recording."""
+    """Stage the tables of one recording. Raise Rejected unless the folder has one recording of this version."""
     recording_id, state = _stage(reading, folder)
     n_rows = reading.count(*_samples(reading))
     if not _is_news(reading.known.get(recording_id), state, n_rows):

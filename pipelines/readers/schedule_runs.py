@@ -31,7 +31,10 @@ def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one run. Raise Rejected if it is incomplete or from another version of tracelake."""
+    """Stage the tables of one run.
+
+    Raise Rejected if the folder is incomplete, has rows of another run, or is from another version of tracelake.
+    """
     missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
     if missing:
         raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")

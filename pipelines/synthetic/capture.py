@@ -147,7 +147,7 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str, changes: Changes | 
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """Return the number of steps for a file of about `n_bytes` per rank (before gzip), from trials of one and two steps."""
+    """Return the number of steps for a file of about `n_bytes` per rank before gzip, from trials of 1 and 2 steps."""
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):

@@ -19,7 +19,7 @@ _SHOWN = 20  # names in a message
 
 
 def classify_files(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
-    """Return the sets by input in the order of scopes, the files that belong to no set, and failures (reason by file)."""
+    """Return the sets by input in the order of scopes, the files in no set, and the failures (reason by file)."""
     sets_by_kind: Sets = []
     remaining, failed = list(files), {}
     for declared in sorted(_declared("SetInput"), key=_place):

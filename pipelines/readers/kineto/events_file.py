@@ -125,7 +125,7 @@ def _masked(args: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []
-"""Connection of the last file, for the next file, because opening a connection takes longer than reading a small file."""
+"""Connection of the last file, for the next file, because opening one takes longer than reading a small file."""
 
 
 @contextmanager
