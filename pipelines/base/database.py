@@ -68,7 +68,7 @@ def connect(
 def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory database for one computation, with rows in any order.
 
-    Data beyond `gigabytes` (see `at_most`; by default `for_models`) is spilled to `folder`.
+    Data beyond `gigabytes` (see `at_most`, default `for_models`) is spilled to `folder`.
     """
     limit = for_models() if gigabytes is None else at_most(gigabytes)
     con = connect(config={"temp_directory": str(folder), "memory_limit": limit})
@@ -227,7 +227,8 @@ def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
     """Return the result of a query, for `to_arrow_table` or `to_arrow_reader`.
 
-    DuckDB 1.5 plans a relation, which `sql` returns, twice. DuckDB 2 copies the rows of any other result, with a warning.
+    DuckDB 1.5 plans a relation, which `sql` returns, twice. DuckDB 2 copies the rows of any other result, with a
+    warning.
     """
     return con.execute(query) if _BEFORE_2 else con.sql(query)
 

@@ -20,4 +20,4 @@ class TracelakeError(Exception):
 
 
 class WrongValue(TracelakeError, ValueError):
-    """An option or setting has an invalid value. The message lists the valid ones."""
+    """An option or setting has an invalid value. The message lists the valid values."""

@@ -28,7 +28,7 @@ def is_alive(process: str) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # a process of another user; its start is compared below
+        pass  # a process of another user, whose start is compared below
     started = _started(int(pid))
     return started != "ended" and ("" in (start, started) or started == start)
 

@@ -69,7 +69,7 @@ def listen() -> None:
 def unwinding() -> Iterator[None]:
     """Let a signal raise KeyboardInterrupt in this block, so that temporary folders are removed.
 
-    The process ends anyway.
+    The process ends in any case.
     """
     global _unwinds
     previous, _unwinds = _unwinds, True

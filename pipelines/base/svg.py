@@ -112,7 +112,7 @@ def fitting(label: str, room: float) -> str:
 class Cell:
     """A cell of a heat map.
 
-    `part`: color (0 to 1); `says`: tooltip; `number`: its text; `kind`: CSS class of its box.
+    `part`: color (0 to 1). `says`: tooltip. `number`: text in the cell. `kind`: CSS class of the cell's box.
     """
 
     row: int
@@ -138,7 +138,7 @@ def heat_map(
     """Return a picture of colored cells in rows and columns.
 
     `label` explains a cell, `ends` the ends of the color scale. `framed`: indices of rows with a frame. `width` and
-    `height` of a cell are in pixels; numbers and names that do not fit are omitted.
+    `height` of a cell are in pixels. Numbers and names that do not fit are omitted.
     """
     label_step = max(1, 30 // width)
     bottom = _TOP + len(rows) * height

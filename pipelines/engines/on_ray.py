@@ -12,7 +12,7 @@ from ray import exceptions  # pyright: ignore[reportMissingImports]
 
 from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
 
-_LOCAL = "local"  # starts a new cluster; without it, Ray would join any cluster that runs on this machine
+_LOCAL = "local"  # starts a new cluster, because Ray would otherwise join any cluster on this machine
 _CPUS = 1  # per unit
 _OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
 

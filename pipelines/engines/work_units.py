@@ -1,4 +1,4 @@
-"""Division of files or captures into work units of similar duration: one large trace, or some 40 small ones.
+"""Division of files or captures into work units of similar duration: one large trace, or some 40 small traces.
 
 Files that must be read together (a schedule run's folder, a job's dumps) stay in one unit.
 """

@@ -36,8 +36,8 @@ _RULE_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<type>[A-Z]+))?: (?P<doc>.*)")
 class Added:
     """Rows that a user adds to a rule table, in the order of its columns. They replace rows with the same first value.
 
-    `content`: the source of the rows, which the table's version covers. `error`: why the rows cannot be used; it is
-    raised when a table needs them.
+    `content`: the source of the rows, which the table's version covers. `error`: why the rows cannot be used, as raised
+    when a table needs the rows.
     """
 
     content: bytes
@@ -92,7 +92,7 @@ class Catalog:
     models: dict[str, Model]
     inputs: dict[str, DeclaredTable]  # tables that the caller of a model creates: staged rows, and requests
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
-    shipped: Catalog | None = None  # the catalog without the user's rows; None if this one has no such rows
+    shipped: Catalog | None = None  # the catalog without the user's rows, None if this catalog has no such rows
 
     def with_added(self, added: Mapping[str, Added]) -> Catalog:
         """Return the catalog with rows added to rule tables.

@@ -1,4 +1,4 @@
-"""Check of kernel classes: the breakdown, the path's labels, the causes and the words must cover every class.
+"""Check that the breakdown, the path's labels, the causes and the words cover every kernel class.
 
 `class_kinds.csv` defines the vocabulary. Models name the six classes of `NAMED`. Any other class counts as COMPUTATION,
 because `_event_names`, which names causes, treats kernels of a class that it does not name as computation.

@@ -77,7 +77,7 @@ def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[st
     """
     if not max(map(len, values.values()), default=0):
         return
-    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    # DuckDB reads the arrays by the name of this variable. An Arrow table would make DuckDB import pandas.
     rows: dict[str, np.ndarray] = {}
     selected = []
     for column, kind in _TYPES[name].items():

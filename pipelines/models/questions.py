@@ -55,7 +55,7 @@ _CONDITIONS = {
 
 
 class NotAsked(TracelakeError, ValueError):
-    """The question does not exist, or does not support this limit. The message lists the valid ones."""
+    """The question does not exist, or does not support this limit. The message lists valid names or limits."""
 
     hint = "`tracelake ask` lists all questions."
 
@@ -156,7 +156,7 @@ def still_rejected(rejects: str, traces: str) -> str:
     """Return a SELECT of all attempts to ingest the files that are still rejected.
 
     The question `rejected-files` returns only the newest attempt of each file. `rejects`, `traces`: SELECTs of all
-    rejected attempts and of all traces; `traces` is empty without traces.
+    rejected attempts and of all traces. `traces` is an empty text without traces.
     """
     sql, _, _ = load_questions()["rejected-files"].sql.partition("QUALIFY")
     sql = sql.replace("traces AS later", f"({traces or _NO_TRACES}) AS later")

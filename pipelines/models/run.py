@@ -291,7 +291,7 @@ def _creates(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set
 def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> None:
     """Create the table or view of a model.
 
-    `called`: functions that already ran for another of their tables; this table's function is added.
+    `called`: functions that already ran for another of their tables. The function of this table is added.
     """
     if model.kind == "rules":
         create_rules(con, model)

@@ -2,7 +2,7 @@
 
 A folder directly under sql/ is a layer, and the folders below it are topics. A file is one SELECT, and the table has
 the file's name. A private model that only this file reads may precede its reader in the file. Then each statement
-begins with a line `-- model: NAME` and ends with `;`. The last statement has the file's name; all other names begin
+begins with a line `-- model: NAME` and ends with `;`. The last statement has the file's name. All other names begin
 with an underscore.
 
 `threshold('name')` in a text is replaced by the number in sql/rules/thresholds.csv, and `edge_code('NAME')` by the

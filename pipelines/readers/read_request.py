@@ -14,8 +14,8 @@ from pipelines.readers.kineto.limits import Limits
 class ReadRequest:
     """One trace to read into a file in `folder`: the only trace of `path`, or its trace `part` (`EventInput.parts`).
 
-    The reader stops after the id of a trace whose id is in `known`. `on_bytes(n)` is called as compressed bytes are
-    read. A `lean` file is for a single answer, not for a lake. It is not compressed, and the reader may omit values
+    The reader computes the trace's id, and stops if the id is in `known`. `on_bytes(n)` is called as compressed bytes
+    are read. A `lean` file is for a single answer, not for a lake. It is not compressed, and the reader may omit values
     that no model reads.
     """
 

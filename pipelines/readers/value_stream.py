@@ -40,7 +40,7 @@ class ValueStream:
     def walk(self, is_streamed: Callable[[Where], bool]) -> Iterator[tuple[Where, Any]]:
         """Yield the values with their paths (keys and indices).
 
-        A value whose path `is_streamed` is split into its elements.
+        A value is split into its elements if `is_streamed` is true for its path.
 
         Raise TraceRejected if the text is not JSON, and OSError if the file cannot be read.
         """

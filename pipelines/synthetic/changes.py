@@ -15,8 +15,10 @@ from functools import cached_property
 class Changes:
     """Factors of durations by target, 0 or more. A target is a glob (`*`, `?`) over names, or one of:
 
-    cpu: the self time of operators and calls; host_gap: host time outside operators; host: both; class:COMPUTATION,
-    class:COMMUNICATION, class:MEMORY: GPU work of that class.
+    - cpu: the self time of operators and calls.
+    - host_gap: host time outside operators.
+    - host: both.
+    - class:COMPUTATION, class:COMMUNICATION, class:MEMORY: GPU work of that class.
 
     The name of an operator or a call changes its self time, the name of a GPU activity its duration. The name of an
     annotation or a Python frame changes the host time inside it and outside operators. Launch latencies, gaps of

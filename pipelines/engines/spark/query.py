@@ -82,9 +82,9 @@ def spark_size(size: str) -> str:
 def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 0) -> Iterator[Answer]:
     """Yield Spark's answer to a query in DuckDB's dialect, with the columns and types of DuckDB's answer.
 
-    `first`: compute at most this many rows, 0 for all; ignored if `locked` limits the rows. All limits of `locked`
-    apply, except for disk. Raise QueryRefused and duckdb.Error as DuckDB does, before Spark runs the query. Raise
-    NotOnSpark, LimitReached or BrokenFiles.
+    `first`: compute at most this many rows, 0 for all. It is ignored if `locked` limits the rows. All limits of
+    `locked` apply, except for disk. Raise QueryRefused and duckdb.Error as DuckDB does, before Spark runs the query.
+    Raise NotOnSpark, LimitReached or BrokenFiles.
     """
     with locked.asked(query) as planned:  # planned, not run
         if planned is None:

@@ -39,7 +39,7 @@ ONLY_SELECT = "only a SELECT runs on Spark, no SHOW, DESCRIBE or SUMMARIZE, and 
 def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
     """Return why a SELECT may have another answer on Spark, or None if no difference is known.
 
-    `con`: any connection; it only parses the query, which must be valid for DuckDB.
+    `con`: any connection, which only parses the query. The query must be valid for DuckDB.
     """
     tree = tree_of(con, query)
     if not tree:

@@ -67,7 +67,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Entry:
-    """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
+    """A collective or point-to-point call in the ring. Times are ns since the epoch, None if not seen (yet).
 
     `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `start_ns` and
     `completed_ns` are the times at which a watchdog noticed the state, up to one period late. They are not kernel

@@ -27,7 +27,7 @@ _END = re.compile(rf'\}}(\s*,?\s*)\](?={BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK
 _LONGEST_KEY = 1 << 20
 _MOST_TRIED = 64 << 20  # bytes that are re-read to find the array's end
 _SHOWN = 5  # keys in a message
-_LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
+_LONGEST_NUMBER = 300  # digits, because Python raises ValueError for integers of thousands of digits
 _RAW = json.JSONDecoder(strict=False)
 _BLANK = re.compile(BLANK.encode())
 _EMPTY = re.compile(rb"\A\s*\]")

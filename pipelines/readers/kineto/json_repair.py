@@ -1,10 +1,10 @@
 """Repair of broken JSON text whose meaning is unambiguous. Every change is counted.
 
-It may be slow, because it gets only text that a strict reader has rejected. These faults occur: Kineto writes names,
-paths and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters, nan, inf). Tools
-cut or join files (missing or surplus commas). Strings are cut inside a UTF-16 pair (lone surrogates). Users write
-comments and leave trailing commas. The last of several equal keys in an object wins, as in JavaScript, in which the
-viewers are written.
+It may be slow, because it gets only text that a strict reader has rejected. Kineto causes faults because it writes
+names, paths and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters, nan, inf).
+Tools cut or join files (missing or extra commas). Writers truncate strings inside a UTF-16 pair (lone surrogates).
+Users write comments and leave trailing commas. The last of several equal keys in an object wins, as in JavaScript, in
+which the viewers are written.
 """
 
 import json

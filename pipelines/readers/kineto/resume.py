@@ -87,7 +87,7 @@ def is_closing(text: str, at: int) -> bool:
 
 
 def next_closing(text: str, at: int) -> int | None:
-    """Return the position of the first bracket from `at` on that the rest of a trace follows.
+    """Return the position of the first bracket from `at` on after which the rest of a trace follows.
 
     Without such a bracket, return the first bracket that may end the array, or None.
     """

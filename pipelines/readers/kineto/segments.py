@@ -207,7 +207,7 @@ def _truths(data: memoryview) -> np.ndarray:
 def _before_space(codes: np.ndarray, positions: np.ndarray) -> np.ndarray | None:
     """Return, for each position, the last position up to it that is not whitespace, or 0.
 
-    Return None if one of them is _MOST_SPACES or more before its position.
+    Return None if _MOST_SPACES or more whitespace characters precede a position.
     """
     for _ in range(_MOST_SPACES):
         is_space = np.isin(codes[positions], _SPACES) & (positions > 0)

@@ -87,8 +87,8 @@ class PickleStream:
     """One pass over a pickle.
 
     `fold(item)` gets each dictionary once it is filled, and returns its replacement. `append(listing, items)` adds
-    items to a list, or stores them elsewhere. `intern_list(listing)` returns the replacement of a list of references;
-    it is called once per distinct list, unless it returns the list itself.
+    items to a list, or stores them elsewhere. `intern_list(listing)` returns the replacement of a list of references.
+    It is called once per distinct list, unless it returns the list itself.
     """
 
     def __init__(

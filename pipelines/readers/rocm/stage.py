@@ -115,7 +115,7 @@ def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mappi
 
 
 def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Stage the texts of ranges, run the checks over all rows, and return their findings and those of every export."""
+    """Stage the texts of ranges. Return the findings about all rows, and the finding about the clock."""
     stage_range_texts(con, "_rocm_range_texts")
     message = "times count from the start of the machine: ranks on several machines have no common clock"
     return [Finding("rocm_no_wall_clock", "info", 1, message), *doubts(con, "_rocm_doubts")]
