@@ -86,7 +86,7 @@ class Machine:
     # CPU side ---------------------------------------------------------------------------------------------------
 
     def advance(self, ns: int) -> None:
-        """Let CPU time pass, of the open operator or else of the open annotations and frames."""
+        """Advance the CPU time by `ns`, which count for the open operator, else for the open annotations and frames."""
         names = [opened.name for opened in self._stack]
         self.now += self.changes.of_host(ns, names, self._depth > 0, self.grid)
 

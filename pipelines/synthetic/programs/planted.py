@@ -49,7 +49,7 @@ class PlantedProgram(StepProgram):
             if self.spec.ranks > 1:
                 yield from self._collective(world(self.spec.ranks), "allreduce")
                 m.wait(COMPUTE_STREAM, m.record(28))
-            # Other plants are identified by the host's work until it has the loss.
+            # The other plants need a read of the loss, because the host's work before the read identifies their cause.
             if self.spec.sync_each_step or plant != "late_host":
                 self._item()
         m.advance(self.draw(5000))
