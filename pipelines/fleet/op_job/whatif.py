@@ -78,7 +78,7 @@ class WhatIf:
 
     @property
     def gpu_seconds(self) -> dict[str, float]:
-        """Return the GPU-seconds of the sampled steps in total, lost to stragglers, and lost to launch gaps (`launch`)."""
+        """Return the GPU-seconds of the sampled steps, `total` and lost to `straggler` and `launch` (launch gaps)."""
         world = self.job.meta.world_size
         lost = {"total": self.base, "straggler": self.now - self.ideal, "launch": self.base - self.now}
         return {cause: float(seconds.sum() * world) for cause, seconds in lost.items()}

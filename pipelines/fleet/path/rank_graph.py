@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 FRAME, CPU, GPU = range(3)
-"""The side of a node: FRAME, an annotation or Python function outside operators; CPU, an operator or call; GPU, GPU
-work.
-"""
+"""The side of a node. FRAME: annotation or Python function outside operators. CPU: operator or call. GPU: GPU work."""
 _EDGE_PARTS = {"weight": np.int64, "code": np.int8, "attributed": np.int32, "owner": np.int32, "flags": np.int8}
 INFERRED, EARLIER = 1, 2
 """Flags of an edge: INFERRED, a wait that no cuda_sync row records; EARLIER, a wait for GPU work outside the window."""

@@ -71,7 +71,7 @@ class CaptureGain:
 
 @dataclass(frozen=True)
 class RankedWindow:
-    """A rank's window for retiming. `offset_ns`: how far its clock is ahead. `drift`: two points of a drifting clock."""
+    """A rank's window for retiming. `offset_ns`: the lead of its clock. `drift`: two points, if its clock drifts."""
 
     rank: int
     window: Window
@@ -155,9 +155,7 @@ class Retimed:
         return Removed.by(self._change(scenario), self.graph, dst_ns)
 
     def shared_gpu(self, scenario: Scenario) -> str | None:
-        """Return the caveat about overlapping streams with GPU work that a scenario changes, or None. Raise
-        NothingMatches.
-        """
+        """Return the caveat about overlapping streams whose GPU work changes, or None. Raise NothingMatches."""
         if not any(self._overlap_percents):  # saves applying the scenario again
             return None
         return next(self._overlapping(self._change(scenario)), None)
