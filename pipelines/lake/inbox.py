@@ -43,7 +43,7 @@ class Inbox:
 
 
 def look(folder: Path) -> Inbox:
-    """Return all files in a folder, recursively, except hidden files. List problems in the result instead of raising."""
+    """Return all files in a folder and its subfolders except hidden files. List problems in the result."""
     inbox = Inbox()
     todo = [Path(os.path.abspath(folder))]
     while todo:

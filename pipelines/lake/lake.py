@@ -188,9 +188,7 @@ class Lake:
         return targets
 
     def _place(self, batch: Batch, staged: Mapping[str, Path]) -> list[Path]:
-        """Rename staged files into place. The marker comes last, after the names of the other files are flushed to
-        disk.
-        """
+        """Rename staged files into place. The marker is last, after the other files' names are flushed to disk."""
         targets = {table: table_file(self.root, table, batch) for table in staged}
         for marks in (False, True):
             folders: set[Path] = set()
@@ -392,8 +390,7 @@ class Lake:
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
-        """Return `versions_of` for several batches, from the catalog. If there are few files, check their sizes and
-        footers.
+        """Return `versions_of` for several batches, from the catalog. Check sizes and footers if the files are few.
 
         A table with a damaged file has no version. Nor does a table with a missing trace whose model may succeed when
         rerun.
@@ -524,7 +521,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _is_ended(staging: Path) -> bool:
-    """Return whether a staging folder's process has ended. If this is unknown, return whether the folder is a day old."""
+    """Return whether a staging folder's process has ended, or if this is unknown, whether the folder is a day old."""
     is_running = is_running_here(staging.name.partition("@")[2])
     return _is_leftover(staging) if is_running is None else not is_running
 

@@ -95,7 +95,7 @@ class Batch:
 
 
 def time_in_id(moment: datetime) -> str:
-    """Return a UTC time in the format of batch ids. `%Y` is not used, because it has fewer digits before the year 1000."""
+    """Return a UTC time in the format of batch ids. `%Y` is too short for it before the year 1000."""
     return f"{moment.year:04d}{moment:%m%dT%H%M%S%f}"
 
 

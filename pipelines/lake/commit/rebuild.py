@@ -75,7 +75,7 @@ def _merges_of_rejects(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dic
 
 
 def _unfinished(text: str) -> str:
-    """Turn the notice of a removed batch into the notice of a hidden batch. Its grace period begins with the next run."""
+    """Turn a removed batch's notice into a hidden batch's notice. Its grace period begins with the next run."""
     return json.dumps({**json.loads(text), "is_removed": False, "hidden_at": None})
 
 

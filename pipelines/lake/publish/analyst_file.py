@@ -254,7 +254,7 @@ def _is_damaged_as(lake: Lake, record: Mapping[str, Any], tables: Iterable[str])
 
 
 def valid_record(lake: Lake) -> dict[str, Any] | None:
-    """Return the record of the analysts' file, or None if the file is changed, of another lake, or has damaged tables."""
+    """Return the record of the analysts' file, or None if the file is changed, of another lake, or damaged."""
     record = _own_record(lake, lake.catalog())
     return record if record and not record[_BROKEN] and not record[_UNREADABLE] else None
 
@@ -283,9 +283,7 @@ def _checksum(path: Path) -> int:
 
 
 def _fixed(lake: Lake, catalog: Catalog) -> dict[str, str]:
-    """Return the inputs of the analysts' file except batches: a hash of models and prices, the lake's path, the
-    catalog's id.
-    """
+    """Return the inputs of the analysts' file except batches: a hash of models and prices, lake path, catalog id."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     texts = [duckdb.__version__, _FORMAT, content_of(lake.root / PRICES), *models]
     return {_REST: digest_of(texts), _ROOT: str(lake.root.resolve()), _CATALOG: content(lake.root).state[0]}

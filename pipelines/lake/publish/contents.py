@@ -1,4 +1,4 @@
-"""The contents of an analysts' file: each public table with types and comments, or an error that names damaged files."""
+"""The contents of an analysts' file: each public table with types and comments, or an error naming damaged files."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def large_rows(contents: Contents) -> Lists:
 
 
 def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists) -> None:
-    """Fill a small table. If its files have other columns than this version, replace it by a table with their columns."""
+    """Fill a small table. If its files have other columns than this version, replace it by a table like its files."""
     table = model.name
     if model.kind in ("view", "rules") or is_large(model):
         return

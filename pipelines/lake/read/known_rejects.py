@@ -1,4 +1,4 @@
-"""Rejected files that the store already records, so that a broken file gets one row of `rejects`, not one per attempt."""
+"""Rejected files that the store already records, so that `rejects` has one row per broken file, not per attempt."""
 
 from __future__ import annotations
 
