@@ -1,4 +1,4 @@
-"""The checks of a lake and its watched folder for probes, which are cheap, read-only and report problems as sentences."""
+"""The checks of a lake and its watched folder for probes. They are cheap and read-only, and explain each problem."""
 
 from __future__ import annotations
 
@@ -179,9 +179,7 @@ def _disk(result: Status, lake: Lake, now: float) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Return the total size of all files under a folder, bytes. Skip files that disappear meanwhile and unreadable
-    folders.
-    """
+    """Return the total size of all files under a folder, bytes. Skip files that disappear and unreadable folders."""
     total, todo = 0, [str(folder)]
     while todo:
         with suppress(FileNotFoundError, PermissionError), os.scandir(todo.pop()) as entries:

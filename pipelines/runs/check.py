@@ -307,7 +307,7 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
         for key, path in paths.items()
     ]  # fmt: skip
     _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
-    # Forget the files' outcomes, because otherwise duplicate files and files of a set would still count as done.
+    # Otherwise duplicate files and files of a set would still count as done.
     forget_keys(lake, paths)
     tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
     lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)

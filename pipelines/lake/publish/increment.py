@@ -135,7 +135,7 @@ class _Update:
         self.con.execute(f"INSERT INTO {table} BY NAME {rows}")
 
     def _add_keys(self, mark: str) -> None:
-        """Insert new batches of captures, runs and other scopes with all their tables. Delete their keys' older rows."""
+        """Insert new batches of captures, runs and other scopes with all their tables. Delete their older rows."""
         files = self._files(mark, self.changes.added)
         if not files:
             return

@@ -1,4 +1,4 @@
-"""The SELECT of a table's valid rows in the lake's files, which are committed, of the newest state and not superseded."""
+"""The SELECT of a table's valid rows in the lake's files: committed, of the newest state and not superseded."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ SUPERSEDED = "superseded by trace"
 PARTED = "csv/rocprofv3"
 """The format of traces that consist of several files, which may arrive one after another."""
 PART_NAMES = r"(kernel|memory_copy|(hip|marker|hsa|rccl)(_api)?)_trace\.csv$"
-"""A regular expression for the suffixes of these files' names. Without the suffix, files of one process have equal
-paths.
-"""
+"""A regular expression for these files' name suffixes. Without the suffix, files of one process have equal paths."""
 
 
 def superseded(rows: str) -> str:

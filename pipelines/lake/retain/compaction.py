@@ -33,8 +33,7 @@ SMALLER_THAN = 2 << 30
 
 @dataclass(frozen=True)
 class Merge:
-    """Batches of a day that one batch replaces. `state`: due (in a dry run), merged, changed (during the merge) or
-    damaged.
+    """Batches of a day that one batch replaces. `state`: due (in a dry run), merged, changed (meanwhile) or damaged.
 
     A batch with a damaged file is not merged. `n_files` and `n_bytes` are totals over all tables. `into`,
     `n_files_after` and `n_bytes_after` are None until the batches are merged.
@@ -65,7 +64,7 @@ class Compaction:
 Writing = Callable[
     [duckdb.DuckDBPyConnection, Lake, Sequence[Entry], Batch, Path], tuple[dict[str, Staged], dict[str, str | None]]
 ]
-"""A function that writes a merged batch's files into a folder, and returns them by table, and the source path by trace."""
+"""A function that writes a merged batch's files. It returns the files by table, and the source path by trace."""
 
 
 class _Changed(Exception):
@@ -212,9 +211,7 @@ def _put(
 
 
 def _same(lake: Lake, before: Now, merge: Merge) -> None:
-    """Raise _Changed if one of the batches changed since `before`, for example by a computed table or a forgotten
-    trace.
-    """
+    """Raise _Changed if a batch changed since `before`, for example by a computed table or a forgotten trace."""
     now = look(lake.root)
     if any(now.stamps.get(name) != before.stamps[name] for name in merge.batches):
         raise _Changed

@@ -106,9 +106,7 @@ def remove_ended(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement
 
 
 def undo_merges(lake: Lake) -> None:
-    """Remove the files of merges that were killed before their marker was committed. The caller holds the retention
-    lock.
-    """
+    """Remove the files of merges that were killed before the commit. The caller holds the retention lock."""
     for entry in list(manifest.entries(lake.root).values()):
         record = manifest.read(lake.root, entry.batch)
         if record and record.takes and MARK not in record.records and entry.is_plain:
@@ -181,7 +179,7 @@ def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
 
 
 def _remove(lake: Lake, retirement: Retirement) -> None:
-    """Delete a batch's files, the marker first, so that direct readers of the Parquet files never see a partial batch."""
+    """Delete a batch's files, the marker first, so that direct readers of Parquet files never see a partial batch."""
     batch = Batch(retirement.batch_id)
     notice = notices(lake)[batch.batch_id]
     is_merged = "merged_into" in notice  # another batch has its traces, so ingestion must not reject them later
