@@ -53,8 +53,9 @@ class Tensor:
 
     @property
     def packed(self) -> int:
-        """Return the number of values in an element. It is 2 for FP4, whose values are neighbors in a product's inner
-        dimension.
+        """Return the number of values in an element.
+
+        It is 2 for FP4, whose values are neighbors in a product's inner dimension.
         """
         return 2 if self.dtype == "fp4" else 1
 
@@ -66,7 +67,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a call, by their position in the schema. `concrete` is None if the writer records no literals."""
+    """The arguments of a call by position in the schema. `concrete` is None if the writer records no literals."""
 
     dims: Sequence[Any]
     types: Sequence[str]

@@ -40,9 +40,7 @@ def create_graph_captures(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def use_capture(con: duckdb.DuckDBPyConnection, trace_id: str, capture_trace_id: str) -> None:
-    """Register another trace for looking up the captures of a trace's graphs. `events` of `con` must contain both
-    traces.
-    """
+    """Register another trace for finding the captures of a trace's graphs. `events` of `con` must contain both."""
     create_graph_captures(con)
     con.execute(f"INSERT INTO _graph_capture_traces VALUES {row([trace_id, capture_trace_id])}")
 

@@ -92,7 +92,7 @@ def work_columns(
     """
     try:
         work = work_of(op, *map(_parsed, (dims, types, concrete)), formulas=formulas)
-    except (ValueError, RecursionError):  # the text is not valid JSON
+    except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
         work = NotModelled("bad_args")
     if not isinstance(work, NotModelled) and not all(
         map(_is_size, (work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes))
@@ -108,6 +108,6 @@ def _is_size(n: Any) -> bool:
 
 
 def _parsed(text: str | None) -> list[Any] | None:
-    """Return the list in a JSON text, or None if the text is None or is not a list. Raise ValueError if it is not JSON."""
+    """Return the list in a JSON text, or None if the text is None or not a list. Raise ValueError for invalid JSON."""
     value = None if text is None else json.loads(text)
     return value if isinstance(value, list) else None

@@ -61,7 +61,7 @@ def split_sizes(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def peers(sent: str | None, received: str | None, ranks: str | None) -> list[tuple[int | None, ...]]:
-    """Return a row with columns peer to all_received_rows of `_split_sizes` for each rank that one of the lists covers."""
+    """Return a row (columns peer to all_received_rows of `_split_sizes`) for each rank that one of the lists covers."""
     sent_rows, is_all_sent = _numbers(sent)
     received_rows, is_all_received = _numbers(received)
     group, _ = _numbers(ranks)
@@ -73,7 +73,7 @@ def peers(sent: str | None, received: str | None, ranks: str | None) -> list[tup
 
 
 def _numbers(text: str | None) -> tuple[list[int], bool]:
-    """Return the numbers of a list and whether the list is complete, or ([], False) for an empty list or another text."""
+    """Return the numbers of a list and whether it is complete, or ([], False) for an empty list or another text."""
     match = _LIST.fullmatch(text.strip()) if text else None
     if match is None:
         return [], False

@@ -90,9 +90,7 @@ class Capture:
     findings: tuple[Finding, ...]
     roles: tuple[Role, ...] = ()
     lacking: tuple[str, ...] = ()
-    """The tables that do not contain a trace of the capture, because a model failed on it. Each text also has the
-    trace's id.
-    """
+    """The tables from which a trace of the capture is missing, because a model failed on it, with the trace's id."""
     is_digest: bool = False
     """Whether the lake keeps only digests of its traces, so that its tables stay unchanged."""
 

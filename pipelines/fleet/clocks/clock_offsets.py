@@ -213,7 +213,10 @@ def _fit_and_drop(entries: Entries, ends: np.ndarray, first_guess: np.ndarray) -
 
 
 def _polish(entries: Entries, ends: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Return the offsets (ranks,). A rank without entries keeps its first guess, up to the common shift of each round."""
+    """Return the offsets (ranks,).
+
+    A rank without entries keeps its first guess, except for the common shift of each round.
+    """
     for _ in range(_ROUNDS):
         polished = entries.by_rank.median(ends - _common(entries, ends, offset)[entries.instance])
         polished = np.where(np.isnan(polished), offset, polished)

@@ -18,7 +18,7 @@ from pipelines.fleet.clocks.alignment import FittedLane
 
 @dataclass(frozen=True)
 class Arrival:
-    """The last arrival at a collective of a lane, ns on the common clock. Of several last ranks, `rank` is the lowest."""
+    """The last arrival at a lane's collective, ns on the common clock. On a tie, `rank` is the lowest rank."""
 
     lane: int
     arrived_ns: int

@@ -120,7 +120,10 @@ class Retimed:
     matched_by: tuple[str, ...] = ()
 
     def gain(self, scenario: Scenario) -> CaptureGain:
-        """Return the gain of a scenario. The target `rank:2:NAME` selects NAME on one rank only. Raise NothingMatches."""
+        """Return the gain of a scenario. Raise NothingMatches.
+
+        The target `rank:2:NAME` selects NAME on one rank only.
+        """
         change = self._change(scenario)
         before, after = self._before, self._at(change)
         bounds = np.cumsum([0, *(len(rank_window.window.graph) for rank_window in self.ranks)])

@@ -28,7 +28,7 @@ class Chosen(NamedTuple):
 
 
 Which = int | str
-"""A step by its number, `first` (the first step of each trace), or `all` (the whole trace, with the time outside steps)."""
+"""A step's number, `first` (the first step of each trace), or `all` (the whole trace, with time outside steps)."""
 
 
 def choose(control: Sequence[Trace], test: Sequence[Trace], steps: Which | tuple[Which, Which] | None = None) -> Chosen:

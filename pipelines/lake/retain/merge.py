@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ORDER_OF_DIGEST = "ORDER BY ALL"
-"""The order by the id of the trace or capture, which is each table's first column, and then by the other columns.
-Values of windows and traces repeat in this order, so the rows compress better."""
+"""The order of rows, by trace or capture id, and then by the other columns.
+
+The id is each table's first column. Values of windows and traces repeat in this order, so the rows compress better.
+"""
 _GIGABYTES = 2
 
 

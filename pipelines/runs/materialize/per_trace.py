@@ -264,7 +264,7 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
         work.step = name
         work.on_step(name + label)
 
-    from pipelines.critical_path.graph.windows import (  # imported late, because a run without stale tables does not need it
+    from pipelines.critical_path.graph.windows import (  # imported late, because many runs do not need it
         request_windows,
         usual_windows,
     )

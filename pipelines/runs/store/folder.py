@@ -169,7 +169,7 @@ class FolderStore:
         return self._has(batch) or batch.batch.batch_id in content(self.lake.root).notices
 
     def _not_stored(self, table: str, staged: Staged, folder: Path) -> Staged:
-        """Return the staged rows of `table` (one of ONCE) that the lake does not have. Call it under the lake's lock."""
+        """Return the staged rows of `table` (one of ONCE) that the lake does not have. Call it under its lock."""
         files = self.lake.committed_files(table)
         stored = f"{ONCE[table]} IN (SELECT {ONCE[table]} FROM {parquet_rows(files)})" if files else "false"
         return rewritten(staged, f"({stored}) IS NOT TRUE", folder / "once" / f"{table}.parquet")

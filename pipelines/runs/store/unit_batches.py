@@ -1,4 +1,4 @@
-"""The batches of a private lake in the form that is committed to a store, with files by table and without known keys."""
+"""The batches of a private lake, prepared for the commit to a store, with files by table and without known keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import parquet_rows, quoted, row
 
 NEWEST = (CAPTURE_MARK, *GROWING)
-"""Marker tables whose keys may be committed again. The newest batch of a key counts, for other marker tables the first."""
+"""Marker tables whose keys may be committed again. The newest batch of a key counts. Elsewhere, the first counts."""
 ONCE = {"schedule_plans": "plan_hash"}
 """Tables that store the rows of each value of a column only once, with the first key that has the value.
 
@@ -42,9 +42,7 @@ A unit cannot know which values the store has.
 
 @dataclass(frozen=True)
 class UnitBatch:
-    """A committed batch of a private lake, with its files by table, and the keys of its marker tables with source
-    paths.
-    """
+    """A committed batch of a private lake: its files by table, and the keys of its marker tables with source paths."""
 
     batch: Batch
     files: Mapping[str, Staged]
@@ -58,7 +56,7 @@ class UnitBatch:
         }
 
     def without(self, known: Mapping[str, set[str]], folder: Path) -> UnitBatch:
-        """Return the batch without the rows of the keys `known` (by marker table). Rewrite changed files into `folder`."""
+        """Return the batch without the rows of `known` keys, by marker table. Rewrite changed files into `folder`."""
         new_keys = self.new_keys(known)
         files = {}
         for table, staged in self.files.items():

@@ -39,7 +39,10 @@ def has_own(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def create_own(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the bookkeeping of a new store, under the lock, but outside a transaction because options need the schema."""
+    """Create the bookkeeping of a new store.
+
+    Call it under the lock, but outside a transaction, because the options need the schema.
+    """
     if has_own(con):
         return
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {LAKE}.{OWN}")

@@ -195,7 +195,7 @@ class DuckLakeStore(DuckLake, Store):
     def connect(
         self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
     ) -> duckdb.DuckDBPyConnection:
-        """See Store. Each query reads one state of the store. Several queries do so in a transaction (`con.begin()`)."""
+        """See Store. Each query reads one state of the store. In a transaction (`con.begin()`), all queries do."""
         # Without allow_persistent_secrets, DuckDB cannot attach a catalog in Postgres. These secrets are temporary.
         config = {name: value for name, value in CLOSED.items() if name != "allow_persistent_secrets"} if locked else {}
         con = self.reader(config, settings)
