@@ -461,7 +461,7 @@ class Lake:
         return leftovers
 
     def _unnamed(self) -> list[Path]:
-        """Return files of no batch that are more than a day old. Read only the names of all other files."""
+        """Return files of no batch that are more than a day old. Of all other files, read only the names."""
         named = {name for entry in entries(self.root).values() for name in entry.file_names}
         paths = (self.root / name for name in file_names(self.root) if name not in named)
         return [path for path in paths if batch_of(path).is_valid and _is_leftover(path)]

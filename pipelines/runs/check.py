@@ -253,7 +253,7 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
         )  # a digest's traces are recorded nowhere else
         removed = set(CAPTURE_TABLES) if tables & marks else tables
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
-        again += [(batch, table) for table in removed & computed]  # empty for a digest
+        again += [(batch, table) for table in removed & computed]  # _compute skips digests
         repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"
         # A table unknown to this version was renamed since, or is from a newer version. Its file is only quarantined.
         known = computed | set(CAPTURE_TABLES)

@@ -155,7 +155,7 @@ def find_captures(
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
             findings = (*capture.findings, *_other_jobs(other_jobs))
-            # A trace that superseded the digest's only trace has the digest's id, although its own rows are complete.
+            # If a trace superseded the digest's only trace, its capture has the digest's id, but complete traces.
             is_digest = {trace.trace_id for trace in part} <= {*digests.get(name, ())}
             roles_of_capture, absent = _roles(capture, roles), _lacking(part, lacking)
             captures.append(

@@ -87,7 +87,7 @@ class Lane:
     @property
     def has_pairs(self) -> bool:
         """Return whether the lane's calls are sends and receives between two ranks of a larger group."""
-        n_listed = self.group[1].count(",") + 1 if self.group else 0  # some may not be in the capture
+        n_listed = self.group[1].count(",") + 1 if self.group else 0  # the list may name ranks outside the capture
         return self.is_point_to_point and max(n_listed, len(self.members)) > 2
 
     @property

@@ -214,7 +214,7 @@ def _fill_by_shift(lane: RankLane, reference: RankLane, partners: _Partners, shi
 
 
 def _by_whole_files(lane: RankLane, reference: RankLane, partners: _Partners, one_clock: bool) -> Pairing:
-    """Pair the files by one shift.
+    """Pair all kernels of both files by one shift.
 
     If the counts agree, the shift is 0 unless the clock or the ends clearly indicate another shift. If ranks share a
     clock but their calls overlap at no shift, the ranks were profiled at different times, and the pairing is refused.

@@ -48,7 +48,7 @@ def load_ranks(con: duckdb.DuckDBPyConnection, ranks: Mapping[int, str]) -> Iter
     nodes, edges = (_by_rank(con.execute(f"{with_clause} {query}").fetchnumpy()) for query in (_NODES, _EDGES))
     for rank, trace_id in ranks.items():
         rank_edges = _of(edges, rank)
-        # Sort by edge_id, because of several equally binding edges, the walk follows the first.
+        # Sort by edge_id, because the walk follows the first of several equally binding edges.
         order = np.argsort(rank_edges.pop("edge_id"))
         yield rank_graph(rank, trace_id, _of(nodes, rank), {name: column[order] for name, column in rank_edges.items()})
 

@@ -76,7 +76,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Seen:
-    """A lake's batches by id in one state of the catalog. `shown`: all but those that retention or a merge hides."""
+    """A lake's batches by id in one state of the catalog. `shown`: the batches that no notice or merge hides."""
 
     content: Content
     entries: Mapping[str, Entry]

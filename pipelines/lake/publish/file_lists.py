@@ -30,7 +30,8 @@ from pipelines.models.sqltext import file_list, quoted
 
 SCHEMA = "tracelake"
 MACROS = f"{SCHEMA}.macros"
-_SMALL, _LARGE = 32, 256  # mean number of batches per list
+# Mean number of batches per list. _LARGE is a multiple of _SMALL, so a long list begins where a short list would.
+_SMALL, _LARGE = 32, 256
 # The row count that DuckDB should assume for files that it has not opened. Its default is so low that it may build the
 # hash table of the join from these files instead of from the marker's rows.
 _MANY = 100_000_000
@@ -162,7 +163,8 @@ class Lists:
         kind, model = self.now.entries[name].kind, self.catalog.models[table]
         if table not in kind.places or any(column.name == "filename" for column in model.columns):
             return False
-        return model.kind == "lake" or kind.versions.get(table) == self.catalog.version(table)  # none if ingested
+        # Ingested tables (kind "lake") have no version.
+        return model.kind == "lake" or kind.versions.get(table) == self.catalog.version(table)
 
     def _name_list(self, groups: list[list[str]]) -> str:
         key = tuple(names[0] for names in groups)

@@ -37,7 +37,7 @@ def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
 def check_types(schema: pa.Schema, format: str) -> None:
     """Raise WrongValue if a column's type is not possible in `format` ("CSV" or "Parquet").
 
-    CSV has no lists, structs and intervals. Parquet has no intervals.
+    CSV has no lists, structs or intervals. Parquet has no intervals.
     """
     import pyarrow.csv
     import pyarrow.parquet

@@ -235,7 +235,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
 
 
 def _batches(known_rows: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
-    """Return the batches that have unchanged captures (of the part)."""
+    """Return the batches that contain unchanged captures. Unless `part` is None, use only the captures of the part."""
     is_new = set(changed)
     return sorted(
         {

@@ -48,7 +48,10 @@ class RowsOfFolder:
         return self._old[begin]
 
     def _committed_at(self, table: str, file: Path) -> float:
-        """Return the time when both a file and its batch's commit marker were in place (ctime), s."""
+        """Return the time (ctime, s) when both a file and its batch's commit marker were in place.
+
+        Writing the file ended before this time.
+        """
         marker = table_file(self._lake.root, mark_of(table), batch_of(file))
         return max((path.stat().st_ctime for path in (file, marker) if path.exists()), default=0.0)
 

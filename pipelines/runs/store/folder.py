@@ -94,7 +94,8 @@ class FolderStore:
         return known_keys | (requested & retired_traces(self.lake)) if mark in (MARK, COUNTER_MARK) else known_keys
 
     def _rows_of(self, mark: str, keys: Iterable[str]) -> list[dict[str, Any]]:
-        from pipelines.readers.inputs.file_sets import committed_row_dicts  # queries do not need it
+        # Imported here, because queries do not need the readers.
+        from pipelines.readers.inputs.file_sets import committed_row_dicts
 
         requested = set(keys)
         return [row for row in committed_row_dicts(self.lake, mark) if row[KEYS[mark]] in requested]

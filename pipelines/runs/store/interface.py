@@ -259,7 +259,7 @@ class Store(Protocol):
         ...
 
     def stale_captures(self, tables: Sequence[str], force: bool = False) -> list[list[str]]:
-        """Return for each batch with missing or outdated tables among these the ids of its captures.
+        """Return the ids of the captures in each batch in which one of these tables is missing or outdated.
 
         With `force`, return all captures. Return [] if all tables of a capture are computed together.
         """
