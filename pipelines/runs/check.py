@@ -209,9 +209,8 @@ def _remove_derived(lake: Lake, batch: Batch, computed: set[str]) -> list[Path]:
     with database.connect() as con:
         in_batch = f"SELECT trace_id FROM {parquet_rows(table_file(lake.root, MARK, batch))}"
         traces = {trace_id for (trace_id,) in con.execute(in_batch).fetchall()}
-        for path in table_files(
-            lake.root, CAPTURE_RANKS
-        ):  # includes older states of captures, whose rows are still in the files
+        # Include older states of captures, whose rows are still in the files.
+        for path in table_files(lake.root, CAPTURE_RANKS):
             if lake.is_digest(batch_of(path)):
                 continue
             ranks = con.execute(f"SELECT trace_id FROM {parquet_rows(path)}").fetchall()
@@ -248,9 +247,8 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             done |= {fault.path: "quarantined with its batch" for fault in several}
             continue
         is_digest = lake.is_digest(batch)
-        marks = (
-            {CAPTURE_MARK, CAPTURE_RANKS} if is_digest else {CAPTURE_MARK}
-        )  # a digest's traces are recorded nowhere else
+        # Only capture_ranks records the traces of a digest of captures.
+        marks = {CAPTURE_MARK, CAPTURE_RANKS} if is_digest else {CAPTURE_MARK}
         removed = set(CAPTURE_TABLES) if tables & marks else tables
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
         again += [(batch, table) for table in removed & computed]  # _compute skips digests
@@ -258,9 +256,8 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
         # A table unknown to this version was renamed since, or is from a newer version. Its file is only quarantined.
         known = computed | set(CAPTURE_TABLES)
         done |= {f.path: repair if f.table in known else "quarantined" for f in several}
-    for path in (
-        Path(fault.path) for fault in faults if fault.table == _SECRET
-    ):  # last, because all other files are now readable
+    # Mask secrets last, when all other files are readable.
+    for path in (Path(fault.path) for fault in faults if fault.table == _SECRET):
         if not path.exists():
             done[str(path)] = "quarantined with its batch"
             continue

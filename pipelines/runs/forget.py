@@ -122,9 +122,8 @@ def _keep_id(lake: Lake, trace: Forgotten) -> None:
         others = [ingested(t) for t in members.values() if t.trace_id != trace.trace_id and not capture.is_digest]
         firsts = {name: first_of_group} if name == group_id else {}
         if trace.trace_id in (first[1], first_of_group[1]) if others else firsts:
-            kept = {
-                trace_id: name for _, trace_id in others
-            }  # all traces, because a better trace may supersede any of them
+            # All traces, because a better trace may supersede any of them.
+            kept = {trace_id: name for _, trace_id in others}
             keep_notice(lake, f"{FIRST}{name}", [], firsts=firsts, kept=kept)
 
 

@@ -18,11 +18,7 @@ from pipelines.fleet.trends.fleet_today import Fleet
 
 FORMATS = ("json", "slack")
 _SECONDS = 10.0
-_REFUSALS = (
-    400,
-    413,
-    422,
-)  # bad request, too large, unprocessable: not about the address or the rate
+_REFUSALS = (400, 413, 422)  # bad request, too large, unprocessable: not about the address or the rate
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 

@@ -35,11 +35,8 @@ _SMALL, _LARGE = 32, 256
 # The row count that DuckDB should assume for files that it has not opened. Its default is so low that it may build the
 # hash table of the join from these files instead of from the marker's rows.
 _MANY = 100_000_000
-_COPIED = (
-    MARK,
-    "findings",
-    REJECTS,
-)  # also copied: all tables of scopes other than traces and captures
+# Tables that are copied, in addition to all tables of scopes other than traces and captures.
+_COPIED = (MARK, "findings", REJECTS)
 _LARGE_OF_CAPTURES = (
     "collective_ranks",
     "capture_critical_path",
@@ -139,9 +136,8 @@ class Lists:
         return all(self._is_certain(table, names[0]) for names in groups if self.now.has(table, names[0]))
 
     def _file(self, table: str, name: str) -> Path:
-        if (
-            table not in self._there
-        ):  # list the folder once, because checking the files one by one takes ten times as long
+        # List the folder once, because checking the files one by one takes ten times as long.
+        if table not in self._there:
             self._there[table] = table_names(self.now.root, table)
         return self._there[table].get(name) or table_file(self.now.root, table, Batch(name))
 

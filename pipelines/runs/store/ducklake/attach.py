@@ -73,9 +73,8 @@ def _attach_or_create(con: duckdb.DuckDBPyConnection, address: Address, read_onl
     except duckdb.Error:
         if read_only:
             raise
-        with locked(
-            con, address, COMMIT
-        ):  # without the lock, one of two writers that create the catalog concurrently would fail
+        # Without the lock, one of two writers that create the catalog concurrently would fail.
+        with locked(con, address, COMMIT):
             _attach(con, address, read_only, create=True)
 
 

@@ -131,9 +131,8 @@ def _copy(root: Path, files: Mapping[str, Path]) -> None:
     for name, path in files.items():
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(
-            path, target
-        )  # a copy, not a link, because `sweep` judges the age of a file by its modification time
+        # A copy, not a link, because `sweep` judges the age of a file by its modification time.
+        shutil.copyfile(path, target)
         with target.open("rb+") as file:
             os.fsync(file.fileno())
         folders.add(target.parent)
