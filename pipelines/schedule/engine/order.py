@@ -108,7 +108,10 @@ class Handovers:
         self._last: dict[Any, tuple[str, int]] = {}
 
     def follow(self, name: str, iteration: int) -> tuple[str, int] | None:
-        """Append the task's iteration to its stream. Return the previous submission if another thread makes it, else None."""
+        """Append the task's iteration to its stream.
+
+        Return the previous submission if another thread makes it, else None.
+        """
         if name not in self._streams:
             return None
         stream = self._streams[name]
