@@ -54,7 +54,7 @@ def made(seed: int, number: int) -> tuple[str, bytes]:
 
 
 def good(rng: random.Random) -> dict[str, Any]:
-    """Return a small trace with input for every model: launches, a collective, steps, a wait, flows, begin/end events."""
+    """Return a small trace with input for every model: launches, a collective, steps, a wait, flows, B and E events."""
     start, n = rng.choice([0, 1000, 1000.25, 1_700_000_000_000_000.123]), rng.choice([2, 3, 6])
     events: list[dict[str, Any]] = [_x("user_annotation", "ProfilerStep#1", start, 10 * n + 20, 1, 2)]
     for i in range(n):
@@ -189,7 +189,7 @@ def _twice(rng: random.Random, text: bytes) -> bytes:
 
 
 def _bytes(rng: random.Random) -> bytes:
-    """Return a file with flipped bits, with removed, inserted, repeated and replaced bytes, truncated or with a suffix."""
+    """Return a file with flipped bits or removed, inserted, repeated or replaced bytes, truncated or with a suffix."""
     text = bytearray(_text(rng, good(rng)))
     for _ in range(rng.choice([1, 1, 1, 2, 3, 8, 30])):
         if not text:

@@ -233,7 +233,7 @@ def _values_of(data: bytes, rng: random.Random) -> bytes:
 
 
 def _messages_of(data: bytes, rng: random.Random) -> bytes:
-    """Remove, duplicate, renumber or change fields of one to three messages, at any depth. The result is still protobuf."""
+    """Remove, duplicate, renumber or change fields of one to three messages, at any depth. The result is protobuf."""
     for _ in range(rng.choice([1, 1, 2, 3])):
         data = _changed(data, rng, depth=0)
     return data
@@ -339,7 +339,7 @@ def _of_counters(path: Path, data: bytes) -> tuple[str, str]:
 
 
 def _of_trace(path: Path, data: bytes, kind: str) -> tuple[str, str]:
-    """Return the outcome of a trace file. All events of its valid content must be present, or there must be a finding."""
+    """Return the outcome of a trace file. All events of valid content must be present, or there must be a finding."""
     con = duckdb.connect()
     trace = load_trace(con, path)
     findings = {(finding.check_name, finding.detail) for finding in trace.findings} - _usual(kind)

@@ -83,7 +83,7 @@ SCENES = (
 
 @dataclass(frozen=True)
 class Stage:
-    """A prepared scene: the lake before the verb, and its rows before (`first`) and after (`wanted`) an unattacked run."""
+    """A prepared scene: the lake before the verb, and its rows before (`first`) and after (`wanted`) a normal run."""
 
     scene: Scene
     folder: Path

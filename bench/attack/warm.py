@@ -1,4 +1,4 @@
-"""Modules that every command imports, loaded once in the process that forks the attacked processes. Starts no threads."""
+"""Modules that every command imports, loaded once in the process that forks attacked processes. Starts no threads."""
 
 import pyarrow.parquet  # noqa: F401
 

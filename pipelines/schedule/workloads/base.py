@@ -52,7 +52,7 @@ class TrainedModel(Workload):
     """A workload with one model and one optimizer, and the usual Backward and OptimizerStep. Forward sets `ctx.loss`."""
 
     def __init__(self, device: Any, seed: int, make: Callable[[], torch.nn.Sequential]) -> None:
-        """Build the model with `make`, whose random numbers follow from the seed, and its optimizer."""
+        """Create the model with `make`, whose random numbers follow from the seed, and its optimizer."""
         super().__init__(device, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
