@@ -1,4 +1,4 @@
-"""`make bench-engine`: cost of the schedule engines between tasks, compared with hand-written loops. On CUDA, their period.
+"""`make bench-engine`: cost of the schedule engines between tasks, compared with hand-written loops; on CUDA, the period.
 
 Example: `python -m bench.engine --iterations 500 --rounds 3`
 """

@@ -1,4 +1,4 @@
-"""FusedSparseDist's shape in torchrec: StagedTrainPipeline runs the tasks before the model, and the caller the others."""
+"""FusedSparseDist's shape in torchrec. StagedTrainPipeline runs the tasks before the model, and the caller the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m bench.attack`: run all attacks on a lake and print a table of results. `make attack` is the middle size."""
+"""`python -m bench.attack`: run all attacks on a lake and print their results. `make attack` is the middle size."""
 
 from __future__ import annotations
 
