@@ -1,4 +1,4 @@
-"""`make bench-engine`: cost of the schedule engines between tasks, compared with hand-written loops; on CUDA, the period.
+"""`make bench-engine`: cost of the engines between tasks, compared with hand-written loops; on CUDA, their period.
 
 Example: `python -m bench.engine --iterations 500 --rounds 3`
 """
@@ -108,7 +108,7 @@ def _overhead(iterations: int, rounds: int) -> None:
 
 
 def _places() -> dict[str, set[int] | None]:
-    """Return the sets of cores to run on. On one core, numbers are reproducible. On all cores, other load affects them."""
+    """Return the sets of cores to run on. Numbers are reproducible on one core. On all cores, other load affects them."""
     if not hasattr(os, "sched_setaffinity"):
         return {"all cores": None}
     cores = os.sched_getaffinity(0)

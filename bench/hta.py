@@ -248,7 +248,7 @@ def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:
 
 
 def _ingest(source: Path, runs: int, large: int, known: bool) -> None:
-    """Compare ingestion of compressed captures with decompression alone. Long captures show that memory does not grow."""
+    """Compare ingestion of compressed captures with decompression. Long captures show that memory does not grow."""
     gzip = shutil.which("gzip")
     if gzip is None:
         console.print("[yellow]gzip is not installed: ingestion is not compared with it[/]")

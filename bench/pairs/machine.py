@@ -79,7 +79,7 @@ def check_machine(device: str) -> dict[str, Any]:
 
 
 def check_ranks(backend: str, ranks: int, device: str, scratch: Path) -> dict[str, Any]:
-    """Return the seconds of a sum over ranks. Raise an error if the ranks cannot communicate, or the sum is too slow."""
+    """Return the seconds of a sum over ranks. Raise an error if ranks cannot communicate, or the sum is too slow."""
     seconds = max(of_rank["seconds"] for of_rank in start_ranks(check_backend, ranks, backend, device, scratch=scratch))
     if seconds > SLOWEST_SUM_S:
         raise RuntimeError(f"a sum over {ranks} ranks takes {seconds:.2f} s, more than {SLOWEST_SUM_S} s")
