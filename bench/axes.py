@@ -1,8 +1,8 @@
 """Synthetic traces that each have many items of one kind, such as streams or names.
 
-`growth_of_models` measures models on them, and `tests/models/test_plans.py` searches the plans for quadratic costs. Each
-function returns about `n` events. The number of items that name the function grows in proportion to `n`. So a model
-that compares every event with every stream takes 16 times as long per event in a trace with 16 times the events.
+`growth_of_models` measures models on them, and `tests/models/test_plans.py` searches the plans for quadratic costs.
+Each function returns about `n` events. The number of items that name the function grows in proportion to `n`. So a
+model that compares every event with every stream takes 16 times as long per event in a trace with 16 times the events.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _inbox(lake: Lake, folder: Path) -> Path:
 
 
 def grown(costs: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    """Return the rows that cost more than LIMIT times as much at the largest size as at the smallest, with the ratio."""
+    """Return the rows that cost over LIMIT times as much at the largest size as at the smallest, with the ratio."""
     ratios = {step: row[max(row)] / row[min(row)] for step, row in costs.items()}
     return {step: ratio for step, ratio in ratios.items() if ratio > LIMIT}
 

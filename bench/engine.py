@@ -108,7 +108,10 @@ def _overhead(iterations: int, rounds: int) -> None:
 
 
 def _places() -> dict[str, set[int] | None]:
-    """Return the sets of cores to run on. Numbers are reproducible on one core. On all cores, other load affects them."""
+    """Return the sets of cores to run on.
+
+    Numbers are reproducible on one core. On all cores, other load affects them.
+    """
     if not hasattr(os, "sched_setaffinity"):
         return {"all cores": None}
     cores = os.sched_getaffinity(0)

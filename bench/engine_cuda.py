@@ -98,9 +98,9 @@ def _compare(title: str, functions: dict[str, Fn], options: Any, data: Callable[
 def training_plan(functions: dict[str, Fn]) -> PipelinePlan:
     """Return FusedSparseDist with explicit dependencies for the order that its stages imply.
 
-    Data flow ignores stages. Without the two dependencies, it submits ZeroGrad and Forward of the next iterations before
-    OptimizerStep of this iteration, and the model trains on other gradients and older weights. In SWPipeline, the
-    dependencies cost nothing.
+    Data flow ignores stages. Without the two dependencies, it submits ZeroGrad and Forward of the next iterations
+    before OptimizerStep of this iteration, and the model trains on other gradients and older weights. In SWPipeline,
+    the dependencies cost nothing.
     """
     plan = fused_plan(functions)
     plan.inter_iter_deps = [*plan.inter_iter_deps, ("ZeroGrad", "OptimizerStep"), ("Forward", "OptimizerStep")]

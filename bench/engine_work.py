@@ -32,7 +32,10 @@ SPIN_US = {
 
 
 def spinning(scale: float) -> dict[str, Fn]:
-    """Return tasks whose kernels each occupy one multiprocessor for a fixed time, so streams never slow each other down."""
+    """Return tasks whose kernels each occupy one multiprocessor for a fixed time.
+
+    So streams never slow each other down.
+    """
     per_us = _cycles_per_us()
 
     def spin(us: float) -> Fn:

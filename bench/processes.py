@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Run:
-    """An ended process: wall and CPU seconds, peak RSS in MiB (or its children's if that is larger), status and output."""
+    """An ended process: wall and CPU seconds, peak RSS in MiB, status and output.
+
+    The peak is that of its children if theirs is larger.
+    """
 
     seconds: float
     cpu_seconds: float

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from bench.processes import Runs
 
-# The widest table has ten columns. If the output is not a terminal (CI, a pipe), rich assumes 80 columns and folds every
-# cell. A narrow terminal wraps lines instead, which keeps the numbers whole.
+# The widest table has ten columns. If the output is not a terminal (CI, a pipe), rich assumes 80 columns and folds
+# every cell. A narrow terminal wraps lines instead, which keeps the numbers whole.
 _WIDTH = 150
 broken: list[str] = []
 """The rows that missed their floor, or were not measured."""
@@ -161,7 +161,7 @@ def longest_path(title: str, theirs: list, ours: list, speed: Floor, memory: Flo
 
 
 def alone(title: str, lines: list[tuple[str, Runs, float, Floor | None]]) -> None:
-    """Print CPU time and peak memory of commands without a counterpart, or relative to the CPU time of another command."""
+    """Print CPU time and peak memory of commands without a counterpart, or relative to another command's CPU time."""
     table = _table(title, ("command", "runs", "CPU", "measured", "floor", "peak"))
     for what, runs, value, floor in lines:
         mark = floor.mark(value, f"{title}, {what}") if floor else ""

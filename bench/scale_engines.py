@@ -1,8 +1,8 @@
 """Every SQL model on other engines, compared with DuckDB: `python -m bench.scale_engines [spark] [datafusion]`.
 
 The SQL is tried unchanged, translated by sqlglot alone, and translated after pipelines/engines/spark/rules.py. A model
-is equal if EXCEPT ALL is empty both ways, with floats compared to 9 digits. Exits with 1 if a model in Spark's last line
-is not equal. Needs the extra `spark` and Java. An engine that is missing is skipped with a message.
+is equal if EXCEPT ALL is empty both ways, with floats compared to 9 digits. Exits with 1 if a model in Spark's last
+line is not equal. Needs the extra `spark` and Java. An engine that is missing is skipped with a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The proof that work can be distributed: two nodes of Ray, every unit submitted twice, one node killed midway (kill -9).
+"""The proof that work can be distributed: two nodes of Ray, every unit submitted twice, one node killed midway.
+
+The node is killed with `kill -9`.
 
     python -m bench.scale_proof FOLDER [--store ducklake|folder] [--traces 96]
 

@@ -28,7 +28,7 @@ TRACELAKE = (sys.executable, "-m", "tracelake")
 
 @dataclass(frozen=True)
 class End:
-    """How a process ended: its exit status (negative: the signal), and its stderr."""
+    """The end of a process: its exit status (negative: the signal), and its stderr."""
 
     code: int
     said: str
@@ -109,5 +109,5 @@ def calls_of(verb: Verb, *args: Any, calls: tuple[str, ...]) -> Counter[str]:
 
 
 def inject(call: str, what: str, when: str) -> tuple[str, ...]:
-    """Return the options with which strace kills (`signal=KILL`) or fails (`error=ENOSPC`) a call, counted per thread."""
+    """Return strace's options that kill (`signal=KILL`) or fail (`error=ENOSPC`) a call, counted per thread."""
     return ("-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:{what}:when={when}")

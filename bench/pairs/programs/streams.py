@@ -131,7 +131,7 @@ def early_event(c: Context) -> Step:
     sync_events=True,
 )
 def wait_on_a_thread(c: Context) -> Step:
-    """Build a step in which another thread launches on the side stream, and lets it wait for the main stream's event."""
+    """Build a step in which another thread launches on the side stream, which waits for the main stream's event."""
     side, main, begun, ended = c.stream(), c.main_stream(), c.event(), c.event()
     (a, b, out), (a2, b2, out2) = operands(c), operands(c)
     threads = c.cleanup.enter_context(ThreadPoolExecutor(1))

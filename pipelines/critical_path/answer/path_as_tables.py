@@ -50,9 +50,9 @@ def show_path(
     """Create `tables` for a path of `window`, in the current schema of `con`.
 
     `con` has the table `events`, and may have `threads`. `on` are the path's edges in order, as indices into the
-    graph's edge arrays. `weights` are three arrays in ns: the measured weights, the weights on the path, and the weights
-    for the summary. `profile`, `annotation` (empty if the window is the whole trace) and `span_ns` (start and end, ns)
-    describe the window. Raises ValueError for an edge type that edge_types.csv does not contain.
+    graph's edge arrays. `weights` are three arrays in ns: the measured weights, the weights on the path, and the
+    weights for the summary. `profile`, `annotation` (empty if the window is the whole trace) and `span_ns` (start and
+    end, ns) describe the window. Raises ValueError for an edge type that edge_types.csv does not contain.
     """
     present, code_index = np.unique(window.edge_type[on], return_inverse=True)
     codes = edge_codes(window.kinds[i] for i in present)

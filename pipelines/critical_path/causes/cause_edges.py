@@ -49,7 +49,7 @@ class CauseEdges:
         return Selection(chosen.astype(float), waits=waits)
 
     def eager(self, line: Timeline) -> Selection:
-        """Select the host time that a CUDA graph avoids: operators, launches, and short gaps between operators."""
+        """Select the time that a CUDA graph or a compiled step avoids: operators, launches, and short gaps."""
         edges, short = self.edges, line.dst_at - line.src_at <= _EAGER_GAP_NS
         chosen = np.isin(edges.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
         chosen |= (edges.cause == CAUSES.index("host_between_operators")) & short

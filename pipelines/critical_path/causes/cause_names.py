@@ -15,7 +15,7 @@ _ANNOTATIONS, _FRAMES, _CALLS = ("operator", "annotation"), ("frame",), ("call",
 
 @dataclass(frozen=True)
 class CauseRule:
-    """A row of `cause_rules`: the cause, its rank (the lowest wins), and whether it includes GPU work launched inside."""
+    """A row of `cause_rules`. The lowest rank wins. `takes_gpu_work`: the cause includes GPU work launched inside."""
 
     cause: str
     rank: int

@@ -63,8 +63,8 @@ class Events:
     """The events of a window in order of event_id (k,).
 
     Times are in ns since the path's start. `thread` is -1 on the GPU. `name` is an index into Names. `launch` is the
-    index of the event that launched GPU work, and `shown` the index of the event that is displayed instead. Both are
-    -1 if there is no such event. `stream` and `device` are -1 on the host.
+    index of the call that launched GPU work, and `shown` the index of the displayed owner. Both are -1 if there is
+    none. `stream` and `device` are -1 on the host.
     """
 
     event_id: Ints

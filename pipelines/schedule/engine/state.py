@@ -141,7 +141,7 @@ class _EngineState:
             raise RuntimeError(f"{method} was called with iterations in flight: call drain() first")
 
     def _warn_of_modes(self) -> None:
-        """Warn once about the caller's modes that do not apply in tasks, and about a profiler that does not see tasks."""
+        """Warn once about the caller's modes that do not apply in tasks, and a profiler that does not see tasks."""
         run, now = self._run.modes, Modes.current()
         if now != run:
             self._warn("modes", f"tasks run in the modes of fill_pipeline ({run}), not in those of progress ({now})")

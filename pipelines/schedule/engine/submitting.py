@@ -123,8 +123,8 @@ class _Submitting(_Batches, ABC):
             if step.recorded:
                 device.record(slot.events[name], stream)
         if run.failure is None:
-            # Call the subclass first. Once the last signal is set, the iteration may be retired, so the bookkeeping must
-            # be complete.
+            # Call the subclass first. Once the last signal is set, the iteration may be retired, so the bookkeeping
+            # must be complete.
             self._after_task_complete(name, iter_idx)
             slot.submitted(name)
 

@@ -170,7 +170,7 @@ class _Judge:
         return [candidate for candidate in self.seen.values() if self.fits(candidate)]
 
     def all_of(self, choices: Iterable[Assignment], keep: int) -> None:
-        """Simulate in order of increasing lower bound, until the bound exceeds the longest of the `keep` best periods."""
+        """Simulate by increasing lower bound, until the bound exceeds the longest of the `keep` best periods."""
         periods: list[float] = []
         for bound, choice in sorted(((self.bound(c), c) for c in choices), key=lambda pair: pair[0]):
             if len(periods) >= keep and bound > periods[keep - 1]:

@@ -49,7 +49,7 @@ class Workload(ABC):
 
 
 class TrainedModel(Workload):
-    """A workload with one model and one optimizer, and the usual Backward and OptimizerStep. Forward sets `ctx.loss`."""
+    """A workload with one model, one optimizer, and the usual Backward and OptimizerStep. Forward sets `ctx.loss`."""
 
     def __init__(self, device: Any, seed: int, make: Callable[[], torch.nn.Sequential]) -> None:
         """Create the model with `make`, whose random numbers follow from the seed, and its optimizer."""
