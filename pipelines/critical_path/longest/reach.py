@@ -75,7 +75,7 @@ def _closed(graph: ArrayGraph) -> ArrayGraph:
 
 
 def bypass(reach: Reach) -> Ints:
-    """Return for each chain of the path how much shorter the longest path without that chain is, ns.
+    """Return how much shorter the longest path without each chain of the path is, ns.
 
     The value is FAR if there is no such path. A path without the chain crosses the generation after the chain's start
     on another edge, and no path crosses it twice. So the result is the smallest slack among the other chains that cross
@@ -92,7 +92,7 @@ def bypass(reach: Reach) -> Ints:
 
 
 def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
-    """Return for each of n positions the smallest value of the intervals [first, past) that contain it.
+    """Return the smallest value of the intervals [first, past) that contain each of n positions.
 
     An interval is the union of two blocks of the largest power of two that fits. A block passes its smallest value to
     its two halves.

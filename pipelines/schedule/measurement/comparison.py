@@ -22,7 +22,7 @@ _SHORT = 8
 
 
 def periods_in_turn(run: Settings, engines: Sequence[str], rounds: int) -> dict[str, list[int]]:
-    """Return for each engine its period in each round, ns per iteration.
+    """Return the period of each engine in each round, ns per iteration.
 
     A period is measured over `run.iterations` iterations, as a long run minus a short run. Each round begins with
     another engine, so that a drift of the machine's speed does not favor an engine. Raise RuntimeError if the long run

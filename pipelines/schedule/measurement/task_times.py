@@ -19,7 +19,7 @@ def median_durations(run: Settings, measured: Measured) -> dict[str, int]:
 
 
 def work_durations(run: Settings, measured: Measured) -> dict[str, int]:
-    """Return for each task the duration that counts as its work, ns.
+    """Return the duration of each task that counts as its work, ns.
 
     It is the median, but for a globally ordered task the minimum, because the rest is waiting for other ranks.
     """
@@ -29,7 +29,7 @@ def work_durations(run: Settings, measured: Measured) -> dict[str, int]:
 
 
 def submit_times(measured: Measured) -> dict[str, int]:
-    """Return for each task the shortest time that a thread takes to submit it, ns. Empty without CUDA events.
+    """Return the shortest time that a thread takes to submit each task, ns. Empty without CUDA events.
 
     Longer times are waits. The launch queue has room for some 1000 launches. Once it is full, each launch waits for the
     GPU. It is empty during the first iterations.
