@@ -1,4 +1,7 @@
-"""Check of an ingested mutated file with an independent parser: every value is in the rows, or a finding reports it."""
+"""The check of an ingested mutated file with an independent parser.
+
+Every value is in the rows, or a finding reports it.
+"""
 
 from __future__ import annotations
 

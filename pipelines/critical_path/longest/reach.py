@@ -1,8 +1,8 @@
 """The length of the longest path through every edge of a graph, the basis of slack, drag and alternatives.
 
-The graph gets one node before all its sources and one after all its sinks, so a path leads from one to the other, and
-every path crosses the boundary between two generations on exactly one edge. A longest path may start or end inside the
-graph only at an edge of negative weight. Anywhere else, extending the path does not make it shorter.
+The graph gets one node before all its sources and one node after all its sinks. Every path leads from the first to the
+second node, and crosses the boundary between two generations on exactly one edge. A longest path may start or end
+inside the graph only at an edge of negative weight. Anywhere else, extending the path does not make it shorter.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ class Timeline:
 
     `src`, `dst` and `owner` are indices of events. `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
     an edge's ends. `to_start` marks edges that lead to an event's start. `is_own` marks edges that are their owner's
-    self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream,
-    `is_earlier` waits for work from before the window.
+    self time. `is_launch` marks edges from a call to the work that it launched. `is_wait` marks waits for work of
+    another stream. `is_earlier` marks waits for work from before the window.
 
     `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
     calls. `recorded_launch` is the call that launched GPU work, -1 if it is unknown or not one of these events.
@@ -170,7 +170,7 @@ class Timeline:
 
     @cached_property
     def operator(self) -> Ints:
-        """Return the operator around each event (k,) that is a call, and each other event itself.
+        """Return the operator around each call, and every other event itself (k,).
 
         The operator is the owner of the edge that leads to the call's start.
         """

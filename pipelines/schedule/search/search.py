@@ -266,7 +266,7 @@ class _Judge:
         The bound is the maximum of the busiest stream, of the longest cycle of dependencies, and, for each stage, of
         the work that follows the wait for a free slot.
 
-        A task of stage s of iteration i is submitted when iteration i + s - depth is retired, so a chain from the task
+        A task of stage s of iteration i is submitted when iteration i + s - depth is retired. So a chain from the task
         to the iteration's end takes at most depth - s periods. This does not apply if progress() does not wait for the
         device.
         """
