@@ -53,7 +53,7 @@ class Sampling:
         """Return the time that the next sampled step may spend in hooks on modules, ns, infinite at a fixed rate.
 
         It is the extra time that a sampled step may take at the lowest rate, minus the extra time of recent sampled
-        steps outside the hooks (for the step itself, and for PyTorch to call the hooks).
+        steps outside the hooks. The latter is spent on the step itself and on PyTorch's calls of the hooks.
         """
         if self._budget is None or not self._plain:
             return math.inf

@@ -251,9 +251,9 @@ class SampledStep:
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per span that began, outer spans first. Times are ns, starts are since the Unix epoch."""
         root = self._spans[0]
-        # The starts of a step's spans are the clock's times since the root's begin. Outside steps, these may be hours. In
-        # hours, the device's clock drifts from the host's, and its 32-bit floats become coarse. So a span outside steps
-        # starts at the host's time.
+        # The starts of a step's spans are the clock's times since the root's begin. Outside steps, these may be hours.
+        # In hours, the device's clock drifts from the host's, and its 32-bit floats become coarse. So a span outside
+        # steps starts at the host's time.
         rows = [
             {**span.row(span if self._first_id else root, self._clock, self._offset), "is_census": self.is_census}
             for span in self._spans

@@ -1,4 +1,4 @@
-"""CUDA graphs; without CUDA the captured work runs as it is."""
+"""Programs with CUDA graphs. Without CUDA, the work runs without a capture."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pipelines.critical_path.whatif.timeline import Flags, Timeline
 
 
 def outermost(line: Timeline, operators: Flags, calls: Ints) -> Ints:
-    """Return for each call the index of the outermost event of `operators` (k,) around it.
+    """Return the index of the outermost event of `operators` (k,) around each call.
 
     For a call outside all operators, it is the call's own index.
     """
@@ -35,7 +35,7 @@ def outermost(line: Timeline, operators: Flags, calls: Ints) -> Ints:
 
 
 def innermost(line: Timeline, functions: Flags, calls: Ints) -> Ints:
-    """Return for each call the index of the innermost event of `functions` (k,) around it.
+    """Return the index of the innermost event of `functions` (k,) around each call.
 
     For a call outside all functions, it is the call's own index.
     """

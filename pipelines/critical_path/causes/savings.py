@@ -98,7 +98,7 @@ def path_rows(
 
 
 def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, Ints]:
-    """Return for each row the event with most of its time, and the number of events that have some of it."""
+    """Return the event with most of the time of each row, and the number of events that have some of it."""
     wide = int(instance.max(initial=0)) + 1
     pairs, pair_index = np.unique(row * wide + instance, return_inverse=True)
     row_of_pair, time = pairs // wide, np.bincount(pair_index, weight, minlength=len(pairs))

@@ -240,7 +240,7 @@ def _cycle(nodes: list[int]) -> Exception:
 
 
 def _heads(src: Nodes, dst: Nodes, begins: Flags) -> tuple[Nodes | None, Nodes]:
-    """Return for each node the first node of its run and the number of steps to it.
+    """Return the first node of each node's run, and the number of steps from it to the node.
 
     If there is a cycle, returns None and nodes on or after it instead. `src` and `dst` are the edges within runs. Every
     iteration doubles the known distance.

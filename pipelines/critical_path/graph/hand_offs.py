@@ -81,7 +81,7 @@ class _Thread:
         return done + np.where(inside, at - np.append(0, self.begin_ns)[n_begun], 0)
 
     def stopped_by(self, since: Ints, until: Ints) -> tuple[Ints, Ints]:
-        """Return for each gap of another thread the node where this thread's last work in the gap ended, and its time.
+        """Return the node where this thread's last work in each gap of another thread ended, and its time.
 
         The node is an index among this thread's nodes. It is -1 if no work of this thread ended in the gap, or if this
         thread is working at the gap's end.
@@ -93,7 +93,7 @@ class _Thread:
         return np.where(is_stop, np.append(self.end, -1)[k], -1), np.where(is_stop, end_ns, -2)
 
     def goes_on_soon(self, until: Ints) -> Flags:
-        """Return for each end of another thread's gap whether this thread starts to work within `_LEAST_NS`."""
+        """Return whether this thread starts to work within `_LEAST_NS` of each end of another thread's gap."""
         index = np.searchsorted(self.begin_ns, until, side="right")
         return np.append(self.begin_ns, np.iinfo(np.int64).max)[index] - until < _LEAST_NS
 
@@ -211,7 +211,7 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
 
 
 def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
-    """Return for each thread the node that its first node follows, -1 if there is none.
+    """Return the node that the first node of each thread follows, -1 if there is none.
 
     It is the latest earlier node of another thread of the process, autograd's threads excluded. A working thread
     follows another working thread if possible, rather than a thread that logs or pins memory.

@@ -301,7 +301,7 @@ def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, 
 
 
 def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints]:
-    """Return for each event whether it is named after a wait, and its rank as a displayed owner (0 for operators)."""
+    """Return whether each event is named after a wait, and each event's rank as a displayed owner (0 for operators)."""
     n = len(rows["event"])
     waits, owner_rank = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int8)
     not_operators = np.flatnonzero(~rows["is_operator"])
@@ -437,7 +437,7 @@ def _edges(nodes: HostNodes, window: Ints, handed_over: HandOffs, bound: Flags) 
 
 
 def _begins(nodes: HostNodes, window: Ints) -> Ints:
-    """Return for each thread the first node of its window.
+    """Return the first node of each thread's window.
 
     Ordinals count from this node, so they do not depend on the other windows of the same call.
     """

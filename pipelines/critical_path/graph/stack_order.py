@@ -179,7 +179,7 @@ def _at(start: Ints, duration: Ints, row: Ints, change: Ints) -> Ints:
 
 
 def _nodes(marks: Stacks, is_operator: Flags) -> tuple[Ints, Ints]:
-    """Return for each operator mark the previous operator mark of its thread, and the number of open operators after it.
+    """Return the previous operator mark of each operator mark's thread, and the number of open operators after it.
 
     The previous mark is -1 if there is none. Other marks have -1 for both.
     """

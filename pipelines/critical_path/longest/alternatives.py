@@ -76,7 +76,7 @@ def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
 
 
 def _events(attributed: AttributedGraph, edges: Ints) -> npt.NDArray[np.bool_]:
-    """Return for each event id whether the event has time on a path."""
+    """Return whether each event has time on a path, by event id."""
     on_it = np.zeros(int(attributed.event.max()) + 1, dtype=bool)
     event = attributed.event[edges]
     on_it[event[(event >= 0) & (attributed.graph.weight[edges] != 0)]] = True

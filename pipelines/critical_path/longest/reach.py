@@ -1,8 +1,8 @@
 """The length of the longest path through every edge of a graph, the basis of slack, drag and alternatives.
 
-The graph gets one node before all its sources and one after all its sinks, so a path leads from one to the other, and
-every path crosses the boundary between two generations on exactly one edge. A longest path may start or end inside the
-graph only at an edge of negative weight. Anywhere else, extending the path does not make it shorter.
+The graph gets one node before all its sources and one node after all its sinks. Every path leads from the first to the
+second node, and crosses the boundary between two generations on exactly one edge. A longest path may start or end
+inside the graph only at an edge of negative weight. Anywhere else, extending the path does not make it shorter.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _closed(graph: ArrayGraph) -> ArrayGraph:
 
 
 def bypass(reach: Reach) -> Ints:
-    """Return for each chain of the path how much shorter the longest path without that chain is, ns.
+    """Return how much shorter the longest path without each chain of the path is, ns.
 
     The value is FAR if there is no such path. A path without the chain crosses the generation after the chain's start
     on another edge, and no path crosses it twice. So the result is the smallest slack among the other chains that cross
@@ -92,7 +92,7 @@ def bypass(reach: Reach) -> Ints:
 
 
 def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
-    """Return for each of n positions the smallest value of the intervals [first, past) that contain it.
+    """Return the smallest value of the intervals [first, past) that contain each of n positions.
 
     An interval is the union of two blocks of the largest power of two that fits. A block passes its smallest value to
     its two halves.

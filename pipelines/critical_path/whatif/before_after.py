@@ -89,7 +89,7 @@ class Path:
 
     @cached_property
     def touched(self) -> npt.NDArray[np.bool_]:
-        """Return for each event whether the path contains its start, its end, or its self time (k,).
+        """Return whether the path contains the start, the end, or the self time of each event (k,).
 
         The time of an operator between two of its calls may be on a path that contains neither of its ends.
         """
@@ -101,7 +101,7 @@ class Path:
 
     @cached_property
     def time_of(self) -> Ints:
-        """Return for each event the time on the path that is attributed to it, ns (k,)."""
+        """Return the time on the path that is attributed to each event, ns (k,)."""
         owner = self.window.owner[self.edges]
         is_owned, n = owner >= 0, len(self.window.events.event_id)
         return np.bincount(owner[is_owned], self.weights.path[self.edges][is_owned], minlength=n).astype(np.int64)

@@ -64,7 +64,7 @@ class Stretches:
         return self._until(thread, end) - self._until(thread, start)
 
     def holds(self, thread: Ints, start: Ints, end: Ints) -> Flags:
-        """Return for each passed interval (m,) whether a single interval of its thread contains it, ends included."""
+        """Return whether a single interval of its thread contains each passed interval (m,), ends included."""
         index = self.last_before(thread, start)
         clamped = np.maximum(index, 0)
         return (
@@ -109,8 +109,8 @@ class Timeline:
 
     `src`, `dst` and `owner` are indices of events. `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
     an edge's ends. `to_start` marks edges that lead to an event's start. `is_own` marks edges that are their owner's
-    self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream,
-    `is_earlier` waits for work from before the window.
+    self time. `is_launch` marks edges from a call to the work that it launched. `is_wait` marks waits for work of
+    another stream. `is_earlier` marks waits for work from before the window.
 
     `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
     calls. `recorded_launch` is the call that launched GPU work, -1 if it is unknown or not one of these events.
@@ -135,7 +135,7 @@ class Timeline:
 
     @cached_property
     def launch(self) -> Ints:
-        """Return for each event the call that launched it (k,), -1 if there is none."""
+        """Return the call that launched each event (k,), -1 if there is none."""
         calls = self.recorded_launch.copy()
         # Work that a user added to the graph, and work in profile hta, has a launch edge, but no recorded launch.
         launches = np.flatnonzero(self.is_launch & self.to_work & (calls[self.dst] < 0))
@@ -170,7 +170,7 @@ class Timeline:
 
     @cached_property
     def operator(self) -> Ints:
-        """Return for each event (k,) the operator around it if the event is a call, else the event itself.
+        """Return the operator around each call, and every other event itself (k,).
 
         The operator is the owner of the edge that leads to the call's start.
         """

@@ -97,7 +97,7 @@ def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np
 
 
 def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Return for each start the pair from the last end at or before it to the start.
+    """Return the pairs from the last end at or before each start to the start.
 
     At equal times, ends come first, as in the call stacks.
     """

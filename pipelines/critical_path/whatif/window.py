@@ -201,13 +201,13 @@ class Window:
 
     @cached_property
     def own_time_of(self) -> Ints:
-        """Return for each edge the index of the event whose self time it is, -1 for delays and pure ordering (m,)."""
+        """Return the index of the event whose self time each edge is (m,), -1 for delays and pure ordering."""
         own_types = [i for i, name in enumerate(self.kinds) if name in EDGE_TYPES and EDGE_TYPES[name].is_own_time]
         return np.where(np.isin(self.kind, own_types), self.owner, -1)
 
     @cached_property
     def family(self) -> Ints:
-        """Return for each edge the family of the event whose self time it is, `len(families)` if there is none (m,)."""
+        """Return the family of the event whose self time each edge is (m,), `len(families)` if there is none."""
         of_event = np.append(self.events.family, len(self.events.families))
         return of_event[self.own_time_of]
 
@@ -217,7 +217,7 @@ class Window:
 
     @cached_property
     def gap_owner(self) -> Ints:
-        """Return for each edge (m,) the index of the event that owns its host time outside operators.
+        """Return the index of the event that owns the host time outside operators of each edge (m,).
 
         The value is the number of events if there is none.
         """
@@ -225,7 +225,7 @@ class Window:
 
     @cached_property
     def gap_thread(self) -> Ints:
-        """Return for each edge (m,) that is unowned host time outside operators the index of its thread.
+        """Return the index of the thread of each edge (m,) that is unowned host time outside operators.
 
         The value is `len(thread_names)` for other edges.
         """
@@ -253,7 +253,7 @@ class Window:
 
     @cached_property
     def stream(self) -> Ints:
-        """Return for each edge the stream of the event whose self time it is, `len(streams)` if there is none (m,)."""
+        """Return the stream of the event whose self time each edge is (m,), `len(streams)` if there is none."""
         of_event = np.append(self.events.stream, -1)
         stream_index = of_event[self.own_time_of]
         return np.where(stream_index < 0, len(self.events.streams), stream_index)

@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.record.modules.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
-"""Name, and shapes, types and literals of the arguments as JSON lists, with one entry per schema position. The lists are
-None if an argument cannot be described.
+"""A call's name, and the shapes, types and literals of its arguments.
+
+The last three are JSON lists with one entry per schema position. They are None if an argument cannot be described.
 """
 
 _TYPES = {

@@ -85,7 +85,7 @@ def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
 
 
 class StreamsOfTensors:
-    """Streams on which each live tensor was recorded (record_stream), so that each tensor is recorded once per stream."""
+    """Streams on which each live tensor was recorded (record_stream), so that it is recorded once per stream."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int, set[Any]]] = {}
@@ -109,7 +109,7 @@ class StreamsOfTensors:
 
 
 def _looks_plain(value: Sequence[Any]) -> bool:
-    """Return whether a sample of the elements is plain. None does not count as plain, because it may be replaced later."""
+    """Return whether a sample of the elements is plain. None is not plain, because it may be replaced later."""
     kinds = {*map(type, value[:: len(value) // _LOOKED_AT]), type(value[-1])}
     return all(map(_is_plain, kinds)) and not attributes(value)
 

@@ -86,7 +86,7 @@ class DataFlowPipeline(_PipelineBase):
             self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:
-        """Start iterations until `max_depth` are in flight. Immediately fire all their tasks that can run (the burst)."""
+        """Start iterations until `max_depth` are in flight. Fire all their tasks that can run (the burst)."""
         while not self._exhausted and len(self._contexts) < self.max_depth:
             batch = self._fetch(data_iter)
             if batch is _END:

@@ -40,7 +40,7 @@ def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
 
 
 def stall_costs(plan: CheckedPlan) -> dict[str, int]:
-    """Return for each task the number of its dependencies within a period that are on another stream.
+    """Return the number of dependencies of each task that are on another stream and within a period.
 
     A dependency on an earlier stage does not count, although the stream may stall on it. Its work was submitted a
     period earlier and is assumed to be done.
@@ -108,7 +108,10 @@ class Handovers:
         self._last: dict[Any, tuple[str, int]] = {}
 
     def follow(self, name: str, iteration: int) -> tuple[str, int] | None:
-        """Append the task's iteration to its stream. Return the previous submission if another thread makes it, else None."""
+        """Append the task's iteration to its stream.
+
+        Return the previous submission if another thread makes it, else None.
+        """
         if name not in self._streams:
             return None
         stream = self._streams[name]
