@@ -20,7 +20,7 @@ SELECT
     pid,  -- Process.
     tid,  -- Thread.
     at_ns,  -- Time, ns.
-    device_type,  -- Kind of device, as PyTorch numbers them.
+    device_type,  -- Kind of device, as PyTorch's number for the device type.
     device,  -- Device number.
     row_number() OVER device_order AS seq,  -- Position among the events of the device, from 1.
     address,  -- Address of the block.

@@ -8,7 +8,8 @@
 WITH parts AS (
     SELECT
         c.job, c.started_at, c.capture_id, g.rank, g.device, g.cause, g.gpu_ns, g.hidden_ns,
-        -- Without communication nothing is unknown. A job of one process has none, and its traces often no world size.
+        -- Unknown only if there is communication: a job of one process has none, and its traces often have no world
+        -- size.
         coalesce(c.n_ranks = 1 AND coalesce(c.world_size, 2) > 1, FALSE)
         AND bool_or(
             g.cause IN ('straggler_wait', 'exposed_communication', 'unsplit_communication')

@@ -4,7 +4,7 @@
 -- missing coverage: `graph` ran in replays of graphs whose operators are unknown (`told_by` names the inputs that would
 -- show them), or is other work of operators that launch such graphs; `no_launch` has no launch in the trace,
 -- `launch_without_op` was launched outside of operators, `op_not_modelled` has no formula, `no_shapes` and `bad_args`
--- miss arguments that the formula needs.
+-- have no usable arguments for the formula.
 -- Words: MFU
 WITH parts AS (
     SELECT

@@ -25,7 +25,7 @@ SELECT
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
         WHEN regexp_matches(n.cat, '_(runtime|driver)$') OR n.cat = 'xpu_sync' THEN 'call'
-        -- PyTorch's own annotations, which PyTorch wrote as operators until 2021 (_loaded_events).
+        -- PyTorch's own annotations. PyTorch wrote them as operators until 2021 (_loaded_events).
         WHEN regexp_matches(n.name, '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#')
             THEN 'annotation'
         WHEN s.is_operator THEN 'operator'

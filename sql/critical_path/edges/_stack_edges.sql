@@ -228,7 +228,7 @@ data_flows AS (
         f.src_event_id,  -- The operator that must end first.
         f.dst_event_id,  -- The operator that needs the data.
         f.ordinal,  -- Position of its start on the thread.
-        f.is_next  -- No node lies between them, so the serial edge already is the dependency.
+        f.is_next  -- No node is between them, so the serial edge already is the dependency.
     FROM flows AS f
     LEFT JOIN flows AS around
         ON around.window_no = f.window_no AND around.src_event_id = f.src_event_id
@@ -236,8 +236,8 @@ data_flows AS (
     WHERE around.window_no IS NULL
 ),
 -- One row: a serial edge of a CPU thread that is dropped because no data flows along it.
--- How: edges from the end of a free operator to the start of the next operator, if that is free and needs no data of
--- the first.
+-- How: edges from the end of a free operator to the start of the next operator, if the next operator is free and needs
+-- no data of the first.
 fallen_edges AS (
     SELECT
         after.window_no,  -- The window.
