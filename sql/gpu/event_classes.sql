@@ -14,8 +14,8 @@ WITH kinds AS (
 names AS (
     SELECT DISTINCT cat, name FROM kinds
 ),
--- _kernel_class has the names of all traces, and in this trace the event may be a CPU event. A condition on one side in
--- a LEFT JOIN would compare every pair of names, so such events have no category to join on.
+-- _kernel_class has the names of all traces, but in this trace the event may be a CPU event. CPU events get no category
+-- to join on. With a condition on one side of a LEFT JOIN instead, DuckDB would compare every pair of names.
 sided AS (
     SELECT k.*, CASE WHEN k.has_stream OR s.side IN ('gpu', 'sync') THEN k.cat END AS gpu_cat
     FROM kinds AS k

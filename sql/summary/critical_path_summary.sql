@@ -13,7 +13,7 @@ SELECT
     w.profile,  -- hta or default.
     CAST(s.n_edges AS BIGINT) AS n_edges,  -- Number of edges on the path.
     TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the path, ns.
-    -- Their time in percent of the path's length; NULL if that is 0.
+    -- Their time in percent of the path's length; NULL if the length is 0.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.window_no), 0) AS percent,
     -- Their time in percent of the window; NULL if its length is 0.
     100e0 * s.duration_ns / nullif(w.path_end_ns - w.path_start_ns, 0) AS percent_of_window

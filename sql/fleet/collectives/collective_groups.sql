@@ -1,5 +1,5 @@
--- One row: a rank in a lane. A lane is a process group, or a stream where the trace names no group; its kernels are
--- matched among themselves. The sends and receives of a group are a separate lane.
+-- One row: a rank in a lane. A lane is a process group, or a stream where the trace names no group; kernels are matched
+-- only within their lane. The sends and receives of a group are a separate lane.
 -- How: the best available evidence matches the kernels (pipelines/fleet/collectives/pairing.py).
 -- scope: capture
 -- check: unique(capture_id, lane, rank)
@@ -25,6 +25,6 @@ SELECT
     shift,
     spread_ns,  -- Spread (1.4826 MAD) of the differences of ends from the reference at this shift, ns.
     runner_up_ns,  -- Spread at the next best shift, ns; NULL if there is none.
-    contradiction_ns,  -- How far the hard bounds of the clocks contradict each other, ns.
+    contradiction_ns,  -- Time by which the hard bounds of the clocks contradict each other, ns.
     refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM _fitted_lanes

@@ -1,7 +1,7 @@
--- One row: a rank in a profiler step of a capture, with its communication without waiting for other ranks, and the
--- exposed part of it.
+-- One row: a rank in a profiler step of a capture, with its communication (without waiting for other ranks) and the
+-- exposed part of that communication.
 -- How: a sweep over the communication launched in the step on each device. A matched collective counts as transfer from
--- its start, for the shortest duration over all ranks. The rest of it is waiting, which is neither work nor
+-- its start, for the shortest duration over all ranks. The rest of the collective is waiting, which is neither work nor
 -- communication.
 -- scope: capture
 -- check: unique(capture_id, step, rank)

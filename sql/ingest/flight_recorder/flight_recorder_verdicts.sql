@@ -13,7 +13,7 @@ SELECT
     CAST(first_seq AS BIGINT) AS first_seq,  -- First number that all rings still contain; NULL if no ring contains any.
     CAST(last_seq AS BIGINT) AS last_seq,  -- Last number that any rank called; NULL if no rank did.
     -- missing_rank, op_mismatch, size_mismatch, dtype_mismatch, state_split, not_started, all_joined_not_completed,
-    -- missing_peer or transfer_not_completed; NULL without a mismatch (flight_recorder_dumps.verdict says whether the
+    -- missing_peer or transfer_not_completed; NULL without a mismatch (flight_recorder_dumps.verdict states whether the
     -- set is healthy).
     CAST(kind AS VARCHAR) AS kind,
     CAST(seq AS BIGINT) AS seq,  -- Number of the mismatched call; NULL without a finding.

@@ -1,7 +1,7 @@
 -- One row: a trace with calls of several processes, and the evidence that traces of several ranks were merged into it.
--- How: correlation ids are per process, so if calls of two processes have the same id, they get each other's GPU work.
--- TraceLens's TraceFusion makes the ids differ, but writes each event's rank as an argument, also of metadata events,
--- whose arguments every file keeps.
+-- How: correlation ids are per process. If calls of two processes have the same id, each call also gets the other
+-- call's GPU work. TraceLens's TraceFusion makes the ids differ, but writes each event's rank as an argument. The lake
+-- keeps the arguments of metadata events, so the ranks are read from these.
 WITH calls AS (
     SELECT trace_id, pid, correlation
     FROM events

@@ -5,8 +5,8 @@
 -- sorts the rows by event_id and adds the number of earlier entries.
 -- check: unique(trace_id, event_id)
 -- Digits are cut and joined as text, because a cast through DECIMAL costs 60 us per row and a cast through a double
--- loses digits. If a double can represent the nanoseconds of all times in a chunk, the reader supplies ts_us and
--- dur_us, and no text.
+-- loses digits. If a double can represent the nanoseconds of all times in a chunk, the reader supplies ts_us and dur_us
+-- instead of the text.
 -- A leading ~ means that the reader quoted the time to keep its digits (~~: the text itself starts with ~).
 -- Times are within 2^62 - 2^53 ns of zero (4602678819172646912) and durations within 2^53 ns (9007199254740992; see
 -- pipelines/readers/kineto/numbers.py), so that no sum of two overflows. In microseconds, these limits are truncated to
@@ -21,8 +21,8 @@ WITH raw AS (
     FROM raw_events
 ),
 sized AS (
-    -- As doubles, which are exact for whole microseconds of this size; NULL if not a number. A cast to BIGINT would
-    -- accept 0x10.
+    -- The times as doubles, which are exact for whole microseconds of this size; NULL for text that is not a number. A
+    -- cast to BIGINT would accept 0x10.
     SELECT
         * EXCLUDE (ts_us, dur_us),
         coalesce(ts_us, TRY_CAST(ts AS DOUBLE)) AS ts_us,

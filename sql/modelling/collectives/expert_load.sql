@@ -13,7 +13,7 @@ WITH recorded AS (
     JOIN _collective_args AS a ON a.trace_id = s.trace_id AND a.event_id = s.event_id
     LEFT JOIN element_sizes AS z ON z.dtype = lower(a.args ->> '$.dtype')
 ),
--- Numbers that are no sizes count as not recorded.
+-- Numbers that are not sizes count as not recorded.
 split AS (
     SELECT
         trace_id, event_id, peer, peer_rank, sent_rows, received_rows, all_sent_rows, all_received_rows, size_bytes,

@@ -217,7 +217,8 @@ owners AS (
     WHERE k.is_sure AND c.start_ns + c.duration_ns > f.last_ns
     GROUP BY k.snapshot_id, k.allocation_id, k.trace_id
 ),
--- Not snapshot_steps: there, a step number that a second profiler repeats is one step, from the first mark to the last.
+-- This does not use snapshot_steps. In that table, a step number that a second profiler repeats is one step, from the
+-- first mark to the last.
 marked AS (
     SELECT
         snapshot_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, stage, at_ns,

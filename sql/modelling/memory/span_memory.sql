@@ -1,7 +1,7 @@
--- One row: a span and a device, with the memory samples that fell into the span.
+-- One row: a span and a device, with the memory samples taken during the span.
 -- How: the profiler's record of allocations and releases while the span was open on the host, on any thread. Samples
--- are joined only with spans in the same part of time, as in _clip. Each part of the query is read once, so that DuckDB
--- reads only the requested traces.
+-- are joined only with spans in the same part of time, as in _clip. The query refers to each of its parts once, so that
+-- DuckDB reads only the requested traces.
 -- scope: lake
 -- check: unique(trace_id, span_id, device_type, device)
 WITH lasting AS (

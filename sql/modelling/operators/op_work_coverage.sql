@@ -1,5 +1,5 @@
 -- One row: a trace with GPU work, and the part of its GPU time that operator models cover.
--- How: sums over op_kernels and op_work. Uncovered time is listed by reason; each part of gpu_ns has one.
+-- How: sums over op_kernels and op_work. Uncovered time is listed by reason. Each part of gpu_ns has one reason.
 -- check: unique(trace_id)
 WITH work AS (
     SELECT

@@ -137,7 +137,7 @@ parts AS (
             WHEN l.counts_as = 'COMMUNICATION' THEN 'collective'
             WHEN l.counts_as = 'COMPUTATION' AND o.event_id IS NOT NULL THEN 'optimizer'
             WHEN l.counts_as = 'COMPUTATION' THEN 'compute'
-            -- XPU calls the host's memory M.
+            -- On XPU, M stands for the host's memory.
             WHEN regexp_matches(l.name, 'HtoD|HostToDevice|[HM]2D') THEN 'htod'
             WHEN regexp_matches(l.name, 'DtoH|DeviceToHost|D2[HM]') THEN 'dtoh'
         END AS part
@@ -164,8 +164,8 @@ WHERE part IS NOT NULL;
 
 -- model: _step_parts
 -- One row: a profiler step with the duration of its parts; overlaps within a part count once.
--- How: a sweep over the starts and ends of _step_intervals. Between two consecutive ones, the set of open intervals
--- does not change.
+-- How: a sweep over the starts and ends of _step_intervals. Between two consecutive starts or ends, the set of open
+-- intervals does not change.
 WITH bounds AS (
     SELECT
         trace_id, step,
@@ -251,8 +251,8 @@ GROUP BY s.trace_id, s.step, b.first_ns, b.last_ns, b.n_transfers;
 
 -- model: _step_times
 -- One row: a profiler step with its measured times and the ideal times of its operators and collectives.
--- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work. What a
--- step launched is unknown if the trace has no launches of GPU work.
+-- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work. If the
+-- trace has no launches of GPU work, the work of a step is unknown.
 WITH ops AS (
     SELECT
         o.trace_id, o.op_event_id, min(s.step) AS step
@@ -304,7 +304,7 @@ SELECT
     CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication, 0) END AS n_communication,
     -- Communication kernels with an ideal time; NULL likewise.
     CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication_known, 0) END AS n_communication_known,
-    -- Time of collectives at full link bandwidth, ns; NULL likewise, or if it is unknown for any of them.
+    -- Time of collectives at full link bandwidth, ns; NULL likewise, or if the ideal of any collective is unknown.
     CASE
         WHEN g.n_launched > 0 AND coalesce(c.n_communication = c.n_communication_known, TRUE)
             THEN coalesce(c.ideal_ns, 0)
@@ -378,10 +378,11 @@ SELECT
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if it is unknown for any of them, and like htod_ns.
+    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if the ideal of any collective is unknown, and like
+    -- htod_ns.
     communication_ideal_ns,
-    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where that of computation
-    -- is NULL.
+    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where comp_ideal_ns is
+    -- NULL.
     CASE WHEN comp_ideal_ns IS NOT NULL THEN greatest(comp_ideal_ns, communication_ideal_ns) END AS ideal_ns,
     n_communication,  -- Communication kernels of the step; NULL like htod_ns.
     n_communication_known,  -- Communication kernels with an ideal time; NULL like htod_ns.
@@ -400,7 +401,7 @@ SELECT
     -- communication.
     100 * CASE WHEN communication_ns > 0 THEN CAST(communication_ns - overlapped_ns AS DOUBLE) / communication_ns END
         AS exposed_communication_percent,
-    -- Share of the time from first to last computation in which nothing but transfers ran: an upper bound of the
+    -- Share of the time from first to last computation in which no kernels except transfers ran: an upper bound of the
     -- pipeline bubble, because other stalls count too; NULL without transfers between ranks.
     CASE
         WHEN n_transfers > 0 THEN 1 - CAST(stage_busy_ns AS DOUBLE) / nullif(last_ns - first_ns, 0)

@@ -1,6 +1,6 @@
 -- One row: a span and a phase, with the use of the device's compute, memory and links by its GPU work, each with its
 -- coverage; one row per kind of peak.
--- How: least times divided by the time in which the span's GPU work ran. Matrix operations and bytes are as in
+-- How: minimum times divided by the time in which the span's GPU work ran. Matrix operations and bytes are as in
 -- span_utilization, collectives as in collective_bandwidth. A collective's time includes the wait for late ranks. Never
 -- add up phases.
 -- check: unique(trace_id, span_id, phase, peak_kind)

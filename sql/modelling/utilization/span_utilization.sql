@@ -30,10 +30,10 @@ SELECT
     mfu_busy,  -- Ideal time without recomputation divided by busy_ns, not clipped.
     -- mfu_busy with fp32 at the TF32 peak: a trace does not record whether TF32 was used, so this is a lower bound.
     mfu_busy_tf32,
-    -- Ideal time of all that ran, including recomputation, divided by host time; NULL except for fwd, recompute and
-    -- window.
+    -- Ideal time of all work that ran, including recomputation, divided by host time; NULL except for fwd, recompute
+    -- and window.
     hfu_wall,
-    hfu_busy,  -- Ideal time of all that ran divided by busy_ns.
+    hfu_busy,  -- Ideal time of all work that ran divided by busy_ns.
     hfu_busy_tf32,  -- hfu_busy with fp32 at the TF32 peak.
     -- Bytes divided by busy_ns and the memory's bandwidth; above 1 where operands are in caches.
     bandwidth_utilization,
