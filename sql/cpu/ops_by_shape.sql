@@ -1,6 +1,6 @@
 -- One row: a name and shape of operators, calls, annotations or GPU activities in a profiler step of a trace.
--- How: GPU work has the shape of the operator with the same External id (or with its launch's id, if it has none) and
--- the step of its launch.
+-- How: GPU work has the shape of the operator with the same External id (or, if the work has none, with the id of its
+-- launch) and the step of its launch.
 -- check: unique(trace_id, step, device, cat, name, input_dims, input_types)
 WITH work AS (
     SELECT

@@ -59,7 +59,7 @@ SELECT
     p.jitter_ns,  -- Mean of the delay added to one task, ns.
     p.period_ns,  -- Period of the run, ns; for a comparison, the median of its rounds.
     x.serial_run_id,  -- The serial run; the serial run of a comparison may be missing from the lake.
-    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, likewise; NULL if it is not in the lake.
+    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, as period_ns; NULL if the run is not in the lake.
     -- Serial period divided by the period of the run; for a comparison, the median of its rounds.
     coalesce(x.speedup, 1e0 * s.period_ns / nullif(p.period_ns, 0)) AS speedup,
     1e0 * p.ideal_ns / nullif(p.period_ns, 0) AS efficiency,  -- Ideal period divided by period_ns.

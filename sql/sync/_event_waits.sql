@@ -47,7 +47,7 @@ WHERE e.is_record;
 -- later). A record with a cuda_event row is matched by its call or by the number of the event. It is matched by the
 -- number only if its thread made no record without such a row before the wait. A row that states a record whose call is
 -- not in the trace states at most the stream.
--- Of two calls with one correlation id, the record is the later one.
+-- Of two calls with one correlation id, the later call is the record.
 WITH by_correlation AS (
     SELECT trace_profile_id, correlation, max(record_no) AS record_no
     FROM _event_records
@@ -120,7 +120,7 @@ by_number AS (
         WHERE w.lacks_record AND NOT w.record_is_missing
     ) AS both_kinds
 ),
--- A later record without a row may have been of the same event.
+-- A later record without a row may belong to the same event.
 latest_by_number AS (
     SELECT b.trace_profile_id, b.wait_event_id, b.record_no
     FROM by_number AS b
@@ -462,8 +462,7 @@ contested AS (
     ) AS claims
 ),
 -- A record has one event. If waits for several event numbers compete for it, it belongs to the number whose preceding
--- record (one that it competed for, or one that is known) is the oldest, because events that are recorded repeatedly
--- take turns.
+-- record (a contested or a known record) is the oldest, because events that are recorded repeatedly take turns.
 owners AS (
     SELECT c.trace_profile_id, c.order_thread_id, c.n_th, c.event_no
     FROM contested AS c
@@ -723,8 +722,8 @@ best_tiers AS (
 -- How: 1. The record is the stated or shown record, otherwise the last record call of the thread (a CUDA, HIP or driver
 -- call) before the wait. Each of several waits in a row has its own record, in order. Waits for one event number share
 -- their record, and records of another event number are excluded. If times contradict the record, the next older record
--- counts, up to the fourth, or the last record of another thread. Such a record needs work before it on its stream that
--- ended in the gap before the waiting work, as defined in 2.
+-- counts, up to the fourth, or the last record of another thread. A record of another thread counts only if its awaited
+-- work ended in the gap before the waiting work, as defined in 2.
 -- 2. The record's stream is any other stream whose last work before the record had ended when the waiting work began
 -- (within 2 us; clocks disagree). The likely stream is the stream on which the recording thread launched last, or the
 -- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;

@@ -1,5 +1,5 @@
 -- One row: a distinct category and name of a trace's events with a duration, with the start of the first such event.
--- How: group events by category and name. The class of GPU work is that of profile default.
+-- How: group events by category and name. The class of GPU work is its class in profile default.
 -- check: unique(trace_id, cat, name)
 -- check: unique(name_no)
 WITH named AS (

@@ -1,9 +1,9 @@
 -- One row: the name of GPU work that the device can do faster, and the best factor: a float32 matrix product, or a copy
 -- of pageable memory.
 -- How: for products, the peak rate of float32 divided by the peak rate of TF32, or of bfloat16 or else float16 if the
--- device has no TF32. A product's name is one that tensor_core_kernels identifies as a float32 product, on the ordinary
--- units or by AMD's float32 matrix instructions. For copies, the time for their bytes at the peak rate of the device's
--- bus, divided by their duration. A name does not show whether memory or the multiplication bounds a product.
+-- device has no TF32. Names of products are the names that tensor_core_kernels identifies as float32 products, on the
+-- ordinary units or by AMD's float32 matrix instructions. For copies, the time for their bytes at the peak rate of the
+-- device's bus, divided by their duration. A name does not show whether memory or the multiplication bounds a product.
 -- check: unique(name_no)
 WITH products AS (
     SELECT n.trace_id, n.name_no, n.name, first_tensor_core_kernels(n.name) AS rule_order

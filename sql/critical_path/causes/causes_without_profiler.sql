@@ -24,6 +24,7 @@ SELECT
     n.cause_saves_ns,
     n.times,  -- Number of events with time in this row.
     n.event_id,  -- The event with the most time in this row.
-    2 * n.inferred_ns >= n.duration_ns AS inferred  -- At least half of the time follows waits that no event records.
+    -- TRUE if at least half of the time follows waits that no event records.
+    2 * n.inferred_ns >= n.duration_ns AS inferred
 FROM _named_causes AS n
 WHERE n.without_profiler

@@ -2,8 +2,9 @@
 -- How: the changes in fix_kinds that apply to the causes of the window's time, each retimed as a what-if scenario.
 -- `tracelake what-if TRACE` with `options` prints the same number. Several fixes of a window may save the same time, so
 -- their savings do not add up. Two fixes of a kind that are nested in each other (threshold nested_percent) share one
--- row: of the one that removes more if it saves more (threshold fix_percent), else of the other. A fix whose saving
--- cannot be computed has no row. A window with more edges than threshold retimed_edges has no rows.
+-- row. It is the row of the fix that removes more time if that fix saves more (threshold fix_percent), else of the
+-- other fix. A fix whose saving cannot be computed has no row. A window with more edges than threshold retimed_edges
+-- has no rows.
 -- check: unique(trace_id, window_id, fix, name)
 WITH changes AS (
     SELECT

@@ -202,7 +202,7 @@ SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_wait
 -- One row: an edge into a node of a host thread, in a window with a covering path.
 -- part of: _claim_parts
 -- How: edges from the preceding node or from another thread (host_claims), from GPU work that a call waited for
--- (return_claims, by call_waits and bound_calls), and from GPU work that a loop asked for (poll_claims).
+-- (return_claims, by call_waits and bound_calls), and from GPU work that a loop polled for (poll_claims).
 WITH
 -- Materialized, because DuckDB would first join each inferred wait, and each loop, with each window of its trace.
 calls AS MATERIALIZED (
@@ -387,7 +387,7 @@ asking AS MATERIALIZED (
     FROM _poll_loops AS p
     JOIN calls AS f ON f.trace_profile_id = p.trace_profile_id AND f.event_id = p.event_id
 ),
--- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window with a covering path.
+-- One row: a loop of calls that polled until GPU work had ended (_poll_loops), in a window with a covering path.
 -- How: the last call represents the loop, because the thread continues from it once the work has ended. The earlier
 -- calls are not part of the graph (_left_out).
 poll_waits AS (
@@ -421,7 +421,7 @@ poll_waits AS (
 -- One row: an edge into a node of a host thread, in a window with a covering path.
 -- How: the edges of _host_edges. If a call waited for work of the window, its own edge claims at most the call's
 -- duration without a wait, and never all of the elapsed time. If a call mostly waited for work from outside the window,
--- its time counts as a wait for that work. Before the last call of a loop that asked until work had ended, the edge
+-- its time counts as a wait for that work. Before the last call of a loop that polled until work had ended, the edge
 -- claims only the time until the loop began.
 host_claims AS (
     SELECT
@@ -478,13 +478,13 @@ call_returns AS (
     LEFT JOIN _left_out AS o ON o.window_no = w.window_no AND o.event_id = w.event_id
     WHERE w.source_in_window AND o.event_id IS NULL
 ),
--- One row: an edge from GPU work to the end of a call that waited for it or found it done, in a window with a covering
--- path.
+-- One row: an edge from GPU work to the end of a call in a window with a covering path. The call waited for the work,
+-- or the work had ended before the call began.
 -- How: the call returns shortly after the work that ended last. If the return takes longer than 50 us, that time is the
--- call's own. If the call found the work done, the edge claims the shortest return of the window (2 us if no call
--- returned). It claims all of the time if that is the call's own, because cudaFree takes as long after a wait as
--- without one. If the clocks show that the work had not ended yet, the edge leads from the work's start, and its time
--- belongs to the work.
+-- call's own. If the call found the work done, the edge claims the shortest return of the window (2 us if the window
+-- has no such return). It claims all of the time if that is the call's own, because cudaFree takes as long after a wait
+-- as without one. If the clocks show that the work had not ended yet, the edge leads from the work's start, and its
+-- time belongs to the work.
 return_claims AS (
     SELECT
         w.window_no,  -- The window.
@@ -528,7 +528,7 @@ polling AS (
 poll_ends AS (
     SELECT *, has_waited AND NOT is_late AND floor(pauses) > floor(pauses - pause_share) AS is_pause FROM polling
 ),
--- One row: an edge from GPU work to the last call of a loop that asked for it, in a window with a covering path.
+-- One row: an edge from GPU work to the last call of a loop that polled for it, in a window with a covering path.
 -- How: from the end of the work. If the call began before that end, the edge leads from the work's start, and its time
 -- belongs to the work. If the loop's first call found the work done, the edge claims the shortest time that a loop of
 -- the window took to see the end of its work.
@@ -559,7 +559,7 @@ poll_claims AS (
         -- Event that the edge's time belongs to.
         CASE WHEN w.is_late THEN w.source_event_id WHEN NOT w.is_pause THEN w.event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        TRUE AS is_inferred,  -- No cuda_sync row records the work that a call asks for.
+        TRUE AS is_inferred,  -- No cuda_sync row records the work for which a call polls.
         FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM poll_ends AS w
 )

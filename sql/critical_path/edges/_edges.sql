@@ -1,9 +1,9 @@
 -- One row: an edge of the dependency graph of a window, with numeric columns only.
 -- How: the edges of all models whose header has `-- part of: _edge_parts`. Ascending edge_id is the order in which HTA
 -- inserts them.
--- If the path covers the window, the edges are those of all models whose header has `-- part of: _claim_parts`, and of
--- _edge_parts only those that other models add (kind 7). An edge's weight is then the part of the elapsed time that it
--- claims: all of it if the edge is the binding edge of its destination, else the edge's minimum time.
+-- If the path covers the window, the edges come from all models whose header has `-- part of: _claim_parts`. From
+-- _edge_parts, only the edges that other models add (kind 7) are used. An edge's weight is then the part of the elapsed
+-- time that it claims: all of it if the edge is the binding edge of its destination, else the edge's minimum time.
 -- edge_id: 2^60 times the kind of the edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7
 -- any other), plus the edge's position among the edges of its kind. For the call stack, the position is 2^40 times the
 -- thread, plus the position on the thread. Edges of kind 7 are numbered here. Two nodes have at most one edge of kind
@@ -93,7 +93,7 @@ SELECT
     e.window_no,  -- The window.
     e.edge_id,  -- Number of the edge within the window; ascending in insertion order.
     e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
-    e.dst_node_id,  -- Destination node, numbered likewise.
+    e.dst_node_id,  -- Destination node, numbered like the source node.
     CAST(e.edge_code AS INTEGER) AS edge_code,  -- Type of the edge in edge_types.
     -- Weight as measured, ns.
     CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,

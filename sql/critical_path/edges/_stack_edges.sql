@@ -176,7 +176,8 @@ bounded AS (
 -- How: an operator is free if neither it nor an operator inside it hides data. An operator that is not free keeps its
 -- position among its neighbors.
 -- Free neighbors have two bounds. The lower bound is the start of the enclosing operator or the end of the last
--- operator before them that is not free. The upper bound is defined likewise.
+-- operator before them that is not free. The upper bound is the end of the enclosing operator or the start of the next
+-- operator that is not free.
 data_order AS (
     SELECT
         thread_key // 1048576 AS window_no,  -- The window; thread_key is 2^20 times it, plus the thread (_stack_order).

@@ -403,8 +403,8 @@ WHERE
     l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded AND w.start_ns = f.first_ns
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > threshold('before_trace_ns')
-        -- A call that waited for its own copy, which began late although no recorded work held it up. A launch that
-        -- took long was slow itself: it loaded a module, say.
+        -- A call waited for its own copy, and the copy began late although no recorded work delayed it. A long launch
+        -- is not evidence, because the launch itself was slow, for example because it loaded a module.
         OR e.cat = 'gpu_memcpy'
         AND w.end_ns <= c.start_ns + c.duration_ns + greatest(
             threshold('call_disagrees_ns'),

@@ -1,8 +1,8 @@
 -- model: _unstated_waits
 -- One row: a window of a trace that records waits (cuda_sync rows), with the number of its waits whose source no row
 -- states.
--- How: waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that held
--- up work. Only in profiles that infer waits.
+-- How: waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that
+-- delayed work. Only in profiles that infer waits.
 -- Materialized, as in _window_waits: DuckDB may otherwise join each wait with each window of its trace first.
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id

@@ -59,9 +59,9 @@ SELECT
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
     c.max_residual_ns,  -- Largest residual of the collectives used to align the clocks, ns.
     c.contradiction_ns,  -- Time by which the hard bounds contradict each other, ns; above 50 us, no clock is aligned.
-    -- Second estimate of the offset: shortest launch delay minus that of the same lowest rank, ns; NULL unless both
-    -- ranks use one GPU and the ranks are known to be on one host (same host name, or no host names but a different
-    -- device each).
+    -- Second estimate of the offset: shortest launch delay minus the shortest launch delay of the same lowest rank, ns;
+    -- NULL unless both ranks use one GPU and the ranks are known to be on one host (same host name, or no host names
+    -- but a different device each).
     CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns
 FROM _fitted_clocks AS c
 LEFT JOIN ranks AS r ON r.capture_id = c.capture_id AND r.rank = c.rank

@@ -10,7 +10,7 @@ SELECT
     group_name,  -- Process group; NULL for a stream.
     group_ranks,  -- Ranks of the group, as written in the trace.
     group_description,  -- Description of the group, from its creator.
-    n_kernels,  -- Kernels of the rank in the lane, without those of negative duration, which are not matched.
+    n_kernels,  -- Kernels of the rank in the lane, without kernels of negative duration, which are not matched.
     n_matched,  -- Collectives of the lane that all of its ranks have.
     -- Kernels of the rank that some rank of the lane does not have, mostly at the edges of the capture.
     n_kernels - n_matched AS n_unmatched,

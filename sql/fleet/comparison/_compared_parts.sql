@@ -98,7 +98,7 @@ LEFT JOIN earlier AS e ON e.trace_id = w.trace_id AND e.step IS NOT DISTINCT FRO
 -- One row: a category and name of host events in a step of a trace, with their self time.
 -- How: between two consecutive starts or ends on a thread, time belongs to the event on top of the stack. So the rows
 -- of a trace add up to the time in which its threads had any open event. Depth is a running sum, as in call_stacks. The
--- order at equal times is also that of call_stacks. On a thread with Python functions, annotations own no time, because
+-- order at equal times is also as in call_stacks. On a thread with Python functions, annotations own no time, because
 -- they do not nest with functions. An annotation begins inside the function that opens it and ends inside the function
 -- that closes it. Names contain no step numbers and addresses, because these differ from run to run.
 -- scope: trace

@@ -40,7 +40,8 @@ SELECT
     CAST(interval_ns AS BIGINT) AS interval_ns,  -- For counters and stacks: sampling interval, ns.
     -- For counters and stacks: number of skipped samples, because an earlier sample took too long.
     CAST(n_late AS BIGINT) AS n_late,
-    -- For counters and stacks: CPU time of sampling, ns. For spans: how much longer sampled steps took than the others.
+    -- For counters and stacks: CPU time of sampling, ns. For spans: extra time of sampled steps compared with other
+    -- steps, ns.
     CAST(cost_ns AS BIGINT) AS cost_ns,
     -- For spans: share of steps to sample, as configured. For a budget, the last share that the recorder used; while
     -- the budget is spent, no step is sampled.

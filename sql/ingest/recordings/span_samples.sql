@@ -37,8 +37,8 @@ SELECT
     -- Whether it is recorded regardless of the sampling rate, so it must not be scaled like others.
     coalesce(CAST(is_always AS BOOLEAN), FALSE) AS is_always,
     -- CPU cycles of the span's thread in user code, from perf_event, including nested spans, excluding other threads.
-    -- NULL if not counted (recordings.cpu_source), or if the span ended in another thread; likewise the next five
-    -- columns.
+    -- NULL if not counted (recordings.cpu_source), or if the span ended in another thread. The same applies to the next
+    -- five columns.
     CAST(cycles AS BIGINT) AS cycles,
     CAST(instructions AS BIGINT) AS instructions,  -- Number of instructions.
     CAST(branch_instructions AS BIGINT) AS branch_instructions,  -- Number of branches.

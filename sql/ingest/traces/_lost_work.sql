@@ -110,7 +110,7 @@ counted AS (
     FROM workless
     GROUP BY trace_id
 ),
--- Kernels that may be the work of launches without any.
+-- Kernels that may be the work of launches without linked work.
 unlinked AS (
     SELECT trace_id, CAST(sum(n) AS BIGINT) AS n
     FROM (

@@ -123,7 +123,7 @@ SELECT
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
     -- Category in its canonical spelling; NULL if the event has none; xpu_scope_profiler for a kernel's metrics.
     coalesce(c.canonical, e.cat) AS cat,
-    -- Name; that of a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
+    -- Name; for a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
     CASE
         WHEN d.meaning IS NOT NULL
             THEN 'Memcpy ' || d.meaning || coalesce(' (' || f.meaning || ' -> ' || t.meaning || ')', '')
@@ -172,7 +172,7 @@ SELECT
     e.bp,  -- Binding point of a flow's end.
     e.s AS scope,  -- Scope of an instant event.
     CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL if the event has none.
-    -- All other keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr next to args, and unknown
+    -- All other keys as JSON: keys of the trace format (tts, tdur, cname, sf, stack), attr next to args, and unknown
     -- keys; NULL if there are none.
     CASE
         WHEN coalesce(

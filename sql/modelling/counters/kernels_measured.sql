@@ -1,6 +1,6 @@
 -- One row: a kernel name and shape on a device of a trace, with the time of its kernels and their hardware counters
 -- from another run.
--- How: sums and means over kernel_measurements, which defines how counters match kernels. Times are those of the trace,
+-- How: sums and means over kernel_measurements, which defines how counters match kernels. Times come from the trace,
 -- which ran without counters. Bandwidth is measured bytes over the time of the kernels for which they were measured.
 -- scope: lake
 -- check: unique(trace_id, device, name, grid, block)
@@ -19,7 +19,7 @@ WITH kinds AS (
     FROM kernel_measurements
     GROUP BY trace_id, device, name, grid, block
 ),
--- The device, found as in _work_devices, because views of a lake cannot read that table.
+-- The device, derived as in _work_devices, because views of a lake cannot read that table.
 alike AS (
     SELECT trace_id, min(device_key) AS device_key
     FROM trace_devices

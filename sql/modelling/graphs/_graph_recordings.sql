@@ -14,8 +14,8 @@ FROM _graph_capture_traces;
 -- model: _capture_matches
 -- One row: a sequence of graph work and a capture with the same number of calls, of the same kinds in the same order,
 -- and with the same kernels and grids where the calls name them.
--- How: only sequences whose order is that of the capture. A capture in the same trace must have ended before the first
--- replay began.
+-- How: only sequences in the order of the capture. A capture in the same trace must have ended before the first replay
+-- began.
 -- check: unique(trace_id, sequence_id, capture_trace_id, capture_id)
 WITH sequences AS (
     SELECT s.trace_id, s.sequence_id, s.n_nodes, min(n.start_ns) AS first_ns

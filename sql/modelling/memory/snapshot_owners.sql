@@ -205,7 +205,7 @@ by_kind AS (
     WHERE l.change = 0
     GROUP BY l.snapshot_id, l.allocation_id, l.trace_id, l.kind
 ),
--- If calls of a thread overlap without nesting, the call found may have ended already.
+-- If calls of a thread overlap without nesting, this call may already have ended.
 owners AS (
     SELECT
         k.snapshot_id, k.allocation_id, k.trace_id,

@@ -46,7 +46,7 @@ SELECT
     TRY_CAST(sum(m.delta_bytes) AS BIGINT) AS net_bytes,  -- Growth of the memory in use, bytes.
     -- Peak memory in use by tensors, bytes; NULL if not recorded.
     max(m.allocated_bytes) AS peak_allocated_bytes,
-    max(m.reserved_bytes) AS peak_reserved_bytes  -- Peak memory reserved by the allocator, bytes; NULL likewise.
+    max(m.reserved_bytes) AS peak_reserved_bytes  -- Peak memory reserved by the allocator, bytes; NULL if not recorded.
 FROM placed AS s
 JOIN samples AS m ON m.trace_id = s.trace_id AND m.part_ns = s.part_ns AND m.part = s.part
 WHERE m.at_ns >= s.start_ns AND m.at_ns < s.end_ns

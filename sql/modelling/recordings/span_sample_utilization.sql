@@ -116,7 +116,7 @@ SELECT
     CAST(t.flops_matrix AS BIGINT) AS flops_matrix,
     -- Matrix operations of a recomputed forward (activation checkpointing).
     CAST(t.flops_recompute AS BIGINT) AS flops_recompute,
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     CAST(t.bytes AS BIGINT) AS bytes,
     CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations per second, 10^12.
     CAST(t.bytes AS DOUBLE) / t.over_ns AS gigabytes_per_s,  -- Bytes per second, decimal GB/s.

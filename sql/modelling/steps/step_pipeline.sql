@@ -51,9 +51,9 @@ WHERE k.start_ns < s.start_ns AND k.end_ns > s.start_ns;
 -- One row: an interval that counts for a profiler step: GPU work launched in the step, GPU work that runs during the
 -- step, or a CPU event of one of its stages.
 -- How: launched work belongs to the step in which its launch call starts. Work that runs during the step counts as
--- running only. CPU events are clipped to the step. Events that begin before the step are found by parts of time longer
--- than the event, as in _kernel_steps. A SendRecv kernel without details in the trace may be an all-to-all, so it
--- counts as a collective, not as a transfer.
+-- running only. CPU events are clipped to the step. For events that begin before the step, time is divided into parts
+-- longer than the event, as in _kernel_steps. A SendRecv kernel without details in the trace may be an all-to-all, so
+-- it counts as a collective, not as a transfer.
 WITH launched AS (
     SELECT
         k.trace_id, s.step, k.event_id, k.start_ns, k.end_ns, n.counts_as, k.name,
@@ -295,23 +295,23 @@ SELECT
     g.n_launched > 0 AS has_launches,
     -- Time with copies to the device, ns; NULL without GPU work whose launch is in the trace.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.htod_ns, 0) END AS htod_ns,
-    -- Time with compute kernels, ns; NULL likewise.
+    -- Time with compute kernels, ns; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.compute_ns, 0) END AS comp_ns,
-    -- Time with copies to the host and in annotations that save, ns; NULL likewise.
+    -- Time with copies to the host and in annotations that save, ns; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.save_ns, 0) END AS save_ns,
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
-    -- Communication kernels; NULL likewise.
+    -- Communication kernels; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication, 0) END AS n_communication,
-    -- Communication kernels with an ideal time; NULL likewise.
+    -- Communication kernels with an ideal time; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication_known, 0) END AS n_communication_known,
-    -- Time of collectives at full link bandwidth, ns; NULL likewise, or if the ideal of any collective is unknown.
+    -- Time of collectives at full link bandwidth, ns; NULL like htod_ns, or if the ideal of any collective is unknown.
     CASE
         WHEN g.n_launched > 0 AND coalesce(c.n_communication = c.n_communication_known, TRUE)
             THEN coalesce(c.ideal_ns, 0)
     END AS communication_ideal_ns,
-    -- Time with communication kernels, ns; NULL likewise, or without GPU work in the step.
+    -- Time with communication kernels, ns; NULL like htod_ns, or without GPU work in the step.
     CASE WHEN g.n_launched > 0 THEN p.communication_ns END AS communication_ns,
-    -- Part of communication_ns with concurrent computation, ns; NULL likewise.
+    -- Part of communication_ns with concurrent computation, ns; NULL like communication_ns.
     CASE WHEN g.n_launched > 0 THEN p.overlapped_ns END AS overlapped_ns,
     p.first_ns,  -- Start of the first computation, ns.
     p.last_ns,  -- End of the last computation, ns.
@@ -365,7 +365,7 @@ SELECT
     -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL, where T_actual is 0, or if
     -- the trace has GPU work but no launches.
     CAST(longest_ns AS DOUBLE) / duration_ns AS efficiency,
-    -- The longest stage: load, comp or save, the first of equal ones; NULL where efficiency is NULL.
+    -- The longest stage: load, comp or save, the first if several are equal; NULL where efficiency is NULL.
     CASE
         WHEN longest_ns = load_ns THEN 'load'
         WHEN longest_ns = comp_ns THEN 'comp'
@@ -395,7 +395,7 @@ SELECT
     -- Time with communication kernels launched in the step, including waiting for other ranks, ns; NULL like htod_ns,
     -- and without GPU work in the step.
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,
-    -- Part of communication_ns with concurrent computation, ns; NULL likewise.
+    -- Part of communication_ns with concurrent computation, ns; NULL like communication_ns.
     TRY_CAST(overlapped_ns AS BIGINT) AS communication_overlapped_ns,
     -- Measured percentage of communication_ns without concurrent computation, including waiting; NULL without
     -- communication.

@@ -42,7 +42,7 @@ LEFT JOIN recomputed AS r ON r.trace_id = s.trace_id AND r.op_event_id = s.op_ev
 -- model: _span_sums
 -- One row: a span (or all spans of a name) and a phase, with the operations of its operators and their minimum time;
 -- one row per kind of peak.
--- How: sums over _span_ops, op_work and op_utilization. An operator counts once, whatever its number of kernels.
+-- How: sums over _span_ops, op_work and op_utilization. An operator counts once, regardless of its number of kernels.
 WITH counted AS (
     SELECT
         s.trace_id, s.scope, s.phase, count(*) AS n_ops,
@@ -81,7 +81,7 @@ SELECT
     TRY_CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
     -- Matrix operations of a recomputed forward.
     TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     TRY_CAST(c.bytes AS BIGINT) AS bytes,
     i.peak_kind,  -- datasheet or measured; NULL for an unknown device.
     -- Operators whose type has no peak on the device, and which therefore have no ideal time.
@@ -138,7 +138,7 @@ SELECT
     CAST(u.modelled_ns AS DOUBLE) / nullif(u.with_op_ns, 0) AS coverage,
     u.flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     u.flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     u.bytes,
     -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     u.peak_kind,

@@ -18,7 +18,7 @@ SELECT
     coverage,  -- Share of the operators' GPU time that has a model: read every other number with this in mind.
     flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     bytes,
     -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     peak_kind,
