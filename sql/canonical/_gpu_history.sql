@@ -1,5 +1,5 @@
 -- One row: a GPU activity in a scope, with the time until which earlier work kept its stream busy.
--- How: the scope is the range in which earlier work on the stream counts: the whole trace (scope_no is minus its
+-- How: the scope is the range in which earlier work on the stream counts. It is the whole trace (scope_no is minus its
 -- trace_profile_id) or, in HTA, only the window (scope_no is its window_no).
 WITH scopes AS (
     SELECT DISTINCT

@@ -37,8 +37,8 @@ SELECT
     -- Types of the inputs, as JSON; NULL if the trace does not record them.
     coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,
     count(*) AS n,  -- Number of events.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Their summed duration, ns.
-    avg(duration_ns) AS mean_ns,  -- Their mean duration, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Summed duration of these events, ns.
+    avg(duration_ns) AS mean_ns,  -- Mean duration of these events, ns.
     min(duration_ns) AS min_ns,  -- Shortest duration, ns.
     max(duration_ns) AS max_ns  -- Longest duration, ns.
 FROM stepped

@@ -66,8 +66,8 @@ SELECT
     x.speedup_low,  -- Smallest speed-up of a round; NULL for runs that no comparison measured.
     x.speedup_high,  -- Largest speed-up of a round; NULL for runs that no comparison measured.
     p.rounds,  -- Rounds of the comparison; NULL for runs that no comparison measured.
-    -- Result of the comparison: the speed-up, or a statement that no difference was measured, with the limit and its
-    -- bound, or the reason why the host is too slow. NULL for runs that no comparison measured.
+    -- Result of the comparison, as text: the speed-up, or a statement that no difference was measured, each with the
+    -- ideal period and its bound; or the reason why the host is too slow. NULL for runs that no comparison measured.
     x.verdict
 FROM runs AS p
 JOIN pairs AS x ON x.run_id = p.run_id

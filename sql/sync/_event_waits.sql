@@ -41,8 +41,8 @@ LEFT JOIN streams AS t ON t.trace_id = p.trace_id AND t.device = s.device AND t.
 WHERE e.is_record;
 
 -- model: _waits_for_events
--- One row: a wait of a stream or a call for an event, with the facts that the trace states: a cuda_sync row or, in
--- profiles that infer waits, a stream wait call without such a row.
+-- One row: a wait of a stream or a call for an event, with the facts that the trace states. The wait has a cuda_sync
+-- row or, in profiles that infer waits, is a stream wait call without such a row.
 -- How: a row states the record and its stream, only the record (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
 -- later). A record with a cuda_event row is matched by its call or by the number of the event. It is matched by the
 -- number only if its thread made no record without such a row before the wait. A row that states a record whose call is
@@ -726,9 +726,9 @@ best_tiers AS (
 -- work ended in the gap before the waiting work, as defined in 2.
 -- 2. The record's stream is any other stream whose last work before the record had ended when the waiting work began
 -- (within 2 us; clocks disagree). The likely stream is the stream on which the recording thread launched last, or the
--- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
--- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
--- in the gap.
+-- only other stream. The first match in this order counts: (1) likely work that ended in the gap, at most 10 us before
+-- the waiting work; (2) any work that ended in the gap, at most 50 us before; (3) any work that fills half of the gap;
+-- (4) likely work; (5) any work that ended in the gap.
 -- 3. Records and work of other processes do not count.
 -- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
 -- the wait.
@@ -740,7 +740,7 @@ inferred_sources AS (
         s.waiting_kernel_id,  -- GPU work that waits; NULL if the call waits (Event Sync).
         s.source_kernel_id,  -- GPU work that had to end first; NULL if no work fits.
         s.is_next,  -- As in wait_targets.
-        s.tier  -- How well times support the source, from 1 (closely) to 5, see How; 9 if no work fits.
+        s.tier  -- How well times support the source: the number in the list under How, 1 to 5; 9 if no work fits.
     FROM supported AS s
     JOIN best_tiers AS b ON b.trace_profile_id = s.trace_profile_id AND b.wait_event_id = s.wait_event_id
     WHERE s.evidence <> 'record_and_stream' AND (s.tier < 9 OR b.best_tier = 9)

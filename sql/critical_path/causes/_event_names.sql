@@ -41,7 +41,7 @@ SELECT
     n.cat = 'python_function' AND first_python_frames(n.name) IS NULL AS is_own_function,
     n.n_events,  -- Number of events of that name.
     n.first_start_ns,  -- Start of the first of them, ns.
-    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their summed duration, ns.
+    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Summed duration of these events, ns.
 FROM named AS n
 LEFT JOIN category_sides AS s ON s.cat = n.cat
 LEFT JOIN _kernel_class AS k ON k.profile = 'default' AND k.cat = n.cat AND k.name IS NOT DISTINCT FROM n.written_name

@@ -21,7 +21,7 @@ SELECT
         WHEN r.annotation = '' THEN 'earlier work, not in the trace'
         ELSE 'earlier work, not in the window'
     END AS name,
-    r.duration_ns,  -- Its time on the path, ns.
+    r.duration_ns,  -- Time of the cause and name on the path, ns.
     -- Share of the time of all rows of the window, percent.
     100e0 * r.duration_ns / nullif(sum(r.duration_ns) OVER (PARTITION BY r.window_no, r.without_profiler), 0)
         AS share_percent,

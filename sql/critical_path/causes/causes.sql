@@ -7,7 +7,7 @@ SELECT
     n.window_id,  -- The window: full, or a step.
     n.cause,  -- The cause, in cause_kinds: data_loading, host_operators, gpu_computing, …
     n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
-    n.duration_ns,  -- Its time on the path, ns.
+    n.duration_ns,  -- Time of the cause and name on the path, ns.
     -- Share of the window, percent; the rows of a window sum to 100.
     n.share_percent,
     n.idle_ns AS gpu_idle_ns,  -- Part of duration_ns without GPU work, ns; idle_causes has the times.

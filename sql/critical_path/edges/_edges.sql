@@ -3,7 +3,7 @@
 -- inserts them.
 -- If the path covers the window, the edges come from all models whose header has `-- part of: _claim_parts`. From
 -- _edge_parts, only the edges that other models add (kind 7) are used. An edge's weight is then the part of the elapsed
--- time that it claims: all of it if the edge is the binding edge of its destination, else the edge's minimum time.
+-- time that it claims. The binding edge of a node claims all of the time, any other edge only its minimum time.
 -- edge_id: 2^60 times the kind of the edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7
 -- any other), plus the edge's position among the edges of its kind. For the call stack, the position is 2^40 times the
 -- thread, plus the position on the thread. Edges of kind 7 are numbered here. Two nodes have at most one edge of kind

@@ -1,8 +1,8 @@
 -- One row: an edge into GPU work, or its own time, in a window with a covering path.
 -- part of: _claim_parts
--- How: edges from its launch and from the work before it on its stream (work_claims), from awaited work on other
--- streams (wait_claims) and, if it has no other edge, from the start of the window (root_claims). bound_work decides
--- which of them delayed its start.
+-- How: edges lead into work from its launch and from the work before it on its stream (work_claims), and from awaited
+-- work on other streams (wait_claims). A node without such an edge gets an edge from the start of the window
+-- (root_claims). bound_work decides which of them delayed its start.
 WITH depending AS (
     SELECT w.window_no, d.event_id, d.source_event_id
     FROM _graph_dependencies AS d

@@ -229,7 +229,7 @@ SELECT
         FALSE
     ) AS held_up_since_launch,
     -- Work from outside the window ran for at least half of the time since the launch, or since the end of the work
-    -- before it. This is because a gap gets the name of the work that fills most of it.
+    -- before it. Half is the limit, because a gap gets the name of the work that fills most of it.
     coalesce(
         o.outside_end_ns IS NOT NULL
         AND 2 * (

@@ -36,7 +36,7 @@ SELECT
     -- Whether the group's ranks are inferred from the calls in it, because no dump lists them.
     CAST(is_inferred AS BOOLEAN) AS is_inferred,
     CAST(n_unfinished AS BIGINT) AS n_unfinished,  -- Number of calls in the rings that are not over.
-    -- Whether the other findings of the set follow from this finding: the first finding that does not blame a rank
-    -- waiting in another group; if the findings form a cycle, the first.
+    -- Whether the other findings of the set follow from this finding. It is the first finding whose culprits do not
+    -- wait in another group or, if the findings form a cycle, the first finding.
     CAST(is_root AS BOOLEAN) AS is_root
 FROM _staged_flight_recorder_verdicts

@@ -31,9 +31,9 @@ ranks AS (
 )
 SELECT
     c.trace_id,  -- The trace.
-    c.n AS n_processes,  -- Processes that call CUDA, HIP or another runtime.
-    coalesce(r.n, 0) AS n_ranks,  -- Ranks that the metadata events of these processes state.
-    -- Correlation ids of several processes.
+    c.n AS n_processes,  -- Number of processes that call CUDA, HIP or another runtime.
+    coalesce(r.n, 0) AS n_ranks,  -- Number of ranks that the metadata events of these processes state.
+    -- Number of correlation ids that several processes use.
     (SELECT count(*) FROM shared AS s WHERE s.trace_id = c.trace_id) AS n_shared
 FROM callers AS c
 LEFT JOIN ranks AS r ON r.trace_id = c.trace_id

@@ -39,7 +39,7 @@ pairs AS (
 )
 SELECT
     p.trace_id,  -- The trace.
-    p.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    p.device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     p.device,  -- Device number; -1 for the CPU.
     p.n_events,  -- Allocations and releases.
     p.n_allocs,  -- Allocations.

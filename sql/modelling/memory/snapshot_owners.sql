@@ -4,8 +4,8 @@
 -- several events match, or the trace has no such events, the snapshot's clock determines the time. That clock is
 -- truncated to the us, so an operator counts only if no operator begins or ends in that us on any thread, and only one
 -- thread is in an operator. Both clocks are calibrated to Unix time independently; clock_gap_ns is their measured
--- difference. Operator and module are unknown if the difference exceeds 2 us on average, or if the trace shows
--- allocations of the device but not this one (an unrecorded thread, or clocks further apart).
+-- difference. Operator and module are unknown if the difference exceeds 2 us on average, or if the trace shows other
+-- allocations of the device but not this allocation (an unrecorded thread, or clocks further apart).
 -- scope: lake
 WITH in_traces AS (
     SELECT

@@ -38,7 +38,7 @@ SELECT
     s.span_id,  -- The span.
     s.kind,  -- step, annotation, module or task.
     s.name,  -- Name of the span.
-    m.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    m.device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     m.device,  -- Device number; -1 for the CPU.
     count(*) AS n_samples,  -- Allocations and releases.
     -- Bytes allocated while the span was open.

@@ -381,8 +381,8 @@ SELECT
     -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if the ideal of any collective is unknown, and like
     -- htod_ns.
     communication_ideal_ns,
-    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where comp_ideal_ns is
-    -- NULL.
+    -- T_ideal: the longer of the two ideal times, assuming that all other work overlaps, ns; NULL where comp_ideal_ns
+    -- is NULL.
     CASE WHEN comp_ideal_ns IS NOT NULL THEN greatest(comp_ideal_ns, communication_ideal_ns) END AS ideal_ns,
     n_communication,  -- Communication kernels of the step; NULL like htod_ns.
     n_communication_known,  -- Communication kernels with an ideal time; NULL like htod_ns.
