@@ -1,8 +1,8 @@
--- One row: a run with its measured period, its ideal period and what sets it, and the predicted period.
+-- One row: a run with its measured period, its ideal period and the bound of that ideal, and its predicted period.
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run. The ideal is the
--- largest sum of median task times on one stream or, if that is longer, on a cycle of dependencies
--- per iteration that it spans. A globally ordered task (a collective) counts with its shortest time, because the rest
--- is waiting for other ranks.
+-- largest sum of median task times on one stream. If it is longer, the ideal is such a sum on a cycle of dependencies,
+-- divided by the number of iterations that the cycle spans. A globally ordered task (a collective) counts with its
+-- shortest time, because the rest is waiting for other ranks.
 -- scope: lake
 WITH timed AS (
     -- Device time where the device has events, else host time.
@@ -38,7 +38,7 @@ ranked AS (
     WHERE begin_ns IS NOT NULL AND finish_ns IS NOT NULL
 ),
 planned AS (
-    -- Older lakes have a plan's tasks several times.
+    -- DISTINCT, because older lakes contain duplicate rows of a plan's tasks.
     SELECT DISTINCT plan_hash, task, stream, globally_ordered FROM schedule_plans
 ),
 streams AS (
@@ -81,7 +81,7 @@ SELECT
     CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
     -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration.
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,
-    i.bound_by,  -- What sets ideal_ns: the stream, or the tasks of the cycle.
+    i.bound_by,  -- Bound of ideal_ns: the stream, or the tasks of the cycle.
     CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration.
     -- Ideal period divided by measured period.
     i.ideal_ns / nullif(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,

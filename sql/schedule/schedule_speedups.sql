@@ -1,9 +1,9 @@
 -- One row: a pipelined run and the serial run that it is compared with.
--- How: runs of one comparison (`--compare`) took turns in one process, without a profiler: their periods and speed-ups
--- are medians over its rounds. Other runs are compared with the latest serial run of the same plan, size and jitter on
--- the same device of the same host with the same seed; both have a trace, or neither has. Such a single pair has no
--- spread, so it has no verdict. A traced pair has no speed-up, because the profiler slows the engines differently.
--- Simulated times do not depend on the host.
+-- How: runs of one comparison (`--compare`) took turns in one process, without a profiler. Their periods and speed-ups
+-- are medians over the rounds of the comparison. Other runs are compared with the latest serial run of the same plan,
+-- size, seed and jitter on the same device of the same host. Either both runs have a trace, or neither has. Such a
+-- single pair has no spread, so it has no verdict. A traced pair has no speed-up, because the profiler slows the
+-- engines differently. Simulated times do not depend on the host.
 -- scope: lake
 WITH ranked AS (
     SELECT
@@ -58,17 +58,17 @@ SELECT
     p.device_name,  -- Name of that device.
     p.size,  -- Size of the workload.
     p.jitter_ns,  -- Mean of the delay added to one task, ns.
-    p.period_ns,  -- Period of the run, ns; of a comparison the median of its rounds.
-    x.serial_run_id,  -- The serial run; that of a comparison may not be in the lake.
-    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, likewise; NULL if it is not in the lake.
-    -- Serial period divided by the period of the run; of a comparison the median of its rounds. NULL for traced runs.
+    p.period_ns,  -- Period of the run, ns; for a comparison, the median of its rounds.
+    x.serial_run_id,  -- The serial run; the serial run of a comparison may be missing from the lake.
+    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns, as period_ns; NULL if the run is not in the lake.
+    -- Serial period divided by the period of the run; for a comparison, the median of its rounds. NULL for traced runs.
     coalesce(x.speedup, CASE WHEN p.is_untraced THEN 1e0 * s.period_ns / nullif(p.period_ns, 0) END) AS speedup,
     1e0 * p.ideal_ns / nullif(p.period_ns, 0) AS efficiency,  -- Ideal period divided by period_ns.
     x.speedup_low,  -- Smallest speed-up of a round; NULL for runs that no comparison measured.
     x.speedup_high,  -- Largest speed-up of a round; NULL for runs that no comparison measured.
     p.rounds,  -- Rounds of the comparison; NULL for runs that no comparison measured.
-    -- What the comparison says: the speed-up or that no difference was measured, with the limit and what sets it, or
-    -- why the host is too slow. NULL for runs that no comparison measured.
+    -- Result of the comparison, as text: the speed-up, or a statement that no difference was measured, each with the
+    -- ideal period and its bound; or the reason why the host is too slow. NULL for runs that no comparison measured.
     x.verdict
 FROM runs AS p
 JOIN pairs AS x ON x.run_id = p.run_id

@@ -1,10 +1,10 @@
 -- One row: a task of a run as recorded in the run's trace, with the time that a serial iteration saves without the
--- task, and the predicted stall; and one row without a task for all that belongs to none.
+-- task, and the predicted stall. One row without a task contains everything that belongs to no task.
 -- How: a task owns the events that started during one of its spans, and the GPU work that they launched. An event on
--- another thread belongs to the task that the thread works for, if the thread runs backward operators: among the
--- process's spans at that time, the one in the iteration of the last forward operator whose derivative the thread
--- computed, then the one whose own thread has been without an operator or call for longest. So the sums over all rows
--- are those of the trace. The critical path is that of the whole trace.
+-- another thread belongs to the task that the thread works for, if the thread runs backward operators. That task is one
+-- of the process's spans open at that time. Spans in the iteration of the last forward operator whose derivative the
+-- thread computed come first, then the span whose own thread has been without an operator or call for longest. So the
+-- rows of a trace add up to the whole trace. The critical path is the path of the whole trace.
 -- scope: lake
 WITH ran AS (
     SELECT DISTINCT run_id, trace_id FROM schedule_spans
@@ -44,7 +44,7 @@ linked AS (
     FROM backward
     WHERE iteration IS NOT NULL
 ),
--- Events of threads with backward operators that run no task, each after the linked backward operators before it.
+-- Events of threads that run backward operators but no task, each after the linked backward operators that precede it.
 steps AS (
     SELECT trace_id, pid, tid, start_ns, 0 AS turn, NULL AS event_id
     FROM linked
@@ -172,11 +172,11 @@ joined AS (
 SELECT
     run_id,  -- The run.
     trace_id,  -- Trace of the run.
-    task,  -- The task; NULL for what belongs to no task.
+    task,  -- The task; NULL for events that belong to no task.
     n_spans,  -- Iterations in the trace; NULL without a task.
     -- Summed duration of its annotations on the host, ns; NULL without a task.
     CAST(span_ns AS BIGINT) AS span_ns,
-    n_kernels,  -- GPU activities that it launched; NULL without any.
+    n_kernels,  -- GPU activities that the task launched; NULL without any.
     CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Summed duration of these activities, ns.
     -- Time of the task on the critical path of the trace, ns; NULL in a trace without a path.
     CAST(path_ns AS BIGINT) AS path_ns,
